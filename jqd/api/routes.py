@@ -21,6 +21,7 @@ from jqd.api.native import (
     metrics,
     pauses,
     push,
+    quotas,
     schedules,
     status,
     tokens,
@@ -33,6 +34,7 @@ from jqd.api.route import Document, Route
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
+from jqd.desk.quotas import Allowance
 from jqd.desk.schedules import Plan
 from jqd.desk.tokens import Wish
 from jqd.runner.handler import Definition
@@ -90,6 +92,10 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
+    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance),
+    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}),
+    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}),
+    Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}),
     Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.Asking),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, Wish),
     Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}),

@@ -12,7 +12,7 @@ from jqd.api.message import Request
 from jqd.api.problems import Problem
 from jqd.api.route import Route
 from jqd.desk.principal import EVERYBODY, Principal
-from jqd.words.tenant import PATTERN, TENANT_LENGTH_MAX
+from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant
 from jqd.words.tokens import Role, Tokens, same_secret
 
 TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
@@ -20,7 +20,8 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
-WHOLE = frozenset({"/v1/stats", "/v1/daemons", "/metrics", "/v1/daemons/<daemon>/drain", "/v1/daemons/<daemon>/resume"})
+DRAINS = frozenset({"/v1/daemons/<daemon>/drain", "/v1/daemons/<daemon>/resume"})
+WHOLE = DRAINS | {"/v1/stats", "/v1/daemons", "/metrics", "/v1/quotas", "/v1/quotas/<tenant>"}
 OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
@@ -35,6 +36,8 @@ NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/tokens"): (Role.MASTER,),
     ("GET", "/v1/tokens"): (Role.MASTER,),
     ("GET", "/v1/audit"): (Role.OPERATOR,),
+    ("PUT", "/v1/quotas/<tenant>"): (Role.MASTER,),
+    ("DELETE", "/v1/quotas/<tenant>"): (Role.MASTER,),
     ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
     ("POST", "/job"): (Role.PUSH,),
     ("GET", "/job/<job_id>"): (Role.PUSH, Role.VIEWER),
@@ -50,7 +53,6 @@ KEYS = {
     Key.CLIENT: Principal(role=Role.PUSH, token="client_key"),  # noqa: S106
 }
 NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
-_TENANT = re.compile(PATTERN)
 _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
@@ -121,7 +123,7 @@ def speaking_for(who: Principal, tenant: str) -> Principal:
     """The same as one of that tenant. Raises Problem 403, 422."""
     if tenant == who.tenant and not who.sees_all:
         return who
-    if tenant and not _TENANT.fullmatch(tenant):
+    if tenant and not is_tenant(tenant):
         what = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit"
         raise Problem(422, f"JQD-Tenant: the name of a tenant is {what}, not {tenant[:64]!r}")
     if not who.sees_all:

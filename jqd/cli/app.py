@@ -10,6 +10,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import daemons as drains
 from jqd.cli import jobs, look, manage, screen, why
+from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, exit_of
@@ -17,7 +18,7 @@ from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
-GROUPS = ("config", "journal", "schedules", "tokens", "types", "workers")  # words that stand before a command
+GROUPS = ("config", "journal", "quotas", "schedules", "tokens", "types", "workers")  # words that stand before a command
 
 # What belongs together stands together in `jqd --help`; what is most wanted stands first.
 ONE, LOOK, MANY, RUN, DISK = (
@@ -92,6 +93,12 @@ tokens.command(secrets.create)
 tokens.command(secrets.revoke)
 app.command(tokens)
 app.command(secrets.audit)
+quotas = cyclopts.App(name="quotas", help="List how much tenants may push; set it, rm takes it back.")
+quotas.default(limits.ls)
+quotas.command(limits.ls)
+quotas.command(limits.set_, name="set")
+quotas.command(limits.rm)
+app.command(quotas)
 journal = cyclopts.App(
     name="journal", group=DISK, help="Look at the journal of a daemon, alive or dead; mend it; replay it."
 )

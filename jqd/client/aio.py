@@ -104,6 +104,8 @@ class AsyncClient:
     resume_type = _call(Client.resume_type)
     create_token = _call(Client.create_token)
     revoke_token = _call(Client.revoke_token)
+    set_quota = _call(Client.set_quota)
+    delete_quota = _call(Client.delete_quota)
     set_schedule = _call(Client.set_schedule)
     delete_schedule = _call(Client.delete_schedule)
     pause_schedule = _call(Client.pause_schedule)
@@ -125,6 +127,7 @@ class AsyncClient:
     daemons = _call(Client.daemons, looks=True)
     tokens = _call(Client.tokens, looks=True)
     audit = _call(Client.audit, looks=True)
+    quotas = _call(Client.quotas, looks=True)
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)
 

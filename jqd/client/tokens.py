@@ -73,6 +73,35 @@ class Tokens:
                 break
         return found
 
+    def set_quota(
+        self,
+        tenant: str,
+        *,
+        rate: float | None = None,
+        bytes_per_s: float | None = None,
+        queued: int | None = None,
+        in_flight: int | None = None,
+    ) -> dict[str, Any]:
+        """Say how much a tenant may push: jobs and bytes a second, jobs that wait, jobs that have not ended.
+
+        What is left out has no limit. Who pushes more is told so by `Unavailable` with status 429. Raises Invalid.
+        """
+        limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight}
+        said = {name: limit for name, limit in limits.items() if limit is not None}
+        return _told(self._http.call("PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said)))
+
+    def quotas(self) -> list[dict[str, Any]]:
+        """All of them, by tenant."""
+        answer = self._http.call("GET", "/v1/quotas")
+        rows = _told(answer).get("quotas")
+        if not isinstance(rows, list):
+            raise odd("a question for quotas", answer)
+        return rows
+
+    def delete_quota(self, tenant: str) -> None:
+        """It may push as much as it likes. Raises NotFound."""
+        self._http.call("DELETE", f"/v1/quotas/{quote(tenant, safe='')}", repeatable=False)
+
     def revoke_token(self, token_id: str) -> list[str]:
         """Let nobody in with it any more, and tell that to each living daemon itself, for the store may be away.
 

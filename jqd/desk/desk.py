@@ -26,6 +26,7 @@ from jqd.words.jobid import partition_of
 from jqd.words.joblog import Row
 from jqd.words.lease import Peer
 from jqd.words.pauses import DRAIN, Pauses
+from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
@@ -81,6 +82,7 @@ class Desk:
     schedules: Schedules = field(init=False)
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
+    quotas: Quotas = field(init=False)
     drains: Pauses = field(init=False)
     """Daemons that begin nothing."""
 
@@ -89,6 +91,7 @@ class Desk:
         self.options = Options(self.workers.rules)
         self.pauses = Pauses(self.workers.rules)
         self.tokens = Tokens(self.workers.rules, self.clock)
+        self.quotas = Quotas(self.workers.rules, self.clock)
         self.drains = Pauses(self.workers.rules, DRAIN)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 

@@ -14,6 +14,7 @@ from jqd.desk.keyed import other_request
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_unset
+from jqd.desk.quotas import spend
 from jqd.desk.reserved import expect_allowed
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
@@ -83,6 +84,8 @@ async def push(
         raise Incomplete(why, batch.told(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
+    if desk.principal.tenant:
+        await spend(desk, len(batch.jobs), len(batch.array))
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(desk, batch.array, batch.jobs, NO_CHANGES)
         await desk.journal.wsync(frame.position, shielded=True)

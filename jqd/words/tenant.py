@@ -6,6 +6,7 @@
 So what goes by a name keeps tenants apart without a thought of them (docs/adr/0054).
 """
 
+import re
 from typing import Annotated
 
 from msgspec import Meta
@@ -20,6 +21,14 @@ Tenant = Annotated[
         description=f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit",
     ),
 ]
+
+
+_NAME = re.compile(PATTERN)
+
+
+def is_tenant(text: str) -> bool:
+    """Whether a tenant may be called so."""
+    return _NAME.fullmatch(text) is not None
 
 
 def annotate(tenant: str, name: str) -> str:

@@ -1,0 +1,62 @@
+"""How much a tenant may push: PUT, GET and DELETE of /v1/quotas/{tenant}."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from jqd.api.message import Request, Response, answer
+from jqd.api.parts import Parts
+from jqd.api.read import read_body
+from jqd.desk import quotas
+from jqd.desk.quotas import Allowance
+from jqd.words.errors import NotFound
+
+
+class Quota(Struct, frozen=True):
+    """What one may push; null: as much as it likes."""
+
+    tenant: str
+    rate: float | None
+    """Jobs a second."""
+    bytes: float | None
+    """Of jobs as they are pushed, a second."""
+    queued: int | None
+    """Jobs that wait, those with a date among them."""
+    in_flight: int | None
+    """Jobs that have not ended."""
+
+
+class Quotas(Struct, frozen=True):
+    """All of them."""
+
+    quotas: Sequence[Quota]
+
+
+async def put(parts: Parts, request: Request, tenant: str) -> Response:
+    """200 and the quota: it holds at this daemon, and at the others within a second."""
+    await quotas.put(parts.desk, tenant, read_body(request, Allowance))
+    return answer(200, _row(parts, tenant), request.answer_language())
+
+
+async def list_quotas(parts: Parts, request: Request) -> Response:
+    """200 {quotas}, by tenant."""
+    rows = [_row(parts, tenant) for tenant in sorted(parts.desk.quotas.known)]
+    return answer(200, Quotas(rows), request.answer_language())
+
+
+async def get(parts: Parts, request: Request, tenant: str) -> Response:
+    """200 and the quota of a tenant; 404 where it has none."""
+    return answer(200, _row(parts, tenant), request.answer_language())
+
+
+async def delete(parts: Parts, request: Request, tenant: str) -> Response:
+    """204: it may push as much as it likes."""
+    await quotas.delete(parts.desk, tenant)
+    return Response(204)
+
+
+def _row(parts: Parts, tenant: str) -> Quota:
+    one = parts.desk.quotas.known.get(tenant)
+    if one is None:
+        raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
+    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight)

@@ -1,0 +1,66 @@
+"""Commands about how much tenants may push."""
+
+from typing import Any
+
+from rich.text import Text
+
+from jqd.cli.common import Common
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.look import rows_of
+from jqd.cli.render import show
+from jqd.cli.table import table
+
+LIMITS = ("rate", "bytes", "queued", "in_flight")
+
+
+def ls(*, common: Common | None = None) -> int:
+    """List how much tenants may push."""
+    return rows_of(common or Common(), lambda client: client.quotas(), _table, "no tenant has a quota")
+
+
+def set_(
+    tenant: str,
+    /,
+    *,
+    rate: float | None = None,
+    bytes_: float | None = None,
+    queued: int | None = None,
+    in_flight: int | None = None,
+    common: Common | None = None,
+) -> int:
+    """Say how much a tenant may push, instead of what was said before; what is left out has no limit.
+
+    Parameters
+    ----------
+    tenant
+        Its name.
+    rate
+        Jobs a second.
+    bytes_
+        Bytes of jobs a second.
+    queued
+        Jobs that wait.
+    in_flight
+        Jobs that have not ended.
+    """
+    common = common or Common()
+    if (rate, bytes_, queued, in_flight) == (None, None, None, None):
+        raise Usage("which limit? Give --rate, --bytes, --queued or --in-flight; `jqd quotas rm` takes all back")
+    with common.client() as client:
+        told = client.set_quota(tenant, rate=rate, bytes_per_s=bytes_, queued=queued, in_flight=in_flight)
+    show(told, common.output)
+    return Exit.DONE
+
+
+def rm(tenant: str, /, *, common: Common | None = None) -> int:
+    """Let a tenant push as much as it likes."""
+    common = common or Common()
+    with common.client() as client:
+        client.delete_quota(tenant)
+    show({"tenant": tenant, "rm": "deleted"}, common.output)
+    return Exit.DONE
+
+
+def _table(rows: list[dict[str, Any]]) -> Text:
+    cells = [(row["tenant"], *(row[limit] for limit in LIMITS)) for row in rows]
+    return table(("TENANT", "RATE", "BYTES", "QUEUED", "IN FLIGHT"), cells)

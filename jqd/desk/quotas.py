@@ -1,0 +1,100 @@
+"""How much a tenant may push: said for all daemons, and looked at with each push of one that has a quota."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+import trio
+from msgspec import Meta
+
+from jqd.desk.desk import Desk
+from jqd.desk.rules import say, told
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreAway, StoreRefused
+from jqd.words.quotas import QUOTA, Quota, body_of
+from jqd.words.rules import NIL
+from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
+
+QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
+LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
+ANSWER_S = 0.5  # then what it told before counts: a store that hangs holds up no pushes
+
+Rate = Annotated[float, Meta(gt=0, le=1e9, description="a number a second, above 0")]
+Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs, 1 or more")]
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant may push; what is left out has no limit."""
+
+    rate: Rate | None = None
+    bytes: Rate | None = None
+    queued: Most | None = None
+    in_flight: Most | None = None
+
+
+async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
+    """Say how much a tenant may push; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
+    if not is_tenant(tenant):
+        why = f"the name of a tenant is 1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, not {tenant[:64]!r}"
+        raise Invalid(why, [Fault("/tenant", why)])
+    quota = Quota(**msgspec.structs.asdict(wish))
+    if quota == Quota():
+        raise Invalid("a quota has a limit: rate, bytes, queued or in_flight", [Fault("", "give one of them")])
+    await told(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        if tenant not in desk.quotas.known and len(desk.quotas.known) >= QUOTAS_MAX:
+            why = f"there are {QUOTAS_MAX} quotas, and no more can be; delete some"
+            raise Conflict(why, [Fault("", why)])
+        return {} if desk.quotas.known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
+
+    await say(desk, make)
+
+
+async def delete(desk: Desk, tenant: str) -> None:
+    """It may push as much as it likes. Raises NotFound, NotYet."""
+    await told(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        if tenant not in desk.quotas.known:
+            raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
+        return {(QUOTA, tenant): NIL}
+
+    await say(desk, make)
+
+
+async def spend(desk: Desk, jobs: int, size_bytes: int) -> None:
+    """A push of so much is taken, or Pressed is raised, which names the limit; without a quota it costs nothing."""
+    tenant, quotas = desk.principal.tenant, desk.quotas
+    quota = quotas.known.get(tenant)
+    if not tenant or quota is None:
+        return
+    if quota.queued is not None or quota.in_flight is not None:
+        await _look(desk)
+    _, daemons = desk.workers.place()
+    over = quotas.over(tenant, jobs, daemons)
+    if over is not None:
+        limit, wait_s = over
+        raise Pressed(
+            f"nothing was taken: the quota of tenant {tenant!r} is spent, {limit}", retry_after_s=int(wait_s) + 1
+        )
+    quotas.spend(tenant, jobs, size_bytes, daemons)
+
+
+async def _look(desk: Desk) -> None:
+    """Know about how many jobs each tenant has; where no store answers what is known stays, and pushes add to it."""
+    quotas, now_s = desk.quotas, desk.clock.mono_s()
+    if now_s - quotas.looked_at_s < LOOK_S:
+        return
+    quotas.looked_at_s = now_s  # one look for all who come meanwhile
+    counts: dict[str, tuple[int, int]] = {}
+    with trio.move_on_after(ANSWER_S):
+        try:
+            views = (await desk.store.list_types()).types
+        except (StoreAway, StoreRefused):
+            return
+        for view in views:
+            told = view.counts
+            waiting, alive = counts.get(tenant := tenant_of(view.jobtype), (0, 0))
+            waits = told.waiting + told.scheduled + told.retrying
+            counts[tenant] = waiting + waits, alive + waits + told.running
+        quotas.counted(counts)

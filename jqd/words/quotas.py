@@ -1,0 +1,123 @@
+"""How much a tenant may push: rules of a kind of their own, under the tenant's name, and what was spent of them here.
+
+Rates are kept by each daemon for its share, the limit divided by the living daemons: all together never take more than
+the limit, and less where a tenant's pushes come to one of them only. A batch is taken whole or not at all, and may take
+a rate into debt, which is waited for. Numbers of jobs are those of the store, looked at each second, and what was
+pushed here since: so a limit may be passed by what other daemons took in that second.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from jqd.words.clock import Clock
+from jqd.words.log import get_logger
+from jqd.words.rules import Rule, Rules
+
+QUOTA = "quota"  # a kind of rule
+BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
+AGAIN_S = 5  # until numbers of jobs are asked for again
+
+
+class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of such a rule; None: as much as it likes."""
+
+    rate: float | None = None
+    """Jobs a second."""
+    bytes: float | None = None
+    """Of jobs as they are pushed, a second."""
+    queued: int | None = None
+    """Jobs that wait, those with a date among them."""
+    in_flight: int | None = None
+    """Jobs that have not ended."""
+
+
+class Bucket:
+    """What may be spent of a rate."""
+
+    def __init__(self, now_s: float) -> None:
+        self._level_s = BURST_S  # in seconds of the rate
+        self._at_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long until something may be spent."""
+        self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
+        self._at_s = now_s
+        return max(0.0, -self._level_s)
+
+    def spend(self, amount: float, rate: float) -> None:
+        """So much, also more than there is."""
+        self._level_s -= amount / rate
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Quota)
+
+
+class Quotas:
+    """Those that are known here."""
+
+    def __init__(self, rules: Rules, clock: Clock) -> None:
+        self.known: dict[str, Quota] = {}
+        """By tenant."""
+        self.counts: Mapping[str, tuple[int, int]] = {}
+        """Tenant → jobs of it that wait, and that have not ended, as a store told last."""
+        self.looked_at_s = -math.inf
+        self._clock = clock
+        self._since: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._log = get_logger("quotas")
+        rules.watch(QUOTA, self._ruled)
+        for rule in rules.all(QUOTA):
+            self._ruled(rule)
+
+    def counted(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """A store told; what was pushed in the second before may not have been in it yet."""
+        self.counts = counts
+        self._since = Counter(), self._since[0]
+
+    def over(self, tenant: str, jobs: int, daemons: int) -> tuple[str, float] | None:
+        """Which limit forbids to push now, and for how many seconds about; None: none does."""
+        quota = self.known[tenant]
+        for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
+            if rate is not None and (wait_s := self._bucket(tenant, name).wait_s(self._clock.mono_s())) > 0:
+                return f"{name}: {rate:g} a second{self._of(daemons)}", wait_s
+        waiting, alive = self.counts.get(tenant, (0, 0))
+        new = sum(since[tenant] for since in self._since) + jobs
+        for name, most, there in (("queued", quota.queued, waiting), ("in_flight", quota.in_flight, alive)):
+            if most is not None and there + new > most:
+                return f"{name}: {most} jobs", AGAIN_S
+        return None
+
+    def spend(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> None:
+        """So much is pushed."""
+        quota = self.known[tenant]
+        self._since[0][tenant] += jobs
+        for name, rate, amount in (("rate", quota.rate, jobs), ("bytes", quota.bytes, size_bytes)):
+            if rate is not None:
+                self._bucket(tenant, name).spend(amount, rate / daemons)
+
+    def _of(self, daemons: int) -> str:
+        return "" if daemons == 1 else f", this daemon's share is one of {daemons}"
+
+    def _bucket(self, tenant: str, name: str) -> Bucket:
+        return self._buckets.setdefault((tenant, name), Bucket(self._clock.mono_s()))
+
+    def _ruled(self, rule: Rule) -> None:
+        self.known.pop(rule.name, None)
+        for name in ("rate", "bytes"):
+            self._buckets.pop((rule.name, name), None)
+        if rule.is_deleted:
+            return
+        try:
+            self.known[rule.name] = _decoder.decode(rule.body)
+        except msgspec.MsgspecError as error:
+            # A newer jqd may know other limits: it keeps them, and this one none.
+            self._log.error("quotas.unreadable", tenant=rule.name, error=str(error))
+
+
+def body_of(quota: Quota) -> bytes:
+    """Of its rule."""
+    return _encoder.encode(quota)

@@ -1,0 +1,115 @@
+"""Quotas: how much a tenant may push, by each limit; what others push costs it nothing."""
+
+from typing import Any
+
+import pytest
+
+from jqd.words.quotas import BURST_S
+from tests.api.edge import JSON, Answer
+from tests.api.whole import Whole
+
+ACME, OTHER = {"jqd-tenant": "acme"}, {"jqd-tenant": "other"}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def put(edge: Whole, **limits: Any) -> None:
+    told = await edge.call("PUT", "/v1/quotas/acme", limits, kind=JSON, accept=JSON)
+    assert told.status == 200, told.body
+    assert {name: value for name, value in told.body.items() if value is not None} == {"tenant": "acme", **limits}
+
+
+async def push(edge: Whole, jobs: int = 1, who: Any = ACME, **fields: Any) -> Answer:
+    job = {"name": "mail", **fields}
+    return await edge.call("POST", "/v1/jobs", [job] * jobs if jobs > 1 else job, accept=JSON, headers=who)
+
+
+async def test_a_rate_holds_over_time_and_names_itself(edge):
+    await put(edge, rate=10)
+    assert (await push(edge, 49)).status == 201, "what was saved up"
+    assert [(await push(edge)).status for _ in range(2)] == [201, 201]
+    over = await push(edge)
+    assert (over.status, over.headers["retry-after"]) == (429, "1")
+    assert "the quota of tenant 'acme' is spent, rate: 10 a second" in over.body["detail"]
+    assert (await push(edge, who=OTHER)).status == 201
+    assert (await push(edge, who=None)).status == 201
+    edge.clock.advance(0.2)
+    assert (await push(edge, 100)).status == 201, "a batch is taken whole"
+    taken, refused = 0, await push(edge)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+    for _ in range(100):
+        edge.clock.advance(1)
+        while (await push(edge)).status == 201:
+            taken += 1
+    assert abs(taken - (100 * 10 - 100)) <= 11, "all together so many a second"
+    for who in (ACME, None):
+        again = await edge.call("POST", "/job", {"name": "mail", "argument": 1}, headers=who or {})
+        assert again.status == (503 if who else 201), "on every surface"
+    assert BURST_S * 10 == 50
+
+
+async def test_a_daemon_takes_its_share_of_a_rate(edge):
+    await put(edge, rate=10)
+    edge.workers.place = lambda: (1, 5)
+    assert (await push(edge, 10)).status == 201
+    told = [(await push(edge)).status for _ in range(2)]
+    assert told == [201, 429]
+    edge.clock.advance(1)
+    assert [(await push(edge)).status for _ in range(3)] == [201, 201, 429]
+
+
+async def test_bytes_count_as_they_are_pushed(edge):
+    await put(edge, bytes=1000)
+    assert (await push(edge, argument="x" * 4_990)).status == 201
+    assert (await push(edge)).status == 429
+    edge.clock.advance(1)
+    assert (await push(edge)).status == 201
+
+
+@pytest.mark.parametrize("limit", ["queued", "in_flight"])
+async def test_numbers_of_jobs_are_those_of_the_store_and_what_came_since(edge, limit):
+    await put(edge, **{limit: 10})
+    assert (await push(edge, 6, delay=600)).status == 201
+    assert (await push(edge, 5)).status == 429, "those are not in the store yet"
+    assert (await push(edge, 4)).status == 201
+    await edge.apply()
+    for _ in range(3):
+        edge.clock.advance(2)
+        over = await push(edge)
+        assert (over.status, f"{limit}: 10 jobs" in over.body["detail"]) == (429, True)
+    held = await edge.claim("acme\x1fmail")
+    edge.clock.advance(2)
+    assert len(held) == 4
+    assert (await push(edge)).status == (201 if limit == "queued" else 429), "what runs waits no more"
+    assert (await push(edge, 20, who=OTHER)).status == 201
+
+
+async def test_while_the_store_is_away_what_it_told_last_counts(edge):
+    await put(edge, queued=3)
+    assert (await push(edge, 2)).status == 201
+    edge.whole._caller.away = "unplugged"
+    edge.clock.advance(60)
+    assert (await push(edge)).status == 201, "pushes need no store"
+    assert (await push(edge)).status == 429
+
+
+async def test_a_quota_is_said_shown_and_deleted_by_who_is_master_of_all(edge):
+    await put(edge, rate=1.5, queued=3)
+    rows = (await edge.call("GET", "/v1/quotas", accept=JSON)).body["quotas"]
+    assert rows == [(await edge.call("GET", "/v1/quotas/acme", accept=JSON)).body]
+    for method, path, body in (
+        ("GET", "/v1/quotas", None),
+        ("GET", "/v1/quotas/acme", None),
+        ("PUT", "/v1/quotas/acme", {"rate": 9}),
+        ("DELETE", "/v1/quotas/acme", None),
+    ):
+        assert (await edge.call(method, path, body, headers=ACME)).status == 403, "its own is not for it to change"
+    for body in ({}, {"rate": 0}, {"queued": 0}, {"speed": 1}):
+        assert (await edge.call("PUT", "/v1/quotas/acme", body)).status == 422
+    assert (await edge.call("PUT", "/v1/quotas/ACME", {"rate": 1})).status == 422
+    for status in (204, 404):
+        assert (await edge.call("DELETE", "/v1/quotas/acme")).status == status
+    assert (await push(edge, 100)).status == 201
