@@ -84,6 +84,10 @@ class _Edge:
     def __init__(self, parts: Any) -> None:
         self.parts = parts
 
+    def whose(self, asked: Any) -> str:
+        """Nobody waits for a turn here."""
+        return ""
+
     async def watch(self, partition: int, *, task_status: Any) -> None:
         """Nobody polls here."""
         task_status.started()
@@ -92,7 +96,7 @@ class _Edge:
 class _Door:
     """Nobody knocks."""
 
-    def __init__(self, app: Any, listener: Any, config: Any) -> None:
+    def __init__(self, app: Any, listener: Any, config: Any, **_: Any) -> None:
         self.config = config
 
     async def serve(self, stopped: Callable[..., Any], *, task_status: Any) -> None:
