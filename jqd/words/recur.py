@@ -76,7 +76,9 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
             return self.anchor_ms + max(1, (at_ms - self.anchor_ms) // self.every_ms + 1) * self.every_ms
         begin = date_of(at_ms).astimezone(zone(self.tz))
         found = self._first(begin, at_ms)
-        if found is not None and found.utcoffset() != begin.utcoffset():
+        # It may begin in the very hour of a shift, behind it.
+        began = {begin.utcoffset(), begin.replace(minute=0).utcoffset()}
+        if found is not None and began != {found.utcoffset()}:
             # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one.
             hour = found.replace(minute=0, second=0).astimezone(UTC_ZONE)
             found = self._first((hour - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms)
