@@ -5,6 +5,7 @@ store's rows for as long; then requests to a daemon that really runs.
 """
 
 import argparse
+import faulthandler
 import importlib.util
 import random
 import subprocess
@@ -20,6 +21,7 @@ from tests.fuzz.requests import run
 from tests.fuzz.rows import garbage
 from tests.fuzz.targets import TARGETS, any_bytes
 
+STUCK_S = 60.0  # beyond its time: a round takes a second
 EXAMPLES = 5_000  # between looks at the clock
 long = settings(
     max_examples=EXAMPLES,
@@ -58,10 +60,12 @@ def by_chance(name: str, seconds: float, source: random.Random) -> str:
 def rows(seconds: float, source: random.Random) -> str:
     """Raises AssertionError."""
     configure(level="critical")  # of each row that cannot be read there is a line
+    faulthandler.dump_traceback_later(seconds + STUCK_S, exit=True)  # no other way out of a script that does not end
     rounds, told, end_s = 0, 0, time.monotonic() + seconds
     while time.monotonic() < end_s:
         told += trio.run(garbage, 5, source).get("refused", 0)
         rounds += 5
+    faulthandler.cancel_dump_traceback_later()
     return f"{rounds} rounds of every method, {told} refused"
 
 

@@ -79,12 +79,19 @@ end
 
 for _, pair in ipairs(marks) do
   local silence, mark = unpack(pair)
-  while told_of + given_back < limit do
+  local looked = 0
+  while told_of + given_back < limit and looked < limit do
+    looked = looked + 1
     local oldest = redis.call('ZRANGE', beats_key(silence), '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
     if #oldest == 0 then
       break
     end
-    end_lease(tonumber(oldest[1]), tonumber(oldest[2]), silence)
+    local fence = oldest[1]:find('^%d+$') and tonumber(oldest[1])
+    if fence and digits(fence) == oldest[1] then
+      end_lease(fence, tonumber(oldest[2]), silence)
+    else
+      redis.call('ZREM', beats_key(silence), oldest[1])  -- no lease of ours is called so: it would be met for ever
+    end
   end
 end
 write_counts(now_ms)
