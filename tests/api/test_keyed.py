@@ -106,3 +106,14 @@ async def test_a_job_with_an_id_of_its_own_needs_no_key(edge):
     answer = await push(edge, [ONE, {**ONE, "job_id": "own"}])
     assert (answer.status, answer.body["errors"][0]["pointer"]) == (422, "/1/job_id")
     assert edge.journal.frames == []
+
+
+async def test_a_key_is_its_tenants_own(edge):
+    ids = set()
+    for tenant in ({}, {"jqd-tenant": "acme"}, {"jqd-tenant": "other"}):
+        for status in (201, 200):
+            told = await edge.call("POST", "/v1/jobs", ONE, headers={"idempotency-key": "k-1", **tenant})
+            assert told.status == status
+            await edge.apply()
+        ids.add((await edge.call("GET", f"/v1/jobs/{told.body['job_id']}", headers=tenant)).body["id"])
+    assert len(ids) == 3

@@ -390,6 +390,7 @@ async def _tokens(surface: Surface) -> None:
 
 
 async def _health(surface: Surface) -> None:
+    await surface.ask("GET /v1/audit", 200, query="?limit=1", numbers=False)
     for path in ("/openapi.json", "/openapi.yaml", "/docs"):
         await surface.ask(f"GET {path}", 200)
     await surface.ask("GET /metrics", 200, numbers=False)
