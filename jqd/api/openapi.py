@@ -28,6 +28,7 @@ TOKENS = (
 )
 TAGS = {
     "jobs": "Push jobs, and look at, change and cancel them",
+    "constraints": "What may start when, by what a job is",
     "schedules": "Jobs that are pushed at dates that come again",
     "workers": "Who runs jobs here",
     "daemon": "How this daemon is, and this interface itself",
@@ -80,6 +81,8 @@ def tag_of(path: str) -> str:
         return "jobs"
     if path.startswith("/v1/schedules"):
         return "schedules"
+    if path.startswith("/v1/constraints"):
+        return "constraints"
     if path.startswith(("/v1/workers", "/v1/leases", "/v1/outcomes")):
         return "workers"
     if path in ("/", "/job/enqueue", "/job/cancel"):

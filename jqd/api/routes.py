@@ -11,6 +11,7 @@ from jqd.api.native import (
     acts,
     audit,
     bulk,
+    constraints,
     drains,
     events,
     handlers,
@@ -33,6 +34,7 @@ from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
+from jqd.desk.constraints import Limits
 from jqd.desk.job import NewJob
 from jqd.desk.quotas import Allowance
 from jqd.desk.schedules import Plan
@@ -51,6 +53,7 @@ SKYGEAR: dict[str, Any] = {
     "heeds": {skygear.KEY_HEADER: "the master key, where it is not in the body"},
     "refusal": skygear.SkyRefusal,
 }
+LIMITED = {200: (constraints.Constraint, constraints.Trial), 201: constraints.Constraint}
 PAGES = Pages()
 
 ROUTES = [
@@ -91,6 +94,10 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
+    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}),
+    Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.Putting),
+    Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),
+    Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
     Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance),
     Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}),

@@ -8,6 +8,7 @@ from typing import Literal
 import cyclopts
 
 from jqd import __version__
+from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
 from jqd.cli import jobs, look, manage, screen, why
 from jqd.cli import quotas as limits
@@ -18,7 +19,8 @@ from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
-GROUPS = ("config", "journal", "quotas", "schedules", "tokens", "types", "workers")  # words that stand before a command
+# Words that stand before a command.
+GROUPS = ("config", "constraints", "journal", "quotas", "schedules", "tokens", "types", "workers")
 
 # What belongs together stands together in `jqd --help`; what is most wanted stands first.
 ONE, LOOK, MANY, RUN, DISK = (
@@ -86,6 +88,14 @@ schedules.command(dates.run, name=("run", "run-now"))  # as the act is called of
 for dated in (dates.pause, dates.resume, dates.rm):
     schedules.command(dated)
 app.command(schedules)
+constraints = cyclopts.App(name="constraints", group=LOOK, help="List what may start when; set a limit, try one.")
+constraints.default(restraints.ls)
+constraints.command(restraints.ls)
+constraints.command(restraints.set_, name="set")
+constraints.command(restraints.dry_run)
+for limited in (restraints.get, restraints.rm):
+    constraints.command(limited)
+app.command(constraints)
 tokens = cyclopts.App(name="tokens", group=LOOK, help="List the tokens that may be used; create one, revoke one.")
 tokens.default(secrets.ls)
 tokens.command(secrets.ls)

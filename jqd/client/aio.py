@@ -106,6 +106,8 @@ class AsyncClient:
     revoke_token = _call(Client.revoke_token)
     set_quota = _call(Client.set_quota)
     delete_quota = _call(Client.delete_quota)
+    set_constraint = _call(Client.set_constraint)
+    delete_constraint = _call(Client.delete_constraint)
     set_schedule = _call(Client.set_schedule)
     delete_schedule = _call(Client.delete_schedule)
     pause_schedule = _call(Client.pause_schedule)
@@ -128,6 +130,8 @@ class AsyncClient:
     tokens = _call(Client.tokens, looks=True)
     audit = _call(Client.audit, looks=True)
     quotas = _call(Client.quotas, looks=True)
+    constraint = _call(Client.constraint, looks=True)
+    constraints = _call(Client.constraints, looks=True)
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)
 

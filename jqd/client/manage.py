@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.http import Answer, Http, encode, job_path, odd, query
 from jqd.client.info import JobInfo, job_info, job_map
@@ -39,7 +40,7 @@ class Reasons(NamedTuple):
     """Failures with rarer reasons than these, which are only counted."""
 
 
-class Manage(Schedules, Tokens):
+class Manage(Constraints, Schedules, Tokens):
     """What `Client` knows besides pushing and waiting."""
 
     _http: Http

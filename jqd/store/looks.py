@@ -31,7 +31,7 @@ from jqd.words.tenant import tenant_of
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
-LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
+LIST_TYPES = 10_000  # queues whose waiting jobs are listed
 LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
 PLACE_PAGES = 1_000  # looked into to tell what waits before a job: 100,000 jobs, about a millisecond
 PLACE_TYPES = 3  # with better jobs, told by name
@@ -147,12 +147,13 @@ class LookMethods:
                     ("held", codec.text(self._keys, "members", m))
                     for m in codec.list_of(self._keys, "members", members)
                 )
-            elif place == "ready" and jobtype is None:
-                answer = codec.list_of(self._keys, "types", await self._caller.call("list_ready", LIST_TYPES))
+            elif place == "ready":
+                told = await self._caller.call("list_ready", LIST_TYPES, jobtype or "")
+                answer = codec.list_of(self._keys, "types", told)
                 names = sorted(codec.text(self._keys, "types", t) for t in answer)
                 sources += (("ready", name) for name in names if tenant is None or tenant_of(name) == tenant)
             else:
-                sources.append((place, (jobtype or "") if place == "ready" else ""))
+                sources.append((place, ""))
         return sources
 
     async def _newest(self, group: Sequence[_Source], count: int) -> list[tuple[_Source, tuple[str, float]]]:

@@ -7,7 +7,7 @@ the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -16,12 +16,12 @@ from jqd.words.job import Job
 from jqd.words.log import get_logger
 from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, Failed, NotUnderstood, only_name, view_of
 from jqd.words.rules import Rule, Rules
+from jqd.words.tenant import bare, tenant_of
 
 CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
-NAMES_TENANT = "\x1f"  # between a tenant and a name that it gave
 BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
 FAILED = "!"  # for the key of a job that a matcher failed on
 
@@ -64,7 +64,7 @@ class Known:
         self.failed = 0
         self.error = ""
         """Of the last one that it failed on."""
-        self.tenant = name.rpartition(NAMES_TENANT)[0]
+        self.tenant = tenant_of(name)
         self._trouble = ""
         try:
             self._match = Expression(constraint.match, ("BOOL",))
@@ -131,6 +131,26 @@ def digest_of(name: str, constraint: Constraint) -> int:
     return int.from_bytes(hashlib.blake2b(_encoder.encode(decides), digest_size=4).digest(), "big")
 
 
+def with_digest(name: str, constraint: Constraint) -> Constraint:
+    """As it is kept."""
+    return msgspec.structs.replace(constraint, digest=digest_of(name, constraint))
+
+
+class Item(NamedTuple):
+    """One constraint, in the name of a queue."""
+
+    name: str
+    cost: int | None
+    """None: its matcher failed."""
+    key: str
+
+
+def items_of(queue: str) -> list[Item]:
+    """Which constraints limit the jobs of a queue."""
+    rows = (part.split(WITHIN) for part in queue.split(BETWEEN)[2:])
+    return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Constraint)
 _argument_decoder = msgspec.msgpack.Decoder()
@@ -164,7 +184,7 @@ class Constraints:
         """What stands behind its jobtype in the name of its queue: nothing while there is no constraint."""
         if not self.known:
             return ""
-        tenant, _, name = job.jobtype.rpartition(NAMES_TENANT)
+        tenant, name = tenant_of(job.jobtype), bare(job.jobtype)
         items = self._alike(tenant, name, job.priority, job.tags)
         if self._readers:
             items += self._items(self._readers, tenant, name, job)

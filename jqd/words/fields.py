@@ -101,8 +101,8 @@ def _each(
         try:
             alone.decode(_encode({name: given[name]}))
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-                for fault in faults_of(bytes(given[name]), hint, texts=texts):
+            if (inner := _struct_in(hint)) is not None and _map_size(given[name]):
+                for fault in faults_of(bytes(given[name]), inner, texts=texts):
                     yield Fault(f"{_pointer(name)}{fault.pointer}", f"{name}: {fault.detail}")
                 continue
             places = [int(place) for place in _PLACE.findall(str(error))]
@@ -110,6 +110,12 @@ def _each(
             said = "what was given" if _is_secret(hint) else _said(given[name], places)
             what = f"{where} must be {allowed(hint, len(places))}, not {said}"
             yield Fault(f"/{where}", what)
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+    """The one kind of map that a field may be, if it may be one."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    return kinds[0] if len(kinds) == 1 else None
 
 
 @cache

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from jqd.store import Claimed, Owner, Release
-from jqd.words.job import Fate, Held, Wanted
+from jqd.words.job import Fate, Held, State, Wanted
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
@@ -81,6 +81,9 @@ async def test_a_queue_waits_apart_and_costs_the_others_nothing(store_bench: Sto
         ("mail", 3)
     ]
     assert await taken(bench, owner) == []
+    for jobtype in (None, "mail"):
+        page = await bench.store.list_jobs(State.WAITING, jobtype, None, 50, "")
+        assert [view.id for view in page.jobs] == [job.id for job in limited[:1:-1]]
     later = await bench.push(queue=KEYED + item("two"), priority=-9)  # the best of a queue that waits
     assert await heads(bench) == []
     await bench.settle(outcome(held[0], Fate.SUCCEEDED))

@@ -178,6 +178,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _looks(surface)
     await _changes(surface)
     await _workers(surface, worker_url)
+    await _constraints(surface)
     await _schedules(surface)
     await _pauses(surface)
     await _pulls(surface)
@@ -337,6 +338,21 @@ async def _many(surface: Surface) -> None:
     await ask("POST /v1/jobs/clean", 422, {"before": "yesterday"}, accept=MSGPACK)
 
 
+async def _constraints(surface: Surface) -> None:
+    ask, one = surface.ask, "/v1/constraints/<name>"
+    wish = {"match": 'job.name == "nothing"', "rate": {"limit": 5}}
+    await ask(f"PUT {one}", 200, wish, into="c", query="?dry_run=1")
+    for status in (201, 200):
+        await ask(f"PUT {one}", status, wish, into="c")
+    await ask(f"PUT {one}", 422, {**wish, "match": "job.name =="}, into="c", kind=MSGPACK)
+    await ask(f"PUT {one}", 422, wish, into="c", query="?dry_run=maybe")
+    await ask(f"GET {one}", 200, into="c", accept=MSGPACK)
+    await ask(f"GET {one}", 404, into="none")
+    await ask("GET /v1/constraints", 200)
+    await ask(f"DELETE {one}", 204, into="c")
+    await ask(f"DELETE {one}", 404, into="c")
+
+
 async def _schedules(surface: Surface) -> None:
     ask, one = surface.ask, "/v1/schedules/<name>"
     plan = {"cron": "0 0 1 1 *", "tz": "Asia/Tokyo", "job": {"name": "yearly", "argument": [1]}}
@@ -404,7 +420,7 @@ async def _refused(surface: Surface, route: Route) -> None:
     native = route.path.startswith("/v1/")
     call, into = f"{route.method} {route.path}", "none"
     await surface.ask(f"OPTIONS {route.path}", 200, into=into)
-    odd = "PATCH" if "/handlers" in route.path or "/schedules" in route.path else "PUT"
+    odd = "PATCH" if "/handlers" in route.path or "/schedules" in route.path or "/constraints" in route.path else "PUT"
     await surface.ask(f"{odd} {route.path}", 405, into=into)
     await surface.ask(f"{odd} {route.path}", 415, b"x", into=into, kind="text/plain")
     if route.method == "GET" and native:

@@ -1,11 +1,34 @@
 #!lua flags=no-writes
--- Which jobtypes have jobs ready, best first, by name only.
+-- Which queues have jobs ready, by name only: those that may go on best first, then some of those that wait for something else.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit
--- Returns  jobtypes
+-- ARGV     now_ms, limit, jobtype or nothing for all
+-- Returns  queues, those spelled like their jobtype first
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit)
---@include fail keys
+-- Cost     O(limit + BUCKETS · ASIDE)
+--@include fail keys now order heads
+local limit, jobtype = number(ARGV[2], 'limit'), ARGV[3]
+local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
 
-expect('types')
-return redis.call('ZRANGE', K.types, 0, number(ARGV[2], 'limit') - 1)
+expect('types', 'heads')
+local queues = jobtype ~= '' and {jobtype} or redis.call('ZRANGE', K.types, 0, limit - 1)
+if not keyed.some() then
+  return queues
+end
+local seen = {}
+for _, queue in ipairs(queues) do
+  seen[queue] = true
+end
+local function add(rows)
+  for _, row in ipairs(rows) do
+    local queue = row:match('^[^:]*:(.*)$')
+    if queue and not seen[queue] and #queues < limit and (jobtype == '' or keyed.type_of(queue) == jobtype) then
+      seen[queue] = true
+      queues[#queues + 1] = queue
+    end
+  end
+end
+add(redis.call('ZRANGE', jobtype == '' and K.heads or K.queues .. jobtype, 0, limit - 1))
+for _, bucket in ipairs(redis.call('ZRANGE', K.due, 0, BUCKETS - 1)) do
+  add(redis.call('ZRANGE', K.aside .. bucket, 0, ASIDE - 1))
+end
+return queues

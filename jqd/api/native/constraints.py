@@ -1,0 +1,100 @@
+"""What may start when, by what a job is: /v1/constraints."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from jqd.api.message import Request, Response, answer
+from jqd.api.native.answers import Instant
+from jqd.api.native.show import iso
+from jqd.api.parts import Parts
+from jqd.api.read import read_body, read_query
+from jqd.desk import constraints
+from jqd.desk.constraints import Limits, Rate, Trial
+from jqd.words.constraints import EVER_MS, Known, OnError
+from jqd.words.tenant import bare, tenant_of
+
+
+class Constraint(Struct, frozen=True):
+    """A constraint, and what this daemon saw of it."""
+
+    name: str
+    match: str
+    rate: Rate | None
+    concurrency: int | None
+    paused: bool
+    paused_until: Instant | None
+    """Null: it is no pause, or one without an end."""
+    cost: str | None
+    key: str | None
+    on_error: OnError
+    said_at: Instant | None
+    failed: int
+    """Jobs that it could not be asked about since this daemon began. Those that are alike count once."""
+    error: str | None
+    """Why not, of the last one."""
+
+
+class Constraints(Struct, frozen=True):
+    """All of them, by name."""
+
+    constraints: Sequence[Constraint]
+
+
+class Putting(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a PUT."""
+
+    dry_run: bool = False
+    """Say nothing; answer what it would do to jobs that wait."""
+
+
+async def put(parts: Parts, request: Request, name: str) -> Response:
+    """201 and the constraint, 200 where there was one of that name. With `dry_run` 200 and what it would match.
+
+    It holds within a second at all daemons, for what waits, too; what runs goes on, and counts only if it was matched.
+    """
+    dry_run, wish = read_query(request, Putting).dry_run, read_body(request, Limits)
+    if dry_run:
+        return answer(200, await constraints.try_out(parts.desk, name, wish), request.answer_language())
+    new = await constraints.put(parts.desk, name, wish)
+    return answer(201 if new else 200, _row(constraints.find(parts.desk, name)), request.answer_language())
+
+
+async def get(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the constraint."""
+    return answer(200, _row(await constraints.known(parts.desk, name)), request.answer_language())
+
+
+async def list_constraints(parts: Parts, request: Request) -> Response:
+    """200 {constraints}: those of the tenant, by name."""
+    tenant = parts.desk.principal.tenant
+    its = [one for one in parts.desk.constraints.known.values() if tenant_of(one.name) == tenant]
+    rows = [_row(one) for one in sorted(its, key=lambda one: one.name)]
+    return answer(200, Constraints(rows), request.answer_language())
+
+
+async def delete(parts: Parts, request: Request, name: str) -> Response:
+    """204: nothing waits for it any more."""
+    await constraints.delete(parts.desk, name)
+    return Response(204)
+
+
+def _row(one: Known) -> Constraint:
+    kept = one.constraint
+    return Constraint(
+        name=bare(one.name),
+        match=kept.match,
+        rate=Rate(kept.rate.limit, kept.rate.per_s, kept.rate.burst) if kept.rate else None,
+        concurrency=kept.concurrency or None,
+        paused=kept.until_ms > 0,
+        paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
+        cost=kept.cost or None,
+        key=kept.key or None,
+        on_error=kept.on_error,
+        said_at=iso(one.said_ms),
+        failed=one.failed,
+        error=one.error or None,
+    )
+
+
+__all__ = ["Constraint", "Constraints", "Putting", "Trial", "delete", "get", "list_constraints", "put"]

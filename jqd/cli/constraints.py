@@ -1,0 +1,155 @@
+"""Commands about constraints: what may start when, by what a job is."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from jqd.cli.common import Common, duration
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.look import Flag, rows_of
+from jqd.cli.render import show
+from jqd.cli.table import lasting, table
+
+Name = Annotated[str, Parameter(help="Of the constraint.")]
+
+
+def ls(*, common: Common | None = None) -> int:
+    """List the constraints, and of each how many jobs it could not be asked about."""
+    none = "there is no constraint; `jqd constraints set` makes one"
+    return rows_of(common or Common(), lambda client: client.constraints(), _table, none)
+
+
+def get(name: Name, /, *, common: Common | None = None) -> int:
+    """Show a constraint."""
+    common = common or Common()
+    with common.client() as client:
+        _show(client.constraint(name), common)
+    return Exit.DONE
+
+
+def set_(
+    name: str,
+    match: str,
+    /,
+    *,
+    rate: str | None = None,
+    burst: int = 0,
+    concurrency: int | None = None,
+    pause: str | None = None,
+    key: str | None = None,
+    cost: str | None = None,
+    on_error: Literal["hold", "pass"] | None = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Limit the jobs that an expression is true of: how many start, or run at once, at all daemons together.
+
+    Parameters
+    ----------
+    name
+        Of the constraint; one of that name is replaced.
+    match
+        An expression in CEL: 'job.name == "mail"', '"bulk" in job.tags', 'job.argument.size > 10'.
+    rate
+        So many may start in a time: 10/s, 100/m, 5000/h, 3/90s.
+    burst
+        So many more at once; they come back at the rate.
+    concurrency
+        So many may run at once.
+    pause
+        None starts: until a date like 2030-01-31T12:00:00Z, or ever.
+    key
+        An expression: each of its values has a limit of its own, like job.argument.customer.
+    cost
+        An expression: for how many a job counts of the rate, like job.argument.pages.
+    on_error
+        Of jobs that an expression fails on: hold (they wait, the default) or pass.
+    dry_run
+        Say nothing; show what it would do to jobs that wait.
+    """
+    common = common or Common()
+    if rate is None and burst:
+        raise Usage("--burst comes on top of a --rate")
+    with common.client() as client:
+        told = client.set_constraint(
+            name,
+            match,
+            rate=None if rate is None else _rate(rate, burst),
+            concurrency=concurrency,
+            pause=True if pause == "ever" else pause,
+            key=key,
+            cost=cost,
+            on_error=on_error,
+            dry_run=dry_run,
+        )
+    _show(told, common)
+    return Exit.DONE
+
+
+def dry_run(
+    name: str,
+    match: str,
+    /,
+    *,
+    rate: str | None = None,
+    burst: int = 0,
+    concurrency: int | None = None,
+    key: str | None = None,
+    cost: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """Show what a constraint would do to jobs that wait, and say nothing. The words are those of set."""
+    return set_(
+        name,
+        match,
+        rate=rate,
+        burst=burst,
+        concurrency=concurrency,
+        key=key,
+        cost=cost,
+        dry_run=True,
+        common=common,
+    )
+
+
+def rm(name: Name, /, *, common: Common | None = None) -> int:
+    """Delete a constraint; what waited for it starts."""
+    common = common or Common()
+    with common.client() as client:
+        client.delete_constraint(name)
+    show({"name": name, "rm": "deleted"}, common.output)
+    return Exit.DONE
+
+
+def _rate(text: str, burst: int) -> dict[str, float]:
+    limit, slash, per = text.partition("/")
+    if not slash or not limit.isdecimal() or not per:
+        raise Usage(f"--rate {text!r} is none: write 10/s, 100/m or 3/90s")
+    return {"limit": int(limit), "per_s": duration(per if per[0].isdecimal() else f"1{per}", "--rate"), "burst": burst}
+
+
+def _show(told: dict[str, Any], common: Common) -> None:
+    if common.output != "table":
+        show(told, common.output)
+        return
+    for name, value in told.items():
+        if value not in (None, False):
+            print(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
+
+
+def _limit(rate: dict[str, Any]) -> str:
+    burst = f", {rate['burst']} more at once" if rate["burst"] else ""
+    return f"{rate['limit']} in {lasting(rate['per_s'])}{burst}"
+
+
+def _table(rows: list[dict[str, Any]]) -> Text:
+    cells = []
+    for row in rows:
+        limits = [_limit(row["rate"])] if row["rate"] else []
+        limits += [f"{row['concurrency']} at once"] if row["concurrency"] else []
+        limits += [f"paused until {row['paused_until']}" if row["paused_until"] else "paused"] if row["paused"] else []
+        failed = row["failed"] or ""
+        cells.append((row["name"], row["match"], "; ".join(limits), row["key"] or "", failed, row["error"]))
+    styles = {n: "red" for n, row in enumerate(rows) if row["failed"]}
+    return table(("NAME", "MATCH", "LIMIT", "KEY", "FAILED", "ERROR"), cells, styles)

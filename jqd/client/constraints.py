@@ -1,0 +1,72 @@
+"""The part of the client that says what may start when."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from jqd.client.http import Answer, Http, encode, odd, query
+
+
+class Constraints:
+    """What `Client` knows of constraints. One is told as a dict: `name`, `match`, `rate`, `concurrency`, `failed` …"""
+
+    _http: Http
+
+    def set_constraint(
+        self,
+        name: str,
+        match: str,
+        *,
+        rate: Mapping[str, float] | None = None,
+        concurrency: int | None = None,
+        pause: bool | float | str | None = None,
+        cost: str | None = None,
+        key: str | None = None,
+        on_error: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Limit the jobs that `match`, an expression in CEL, is true of: how many start, or run, at once.
+
+        `rate`: {"limit": 10, "per_s": 1, "burst": 0}; `pause`: True, or until a date; `cost` and `key`: expressions, so
+        that a job counts for more than one, and that each value has a limit of its own. `dry_run`: say nothing, tell
+        what it would do to jobs that wait. Raises Invalid, which says where in the expression.
+        """
+        fields = {
+            "match": match,
+            "rate": None if rate is None else dict(rate),
+            "concurrency": concurrency,
+            "pause": pause,
+            "cost": cost,
+            "key": key,
+            "on_error": on_error,
+        }
+        said = {name: value for name, value in fields.items() if value is not None}
+        return _told(
+            self._http.call("PUT", _path(name), body=encode(said), params=query(dry_run="1" if dry_run else None))
+        )
+
+    def constraints(self) -> list[dict[str, Any]]:
+        """All of them, by name."""
+        answer = self._http.call("GET", "/v1/constraints")
+        rows = _told(answer).get("constraints")
+        if not isinstance(rows, list):
+            raise odd("a question for constraints", answer)
+        return rows
+
+    def constraint(self, name: str) -> dict[str, Any]:
+        """One of them. Raises NotFound."""
+        return _told(self._http.call("GET", _path(name)))
+
+    def delete_constraint(self, name: str) -> None:
+        """Nothing waits for it any more. Raises NotFound."""
+        self._http.call("DELETE", _path(name), repeatable=False)
+
+
+def _path(name: str) -> str:
+    return f"/v1/constraints/{quote(name, safe='')}"
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    if not isinstance(answer.body, dict):
+        raise odd("a call about a constraint", answer)
+    return answer.body

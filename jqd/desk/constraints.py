@@ -1,0 +1,188 @@
+"""Constraints: said, shown, tried and deleted at any daemon, for all of them. What they limit the store counts."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from jqd.desk.desk import Desk
+from jqd.desk.job import Date
+from jqd.desk.rules import learned, say, told
+from jqd.store import JobView
+from jqd.words import constraints
+from jqd.words.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
+from jqd.words.dates import instant_ms
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.job import Job, State, is_name
+from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
+from jqd.words.rules import NIL, Rules
+
+CONSTRAINTS_MAX = 100  # each may be asked of each job: together some 0.3 ms of one that all of them look into
+LIMIT_MAX = 1_000_000_000
+CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
+PER_S_MAX = 31 * 86_400.0  # a month
+TRIED_JOBS = 500  # looked at by a trial, whose arguments are asked for one by one: half a second
+
+Text = Annotated[
+    str,
+    Meta(min_length=1, max_length=EXPRESSION_LENGTH_MAX, description=f"1 to {EXPRESSION_LENGTH_MAX} characters of CEL"),
+]
+
+
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+    """So many starts in any `per_s` seconds; a burst on top, which comes back at the rate of the limit."""
+
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
+    per_s: Annotated[
+        float, Meta(ge=0.001, le=PER_S_MAX, description=f"a number of seconds, 0.001 to {PER_S_MAX:.0f}")
+    ] = 1.0
+    burst: Annotated[int, Meta(ge=0, le=LIMIT_MAX, description=f"a whole number, 0 to {LIMIT_MAX}")] = 0
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
+
+    match: Text
+    rate: Rate | None = None
+    concurrency: (
+        Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
+    ) = None
+    pause: bool | Date | None = None
+    """Until a date, or (true) until it is said otherwise."""
+    cost: Text | None = None
+    key: Text | None = None
+    on_error: OnError = "hold"
+
+
+class Trial(Struct, frozen=True):
+    """What a constraint would match of the jobs that wait."""
+
+    looked_at: int
+    """Jobs that wait, the newest first."""
+    matched: int
+    failed: int
+    error: str | None
+    keys: int
+    delayed: int
+    """Of those that match, how many could not start at once."""
+
+
+async def put(desk: Desk, name: str, wish: Limits) -> bool:
+    """Say a constraint; it is on disk when this returns. Whether there was none of that name.
+
+    Raises Invalid, Conflict, NotYet, JournalRefused.
+    """
+    constraint = understood(desk, name, wish)
+    await told(desk)
+    own, new = desk.own(name), list[bool]()
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        new.append(own not in desk.constraints.known)
+        if new[-1] and len(desk.constraints.known) >= CONSTRAINTS_MAX:
+            why = f"there are {CONSTRAINTS_MAX} constraints, and each may be asked of each job; delete some"
+            raise Conflict(why, [Fault("", why)])
+        return {(CONSTRAINT, own): body_of(constraint)}
+
+    await say(desk, make)
+    return new[-1]
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """Nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
+    await told(desk)
+    await known(desk, name)
+    await say(desk, lambda: {(CONSTRAINT, desk.own(name)): NIL})
+
+
+async def known(desk: Desk, name: str) -> Known:
+    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+    await learned(desk, partial(desk.constraints.known.get, desk.own(name)))
+    return find(desk, name)
+
+
+def find(desk: Desk, name: str) -> Known:
+    """Raises NotFound."""
+    one = desk.constraints.known.get(desk.own(name))
+    if one is None:
+        raise NotFound(f"there is no constraint {name[:64]!r}")
+    return one
+
+
+async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
+    """What it would do to jobs that wait, if it were said now. Raises Invalid, Conflict, StoreAway."""
+    constraint = understood(desk, name, wish)
+    rules = Rules()
+    alone = Constraints(rules)
+    rule = rules.make({(CONSTRAINT, desk.own(name)): body_of(constraint)}, now_ms=desk.clock.wall_ms(), origin=0)
+    rules.take(rule)
+    (one,) = alone.known.values()
+    page = await desk.store.list_jobs(State.WAITING, None, None, TRIED_JOBS, "")
+    keys = dict[str, list[int]]()
+    matched = failed = 0
+    for view in page.jobs:
+        whole = await desk.store.get_job(view.id) if one.reads_argument else view
+        for item in constraints.items_of(alone.queue_of(_job(whole if isinstance(whole, JobView) else view))):
+            failed += item.cost is None
+            matched += item.cost is not None
+            if item.cost is not None:
+                keys.setdefault(item.key, []).append(item.cost)
+    delayed = failed + sum(_delayed(constraint, costs) for costs in keys.values())
+    return Trial(len(page.jobs), matched, failed, one.error or None, len(keys), delayed)
+
+
+def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
+    """As it is kept. Raises Invalid, which points into the expression, and Conflict."""
+    found = []
+    if not is_name(name):
+        why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
+        found.append(Fault("/name", why))
+    for field, text, types in (
+        ("match", wish.match, ("BOOL",)),
+        ("cost", wish.cost, ("INT",)),
+        ("key", wish.key, KEY_TYPES),
+    ):
+        try:
+            if text is not None:
+                Expression(text, types)
+        except NotUnderstood as error:
+            found.append(Fault(f"/{field}", f"{error}, at character {error.offset + 1}"))
+    if wish.rate is None and wish.concurrency is None and not wish.pause:
+        found.append(Fault("", "it limits nothing: give rate, concurrency or pause, or several of them"))
+    if wish.cost is not None and wish.rate is None:
+        found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
+    if found:
+        raise Invalid(found[0].detail, found)
+    if desk.partitions > 1:
+        why = "constraints hold in a store of one partition only: with several nobody counts for all of them yet"
+        raise Conflict(why, [Fault("", why)])
+    rate = constraints.Rate(wish.rate.limit, wish.rate.per_s, wish.rate.burst) if wish.rate else None
+    until_ms = EVER_MS if wish.pause is True else 0
+    if wish.pause not in (None, True, False):
+        try:
+            until_ms = instant_ms(wish.pause)
+        except ValueError as error:
+            raise Invalid(str(error), [Fault("/pause", str(error))]) from error
+    plain = Constraint(
+        wish.match, rate, wish.concurrency or 0, until_ms, wish.cost or "", wish.key or "", wish.on_error
+    )
+    return constraints.with_digest(desk.own(name), plain)
+
+
+def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
+    """How many of the jobs of one key could not start at once, if nothing was spent of it."""
+    if constraint.until_ms:
+        return len(costs)
+    rate, slots = constraint.rate, constraint.concurrency or len(costs)
+    left = rate.limit + rate.burst if rate else sum(costs)
+    started = 0
+    for cost in costs[:slots]:
+        if cost > left:
+            break
+        left -= cost
+        started += 1
+    return len(costs) - started
+
+
+def _job(view: JobView) -> Job:
+    return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))

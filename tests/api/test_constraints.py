@@ -1,0 +1,88 @@
+"""Constraints: said, shown, refused where they mean nothing, tried, deleted."""
+
+from typing import Any
+
+import pytest
+
+from jqd.desk import constraints
+from jqd.words.constraints import CONSTRAINT
+from tests.api.edge import JSON
+from tests.api.whole import Whole
+
+PATH = "/v1/constraints/slow"
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def ask(edge: Whole, method: str, path: str, status: int = 200, body: Any = None) -> Any:
+    told = await edge.call(method, path, body, accept=JSON)
+    assert told.status == status, told.body
+    return told.body
+
+
+async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
+    wish = {"match": 'job.name == "mail"', "rate": {"limit": 5, "burst": 2}, "key": "job.argument.customer"}
+    told = await ask(edge, "PUT", PATH, 201, wish)
+    assert (told["rate"], told["key"]) == ({"limit": 5, "per_s": 1.0, "burst": 2}, "job.argument.customer")
+    told = await ask(edge, "PUT", PATH, 200, {"match": "true", "concurrency": 3, "pause": "2033-05-18T03:33:20Z"})
+    assert (told["rate"], told["concurrency"], told["paused_until"]) == (None, 3, "2033-05-18T03:33:20.000Z")
+    told = await ask(edge, "PUT", PATH, 200, {"match": "true", "pause": True})
+    assert (told["paused"], told["paused_until"]) == (True, None)
+    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": [await ask(edge, "GET", PATH)]}
+    await ask(edge, "DELETE", PATH, 204)
+    await ask(edge, "DELETE", PATH, 404)
+    await ask(edge, "GET", PATH, 404)
+    assert [rule.is_deleted for rule in edge.workers.rules.all(CONSTRAINT)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("wish", "pointer", "why"),
+    [
+        ({"match": "job.name ==", "concurrency": 1}, "/match", "at character 12"),
+        ({"match": "job.nam", "concurrency": 1, "key": "foo(1)"}, "/key", "undeclared reference to 'foo'"),
+        ({"match": "1 + 1", "concurrency": 1}, "/match", "it must be BOOL"),
+        ({"match": "a.all(x, a.all(y, true))", "concurrency": 1}, "/match", "two of them take long"),
+        ({"match": "true", "rate": {"limit": 0}}, "/rate/limit", "1 to"),
+        ({"match": "true", "rate": {"limit": 1, "per_s": 0}}, "/rate/per_s", "seconds"),
+        ({"match": "true", "concurrency": 0}, "/concurrency", "1 to 10000"),
+        ({"match": "true"}, "", "it limits nothing"),
+        ({"match": "true", "pause": False}, "", "it limits nothing"),
+        ({"match": "true", "concurrency": 1, "cost": "2"}, "/cost", "there is none"),
+        ({"match": "true", "pause": "tomorrow"}, "/pause", "tomorrow"),
+        ({"match": "true", "concurrency": 1, "on_error": "stop"}, "/on_error", ""),
+        ({"match": "x" * 1_001, "concurrency": 1}, "/match", ""),
+    ],
+)
+async def test_what_means_nothing_is_refused_where_it_stands(
+    edge: Whole, wish: dict[str, Any], pointer: str, why: str
+) -> None:
+    told = await ask(edge, "PUT", PATH, 422, wish)
+    assert told["errors"][0]["pointer"] == pointer
+    assert why in told["errors"][0]["detail"]
+    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": []}
+
+
+async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) -> None:
+    for customer in ("a", "a", "b", None):
+        await edge.push(name="mail", argument={} if customer is None else {"customer": customer})
+    await edge.push(name="other")
+    wish = {"match": 'job.name == "mail"', "concurrency": 1, "key": "job.argument.customer"}
+    told = await ask(edge, "PUT", f"{PATH}?dry_run=1", 200, wish)
+    assert told == {
+        "looked_at": 5,
+        "matched": 3,
+        "failed": 1,
+        "error": 'NOT_FOUND: Key not found in map : "customer"',
+        "keys": 2,
+        "delayed": 2,
+    }
+    assert list(edge.workers.rules.all(CONSTRAINT)) == []
+
+
+async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraints, "CONSTRAINTS_MAX", 1)
+    for name, status in (("a", 201), ("b", 409), ("a", 200)):
+        await ask(edge, "PUT", f"/v1/constraints/{name}", status, {"match": "true", "concurrency": 1})

@@ -1,0 +1,59 @@
+"""Commands about constraints, at a daemon whose answers are written down."""
+
+from typing import Any
+
+import pytest
+
+from jqd.cli import run
+from tests.cli.test_manage import Script, script
+
+__all__ = ["script"]
+
+ROW: dict[str, Any] = {
+    "name": "slow",
+    "match": "true",
+    "rate": {"limit": 10, "per_s": 60.0, "burst": 5},
+    "concurrency": 3,
+    "paused": True,
+    "paused_until": None,
+    "cost": None,
+    "key": "job.argument.customer",
+    "on_error": "hold",
+    "said_at": "2026-01-01T00:00:00.000Z",
+    "failed": 2,
+    "error": "no such key",
+}
+PATH = "/v1/constraints/slow"
+
+
+def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("PUT", PATH, 201, ROW)
+    script.on("GET", PATH, 200, ROW)
+    script.on(
+        "GET", "/v1/constraints", 200, {"constraints": [ROW, {**ROW, "name": "b", "rate": None, "paused": False}]}
+    )
+    script.on("DELETE", PATH, 204)
+    words = ["constraints", "set", "slow", "true", "--rate", "10/m", "--burst", "5", "--pause", "ever"]
+    assert run([*words, "--key", "job.argument.customer"]) == 0
+    rate = {"limit": 10, "per_s": 60, "burst": 5}
+    said = {"match": "true", "rate": rate, "pause": True, "key": "job.argument.customer"}
+    assert script.asked == [("PUT", PATH, said)]
+    assert "rate          10 in 60 s, 5 more at once" in capsys.readouterr().out
+    assert run(["constraints", "get", "slow"]) == run(["constraints"]) == run(["constraints", "ls"]) == 0
+    told = capsys.readouterr().out
+    assert "10 in 60 s, 5 more at once; 3 at once; paused" in told
+    assert "no such key" in told
+    assert run(["constraints", "rm", "slow"]) == 0
+    assert run(["-o", "json", "constraints", "get", "slow"]) == 0
+
+
+def test_a_trial_asks_and_says_nothing(script: Script) -> None:
+    script.on("PUT", PATH, 200, {"looked_at": 5, "matched": 3})
+    assert run(["constraints", "dry-run", "slow", "true", "--concurrency", "1"]) == 0
+    ((method, path, said),) = script.asked
+    assert (method, path, said["match"]) == ("PUT", PATH, "true")
+
+
+def test_words_that_mean_nothing_are_refused() -> None:
+    for wrong in (["--rate", "10"], ["--rate", "x/s"], ["--burst", "3"], ["--rate", "1/day"]):
+        assert run(["constraints", "set", "slow", "true", *wrong]) == 2
