@@ -79,14 +79,29 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
         # It may begin in the very hour of a shift, behind it.
         began = {begin.utcoffset(), begin.replace(minute=0).utcoffset()}
         if found is not None and began != {found.utcoffset()}:
-            # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one.
+            # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one, or misses one.
             hour = found.replace(minute=0, second=0).astimezone(UTC_ZONE)
-            found = self._first((hour - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms)
+            begins = (hour, _hour_after_shift(begin, found))
+            later = (self._first((each - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms) for each in begins)
+            found = min((date for date in later if date is not None), key=ms_of, default=None)
         return None if found is None else ms_of(found)
 
     def _first(self, begin: datetime, at_ms: int) -> datetime | None:
         # In an hour that comes twice cronsim counts the first one, which may lie before the instant.
         return next((date for date in CronSim(self.cron, begin) if ms_of(date) > at_ms), None)
+
+
+def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
+    """The first full hour, by the clock there, behind the shift between the two."""
+    before, behind, there = ms_of(begin.replace(minute=0)) // 1000, ms_of(found) // 1000, begin.tzinfo
+    while behind - before > 1:
+        between = (before + behind) // 2
+        if date_of(between * 1000).astimezone(there).utcoffset() == found.utcoffset():
+            behind = between
+        else:
+            before = between
+    shifted = date_of(behind * 1000).astimezone(there)
+    return (shifted.replace(minute=0, second=0, fold=0) + timedelta(hours=1)).astimezone(UTC_ZONE)
 
 
 @cache

@@ -54,9 +54,9 @@ HOURS = st.sampled_from(["*", "*/2", "0", "1", "2", "3", "1,2,3", "0-5", "23"])
     night=st.sampled_from(["2026-03-28", "2026-10-24", "2026-03-07", "2026-10-31", "2026-04-04", "2026-10-03"]),
     from_s=st.integers(0, 2 * 86_400),
 )
-@example(
-    minute="*", hour="0", tz="Australia/Lord_Howe", night="2026-04-04", from_s=15 * 3600
-)  # as its clock is put back
+# As Lord Howe's clock is put back by half an hour, and the first full hour after that.
+@example(minute="*", hour="0", tz="Australia/Lord_Howe", night="2026-04-04", from_s=15 * 3_600)
+@example(minute="2", hour="*/2", tz="Australia/Lord_Howe", night="2026-04-04", from_s=15 * 3_600 + 1_800)
 def test_the_same_dates_from_wherever_one_begins(minute: str, hour: str, tz: str, night: str, from_s: int) -> None:
     recurrence = Recurrence(f"{minute} {hour} * * *", tz=tz)
     begin_ms = ms_of(datetime.fromisoformat(night))
