@@ -17,7 +17,7 @@ Value = Any  # dict[bytes, bytes] | list[bytes] | bytes | SortedSet
 TYPES: dict[type, bytes] = {dict: b"hash", list: b"list", bytes: b"string"}
 _score = operator.itemgetter(0)
 NOTHING: dict[bytes, bytes] = {}
-WHOLE_MAX = 2.0**53  # beyond it a score is no longer every whole number
+WHOLE_MAX = 2.0**63  # from there on the server has no whole numbers, and writes an exponent
 
 
 class WrongType(Exception):

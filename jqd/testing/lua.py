@@ -62,6 +62,8 @@ class Machine:
             return _read(answer)
         if isinstance(answer, (NoSuchKey, WrongType)):
             raise ScriptError(str(answer))
+        if isinstance(answer, (ValueError, OverflowError)):  # a number that is none, in a row or made of one
+            raise ScriptError(f"ERR value is not an integer or a valid float: {answer}")
         if isinstance(answer, Exception):
             raise answer  # a mistake in a command, or a call that we do not have
         if isinstance(answer, bytes):
