@@ -195,7 +195,10 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def __init__(self, coro: Any) -> None:
         self._coro = coro
-        self.__name__, self.__qualname__ = (getattr(coro, name, "job") for name in ("__name__", "__qualname__"))
+
+    def __getattr__(self, name: str) -> Any:
+        """Its name, and how it is: anyio asks that before it cancels a task."""
+        return getattr(self._coro, name)
 
     def send(self, value: Any) -> Any:
         """As a coroutine's."""

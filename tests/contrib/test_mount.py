@@ -158,6 +158,16 @@ async def leave_below() -> None:
     await asyncio.gather(leaves(), forgotten)
 
 
+@LEAVING.job(keep_result=True)
+async def stops_its_tasks() -> str:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep, 60)
+        await anyio.sleep(0.001)
+        group.start_soon(anyio.sleep, 60)
+        group.cancel_scope.cancel()
+    return "anyio asks tasks how they are"
+
+
 @LEAVING.job
 async def cancelled_below() -> None:
     below = asyncio.ensure_future(asyncio.sleep(60))
@@ -174,9 +184,12 @@ LEAVING.job(name="stay under trio", loop="trio")(stay.function)
 
 
 def test_no_job_ends_the_program_that_it_is_mounted_in() -> None:
-    mount, body = Mount(LEAVING, secret=None), batch(("leave", None), ("leave_below", None), ("cancelled_below", None))
+    mount, body = (
+        Mount(LEAVING, secret=None),
+        batch(("leave", None), ("leave_below", None), ("cancelled_below", None), ("stops_its_tasks", None)),
+    )
     below = "Exited: a task that a job has started raised SystemExit: 4"
-    expected = ["SystemExit: 3", below, "CancelledError"]
+    expected = ["SystemExit: 3", below, "CancelledError", "anyio asks tasks how they are"]
     assert outcomes(mount.answer(JSON, [body])) == expected
     assert outcomes(anyio.run(mount.aanswer, JSON, whole(body))) == expected
 
