@@ -46,6 +46,6 @@ async def test_a_daemon_that_is_not_there(edge: Edge) -> None:
 
 async def test_a_tenant_has_no_say_in_it(edge: Edge) -> None:
     """Daemons serve all of them."""
-    await ask(edge, "POST", "/v1/daemons/this/drain", 404, **{"jqd-tenant": "acme"})
+    await ask(edge, "POST", "/v1/daemons/this/drain", 403, **{"jqd-tenant": "acme"})
     await ask(edge, "POST", "/v1/daemons/this/drain")
-    await ask(edge, "POST", "/v1/daemons/d1/resume", 404, **{"jqd-tenant": "acme"})
+    await ask(edge, "POST", "/v1/daemons/d1/resume", 403, **{"jqd-tenant": "acme"})
