@@ -104,7 +104,7 @@ def audit(
     data_dir: DataDir = None,
     common: Common | None = None,
 ) -> int:
-    """Show who changed what with a token, the newest first. The daemons keep 90 days, at most 10,000 of these.
+    """Show who changed what with a token, the newest first. The daemons keep 90 days, of each tenant the newest 5,000.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ async def noted(desk: Desk, act: str, what: str) -> None:
 
     What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
     """
-    if desk.principal.token and desk.principal.may(Role.OPERATOR):
+    if desk.principal.token and desk.principal.may(Role.OPERATOR) and not desk.principal.scopes:
         await say(desk, dict, act=act, what=desk.own(what))
 
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.desk.rules import learned
+from jqd.desk.workers import covers
 from jqd.runner import Pull, Worker
 from jqd.runner.signs import SIGNS_PER_TTL
 from jqd.store import Hold
@@ -127,7 +128,7 @@ async def _puller(desk: Desk, worker_id: str) -> Worker:
     if desk.workers.get(own) is None:
         desk.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
     worker = await learned(desk, lambda: desk.workers.get(own))
-    if worker is None:
+    if worker is None or not covers(desk, worker):
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")
     if worker.url is not None:
         raise Conflict(

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.words.audit import Doer, note_of, of_rules
-from jqd.words.errors import Fault, Invalid, NotYet
+from jqd.words.audit import Doer, is_full, note_of, of_rules
+from jqd.words.errors import Fault, Invalid, NotYet, Pressed
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule, Rules
 
@@ -15,6 +15,7 @@ LEARNED_S = 5.0  # a request waits no longer at the start: reading gigabytes of 
 # store that is there less than one
 LOOK_S = 1.0  # for looks at the store after what is not known here: it takes some milliseconds where the store is there
 LOOKS = 2  # the second one 0.1 s later: what another daemon has just taken is on its way to the store
+FULL_S = 60  # so often the oldest notes of who did what are dropped
 MIB = 1 << 20
 RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
 # 10,000 workers that name ten jobtypes each take some 5 MiB
@@ -49,7 +50,9 @@ def _with_notes(desk: Desk, said: Mapping[tuple[str, str], bytes], act: str, wha
     if not who.token:
         return said
     doer, now_ms = Doer(who.token, who.role, who.tenant), desk.clock.wall_ms()
-    acts = [(act, what)] if what else of_rules(doer, said.items(), act)
+    acts = [(act, what)] if what else of_rules(said.items(), act)
+    if acts and is_full(desk.workers.rules, who.tenant):
+        raise Pressed("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
     first = desk.workers.rules.number()
     return {**said, **dict(note_of(doer, *each, now_ms, first + place) for place, each in enumerate(acts))}
 

@@ -25,6 +25,9 @@ async def register(
         why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
     _refuse_foreign(desk, card.jobs)
+    known = desk.workers.get(desk.own(card.id)) if card.id is not None else None
+    if known is not None and not covers(desk, known):
+        raise Denied(f"worker {bare(known.id)[:64]!r} takes jobs that this token is not for; register under another id")
     await desk.workers.judge(card.url, peer)
     check = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
     worker = check()
@@ -36,6 +39,11 @@ async def register(
             raise
     desk.workers.repeated(worker.id)
     return worker
+
+
+def covers(desk: Desk, worker: Worker) -> bool:
+    """Whether a token is for all that a worker takes: else it would get others' jobs by that worker's name."""
+    return not desk.principal.scopes or (not worker.takes_any and all(map(desk.principal.knows, worker.jobs or ())))
 
 
 def _refuse_foreign(desk: Desk, jobs: Sequence[str] | None) -> None:
@@ -71,8 +79,7 @@ async def unregister(desk: Desk, worker_id: str) -> None:
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
     worker = await learned(desk, lambda: desk.workers.get(desk.own(worker_id)))
-    scopes, jobs = desk.principal.scopes, worker.jobs if worker is not None else None
-    if worker is None or (scopes and not any(map(desk.principal.knows, jobs or ()))):
+    if worker is None or not covers(desk, worker):
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"

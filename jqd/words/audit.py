@@ -3,17 +3,19 @@
 Only what was done with a token is noted: of all else nobody knows who did it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from jqd.words.rules import NIL, Rule, Rules
-from jqd.words.tenant import bare, tenant_of
+from jqd.words.tenant import annotate, bare, tenant_of
 
 AUDIT = "audit"  # a kind of rule; its name begins with the date
 KEPT_S = 90 * 86_400.0
-KEPT_MAX = 10_000  # the newest: some 4 MB in each daemon
+KEPT_MAX = 5_000  # of a tenant, the newest, some 2 MB in each daemon: nobody's acts push out those of another
+FULL_MAX = 2 * KEPT_MAX  # of a tenant, until the oldest are dropped, once a minute: then no more is done for it
 WHAT_LENGTH_MAX = 300  # characters of what was meant
 PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
 
@@ -49,10 +51,15 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
     """Key and body of such a rule. `place`: among those of the same moment, from the same journal."""
     told = what if len(what) <= WHAT_LENGTH_MAX else f"{what[:WHAT_LENGTH_MAX]}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
-    return (AUDIT, f"{now_ms:016d}.{place:x}"), _encoder.encode(note)
+    return (AUDIT, annotate(doer.tenant, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 
-def of_rules(doer: Doer, said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
+def is_full(rules: Rules, tenant: str) -> bool:
+    """Whether so much was noted for a tenant that the oldest must go first."""
+    return sum(tenant_of(rule.name) == tenant for rule in rules.all(AUDIT)) >= FULL_MAX
+
+
+def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
     """What is to be noted of rules that are about to be said: act and name of each."""
     return [
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
@@ -62,11 +69,11 @@ def of_rules(doer: Doer, said: Iterable[tuple[tuple[str, str], bytes]], act: str
 
 
 def notes(rules: Rules) -> list[tuple[str, Note]]:
-    """Those that are known here, by their names, the newest first."""
+    """Those that are known here, each with its place in time, the newest first."""
     found = []
-    for rule in sorted(rules.all(AUDIT), key=lambda rule: rule.name, reverse=True):
+    for rule in sorted(rules.all(AUDIT), key=_stamp, reverse=True):
         try:
-            found.append((rule.name, _decoder.decode(rule.body)))
+            found.append((_stamp(rule), _decoder.decode(rule.body)))
         except msgspec.MsgspecError:
             continue  # of a newer jqd, which shows it
     return found
@@ -74,9 +81,17 @@ def notes(rules: Rules) -> list[tuple[str, Note]]:
 
 def stale(rules: Rules, now_ms: int) -> list[Rule]:
     """Those that nobody keeps any more."""
-    found = sorted(rules.all(AUDIT), key=lambda rule: rule.name)
-    over = len(found) - KEPT_MAX
-    return [rule for n, rule in enumerate(found) if n < over or is_old(rule, now_ms)]
+    newest: Counter[str] = Counter()
+    gone = []
+    for rule in sorted(rules.all(AUDIT), key=_stamp, reverse=True):
+        newest[tenant_of(rule.name)] += 1
+        if newest[tenant_of(rule.name)] > KEPT_MAX or is_old(rule, now_ms):
+            gone.append(rule)
+    return gone[::-1]
+
+
+def _stamp(rule: Rule) -> str:
+    return bare(rule.name)
 
 
 def is_old(rule: Rule, now_ms: int) -> bool:

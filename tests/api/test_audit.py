@@ -6,13 +6,15 @@ import pytest
 from msgspec import Raw
 
 from jqd.loops.useless import carried, useless
-from jqd.words.audit import AUDIT, KEPT_MAX, KEPT_S
+from jqd.words.audit import AUDIT, FULL_MAX, KEPT_MAX, KEPT_S
 from jqd.words.errors import JournalRefused
 from jqd.words.rules import Rule
+from jqd.words.tenant import annotate
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
 
 ROOT = "the-daemons-own"
+AS_ROOT = {"authorization": f"Bearer {ROOT}"}
 
 
 @pytest.fixture
@@ -92,6 +94,12 @@ async def test_notes_go_when_they_are_old_or_many(edge):
     rules, now_ms = edge.workers.rules, 10_000_000_000_000
     old = Rule(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, Raw(b"\x90"))
     many = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(1, KEPT_MAX + 3)]
-    rules.take([old, *many])
+    theirs = Rule(AUDIT, annotate("acme", "000000000"), 2, now_ms, Raw(b"\x90"))
+    rules.take([old, theirs, *many])
     assert [rule.name for rule in useless(rules, edge.workers, now_ms)] == ["0", "000000001", "000000002"]
+    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(KEPT_MAX + 3, FULL_MAX + 1)]
+    rules.take(more)
+    told = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
+    assert (told.status, told.headers["retry-after"]) == (429, "60")
+    assert (await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "acme"})).status == 200
     assert carried(rules, [old, many[0]], now_ms) == [many[0]]

@@ -55,6 +55,8 @@ NAMED = [
     Call("POST", "/v1/schedules/{it}/pause"),
     Call("POST", "/v1/schedules/{it}/resume"),
     Call("POST", "/v1/schedules/{it}/run-now"),
+    Call("GET", "/v1/constraints/{it}"),
+    Call("DELETE", "/v1/constraints/{it}"),
     Call("POST", "/v1/types/{it}/resume"),
     Call("DELETE", "/v1/workers/{it}"),
     Call("POST", "/v1/leases", {"worker_id": "{it}", "max_jobs": 1}),
@@ -152,6 +154,7 @@ async def test_so_are_a_strangers_handlers_schedules_pauses_and_workers(edge):
         ("POST", "/v1/types/mine/pause", None),
     ]
     made.append(("POST", "/v1/workers", {**CARD, "worker_id": "mine"}))
+    made.append(("PUT", "/v1/constraints/mine", {"match": "true", "concurrency": 1}))
     for method, path, body in made:
         assert (await edge.call(method, path, body, headers=ACME)).status in (200, 201)
 
@@ -164,7 +167,7 @@ async def test_so_are_a_strangers_handlers_schedules_pauses_and_workers(edge):
         assert random[0] in (200, 404)
         assert await answer(edge, call, OTHER, it="mine") == random, call
     assert acmes_rules() == rules
-    for path in ("handlers", "schedules", "types", "workers"):
+    for path in ("handlers", "schedules", "types", "workers", "constraints"):
         assert (await edge.call("GET", f"/v1/{path}", accept=JSON, headers=OTHER)).body[path] == []
         assert len((await edge.call("GET", f"/v1/{path}", accept=JSON, headers=ACME)).body[path]) == EACH.get(path, 1)
     for method, path, body in made:

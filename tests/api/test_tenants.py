@@ -87,6 +87,19 @@ async def test_what_takes_any_type_gets_those_of_its_tenant(edge):
     assert await claim(edge.whole, edge.owner, Wanted(annotate("other", "mail"))) == [annotate("other", "mail")]
 
 
+async def test_what_others_have_hides_nothing(edge):
+    """A thousand jobs with priorities of their own, all better: whoever takes any type would walk over all of them."""
+    for at in range(0, 1_500, 500):
+        jobs = [{"name": "flood", "priority": -1 - n} for n in range(at, at + 500)]
+        assert (await call(edge, "POST", "/v1/jobs", jobs, headers=OTHER)).status == 201
+        await edge.apply()
+    for headers in (ACME, None):
+        await push(edge, headers)
+    assert edge.owner is not None
+    assert await claim(edge.whole, edge.owner, Wanted(None, tenant="acme")) == [annotate("acme", "mail")]
+    assert await claim(edge.whole, edge.owner, Wanted(None)) == ["mail"]
+
+
 async def test_a_worker_is_its_tenants_and_so_is_its_id(edge):
     card = {"name": "w", "url": "http://127.0.0.1:9/", "jobs": "*", "max_jobs": 1}
     ids = [(await call(edge, "POST", "/v1/workers", card, headers=who)).body["worker_id"] for who in (ACME, OTHER)]

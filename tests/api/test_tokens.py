@@ -175,3 +175,29 @@ async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojum
         assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{token['token_id']}")).status == 200
     assert told == [401, 401]
     assert trio.current_time() - began_s < 10 + 5
+
+
+async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
+    boss = (await make(edge, "operator"))["token"]
+    scoped = (await make(edge, "worker", scopes=["mail", "bill.*"]))["token"]
+    pushed = await call(edge, scoped, "POST", "/v1/jobs", [{"name": "mail"}, {"name": "bill.a"}, {"name": "pay"}])
+    assert (pushed.status, [bool(job_id) for job_id in pushed.body["job_ids"]]) == (207, [True, True, False])
+    pay = (await call(edge, boss, "POST", "/v1/jobs", {"name": "pay", "job_id": "pay-1"})).body["job_id"]
+    await edge.apply()
+    for method, path in (("GET", ""), ("GET", "/result"), ("DELETE", "")):
+        assert (await call(edge, scoped, method, f"/v1/jobs/{pay}{path}")).status == 404
+    assert (await call(edge, scoped, "GET", f"/v1/jobs/{pushed.body['job_ids'][0]}")).status == 200
+    card = {"name": "w", "max_jobs": 1}
+    for jobs in ("*", ["pay"], ["mail", "pay"]):
+        told = await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": jobs})
+        assert told.status == 403, jobs
+    assert (await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": ["mail"], "worker_id": "m"})).status == 201
+    assert (await call(edge, boss, "POST", "/v1/workers", {**card, "jobs": "*", "worker_id": "all"})).status == 201
+    asked = {"worker_id": "all", "max_jobs": 9}
+    assert (await call(edge, scoped, "POST", "/v1/leases", asked)).status == 404, "by the name of another worker"
+    taken_over = await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": ["mail"], "worker_id": "all"})
+    assert taken_over.status == 403
+    assert (await call(edge, scoped, "DELETE", "/v1/workers/all")).status == 404
+    assert (await call(edge, scoped, "DELETE", "/v1/workers/m")).status == 204
+    told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "scopes": ["mail"]})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/scopes")

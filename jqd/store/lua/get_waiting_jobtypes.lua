@@ -58,14 +58,17 @@ local function is_of(tenant, jobtype)
   return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
 end
 
-local function look_at_all(tenant, priority_min, priority_max)
-  local seen, number, offset = {}, 0, 0
+local function look_at_all(tenant, priority_min, priority_max, besides)
+  local seen, number, offset, index = {}, 0, 0, keyed.all_of(tenant)
+  if tenant ~= '' then
+    expect_kind(index, 'queues')
+  end
   while number < limit and offset < HEADS do
-    local rows = redis.call('ZRANGE', K.heads, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
+    local rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
     for at = 1, #rows, 2 do
       local id, queue = rows[at]:match('^([^:]*):(.*)$')
       local jobtype = queue and keyed.type_of(queue)
-      if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) then
+      if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
         local first = head_of(queue, rows[at + 1])
         if first ~= id then
@@ -94,6 +97,9 @@ local function look_at_others(tenant, priority_min, priority_max, besides, numbe
     end
     offset = #rows < size and size + HEADS or offset + size
   end
+  if found == 0 then  -- so many better types of others: its own index has none of theirs
+    look_at_all(tenant, priority_min, priority_max, besides)
+  end
 end
 
 local at = FIRST
@@ -108,7 +114,7 @@ while at <= #ARGV do
   elseif count > 0 then
     look_at_others(jobtype, priority_min, priority_max, besides, count)
   else
-    look_at_all(jobtype, priority_min, priority_max)
+    look_at_all(jobtype, priority_min, priority_max, besides)
   end
   at = at + FIELDS + count
 end
@@ -116,7 +122,7 @@ if redis.call('EXISTS', K.types) == 1 then
   for _, jobtype in ipairs(redis.call('ZRANDMEMBER', K.types, SAMPLE)) do
     expect_ready(jobtype)
     local id, priority = first_waiting(jobtype)
-    if id and not redis.call('ZSCORE', K.heads, head_row(id, jobtype)) then
+    if id and not redis.call('ZSCORE', keyed.all_of(jobtype), head_row(id, jobtype)) then
       table.insert(wrong, {jobtype, priority})
     end
   end

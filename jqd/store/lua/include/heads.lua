@@ -1,6 +1,7 @@
 -- Which job is next of each jobtype and priority, in one order over all of them. Needs keys, fail, order.
 --
 --     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them
+--     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
 --     queues:<jobtype> zset  those of them whose queue is keyed, of one jobtype
 --     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in the two above
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
@@ -11,7 +12,7 @@
 -- Gives first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
 -- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
--- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
+-- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index it stands in; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
@@ -66,6 +67,11 @@ local function head_row(id, jobtype) return id .. ':' .. jobtype end
 function keyed.is(queue) return queue:find('\30', 1, true) ~= nil end
 function keyed.type_of(queue) return queue:match('^[^\30]*') end
 function keyed.heads_key(queue) return K.queues .. keyed.type_of(queue) end
+-- Where the rows of all jobtypes of its tenant are: however many rows others have, they hide none of these.
+function keyed.all_of(queue)
+  local tenant = queue:match('^[^\31]*\31')
+  return tenant and K.queues .. tenant or K.heads
+end
 function keyed.aside_key(bucket) return K.aside .. bucket end
 
 function keyed.some() return keyed.known end
@@ -84,7 +90,7 @@ function keyed.count(queue, number)
 end
 
 function keyed.row(priority, id, queue)
-  redis.call('ZADD', K.heads, priority, head_row(id, queue))
+  redis.call('ZADD', keyed.all_of(queue), priority, head_row(id, queue))
   if keyed.is(queue) then
     redis.call('ZADD', keyed.heads_key(queue), priority, head_row(id, queue))
   end
@@ -111,8 +117,8 @@ end
 -- Under its own priority only: the job may wait under another priority by now, and be the first there.
 local function drop_head(jobtype, priority, id)
   local row = head_row(id, jobtype)
-  if tonumber(redis.call('ZSCORE', K.heads, row) or nil) == tonumber(priority) then
-    redis.call('ZREM', K.heads, row)
+  if tonumber(redis.call('ZSCORE', keyed.all_of(jobtype), row) or nil) == tonumber(priority) then
+    redis.call('ZREM', keyed.all_of(jobtype), row)
     if keyed.is(jobtype) then
       redis.call('ZREM', keyed.heads_key(jobtype), row)
     end

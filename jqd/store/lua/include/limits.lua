@@ -210,7 +210,7 @@ end
 -- Takes a queue out of the indexes, with what was found of it there.
 function limits.park(queue, bucket, priority, id, now_us)
   local function drop(its_priority, its_id)
-    redis.call('ZREM', K.heads, head_row(its_id, queue))
+    redis.call('ZREM', keyed.all_of(queue), head_row(its_id, queue))
     redis.call('ZREM', K.queues .. keyed.type_of(queue), head_row(its_id, queue))
   end
   drop(priority, id)

@@ -44,6 +44,9 @@ end
 
 local function expect_ready(jobtype)
   expect_kind(ready_key(jobtype), 'ready')
+  if keyed.all_of(jobtype) ~= K.heads then
+    expect_kind(keyed.all_of(jobtype), 'queues')
+  end
   if keyed.known or keyed.is(jobtype) then
     expect_kind(keyed.heads_key(jobtype), 'queues')
   end
@@ -284,7 +287,7 @@ local function mend_type(queue)
   local jobtype = keyed.type_of(queue)
   local id, priority = first_waiting(jobtype)
   if priority then
-    redis.call('ZADD', K.heads, priority, head_row(id, jobtype))
+    redis.call('ZADD', keyed.all_of(jobtype), priority, head_row(id, jobtype))
   end
   local waits = keyed.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if waits then  -- of those that are parked nobody is to be offered the best
