@@ -179,6 +179,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _changes(surface)
     await _workers(surface, worker_url)
     await _constraints(surface)
+    await _quotas(surface)
     await _schedules(surface)
     await _pauses(surface)
     await _pulls(surface)
@@ -338,6 +339,16 @@ async def _many(surface: Surface) -> None:
     await ask("POST /v1/jobs/clean", 422, {"before": "yesterday"}, accept=MSGPACK)
 
 
+async def _quotas(surface: Surface) -> None:
+    ask, one = surface.ask, "/v1/quotas/<tenant>"
+    await ask(f"PUT {one}", 200, {"rate": 5}, into="acme")
+    await ask(f"PUT {one}", 422, {"rate": "fast"}, into="acme", kind=MSGPACK)
+    await ask(f"GET {one}", 200, into="acme", accept=MSGPACK)
+    await ask(f"GET {one}", 404, into="none")
+    await ask("GET /v1/quotas", 200)
+    await ask(f"DELETE {one}", 204, into="acme")
+
+
 async def _constraints(surface: Surface) -> None:
     ask, one = surface.ask, "/v1/constraints/<name>"
     wish = {"match": 'job.name == "nothing"', "rate": {"limit": 5}}
@@ -420,7 +431,7 @@ async def _refused(surface: Surface, route: Route) -> None:
     native = route.path.startswith("/v1/")
     call, into = f"{route.method} {route.path}", "none"
     await surface.ask(f"OPTIONS {route.path}", 200, into=into)
-    odd = "PATCH" if "/handlers" in route.path or "/schedules" in route.path or "/constraints" in route.path else "PUT"
+    odd = "PATCH" if any(each.method == "PUT" for each in ROUTES if each.path == route.path) else "PUT"
     await surface.ask(f"{odd} {route.path}", 405, into=into)
     await surface.ask(f"{odd} {route.path}", 415, b"x", into=into, kind="text/plain")
     if route.method == "GET" and native:
