@@ -21,6 +21,7 @@ from jqd.words.tenant import bare, tenant_of
 CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
+ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
 BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
 FAILED = "!"  # for the key of a job that a matcher failed on
@@ -89,8 +90,8 @@ class Known:
         try:
             if self._trouble:
                 raise Failed(self._trouble)
-            if view is None:
-                raise Failed(f"its argument is larger than the {ARGUMENT_BYTES_MAX} bytes that are looked into")
+            if isinstance(view, Failed):
+                raise view
             if not self._match.value(view):
                 return ""
             cost = 1 if self._cost is None else self._cost_of(view)
@@ -201,9 +202,10 @@ class Constraints:
         ones = [one for one in ones if one.concerns(tenant, name)]
         if not ones:
             return ()
-        view = None
-        if len(job.argument) <= ARGUMENT_BYTES_MAX:
+        try:
             view = view_of(fields_of(tenant, name, job, with_argument=ones[0].reads_argument))
+        except Failed as error:
+            view = error
         return tuple(item for one in ones if (item := one.item_of(view)))
 
     def _ruled(self, rule: Rule) -> None:
@@ -224,15 +226,22 @@ class Constraints:
 
 
 def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
-    """A job as `view_of` takes it."""
+    """A job as `view_of` takes it. Raises Failed for an argument that is not looked into."""
     fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
     if with_argument:
-        fields["argument"] = _plain(_argument_decoder.decode(job.argument))
+        if len(job.argument) > ARGUMENT_BYTES_MAX:
+            raise Failed(f"its argument has more than {ARGUMENT_BYTES_MAX} bytes")
+        try:
+            fields["argument"] = _plain(_argument_decoder.decode(job.argument))
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise Failed(f"its argument cannot be read: {error}"[:200]) from error
     return fields
 
 
 def _plain(value: Any) -> Any:
-    """As CEL knows it: what it does not is left out, so who asks for it fails."""
+    """As CEL knows it: what it does not is left out, so who asks for it fails. Raises Failed."""
+    if isinstance(value, (dict, list, tuple)) and len(value) > ITEMS_MAX:
+        raise Failed(f"a list or map in its argument has more than {ITEMS_MAX} items")
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items() if isinstance(key, (str, int, bool))}
     if isinstance(value, (list, tuple)):

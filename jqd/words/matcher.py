@@ -60,8 +60,8 @@ class Expression:
         """What comes of it for a job (`view_of`). Raises Failed."""
         try:
             found = self._compiled.eval(view)
-        except RuntimeError as error:
-            raise Failed(str(error)) from error
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise Failed(str(error)[:200]) from error
         type_ = found.type().name()
         if type_ not in self._types:
             what = f"{found.value()}" if type_ == "ERROR" else f"it is {type_}, not {' or '.join(self._types)}"
@@ -76,8 +76,11 @@ def only_name(text: str) -> str | None:
 
 
 def view_of(job: Mapping[str, Any]) -> Any:
-    """A job as expressions see it."""
-    return _environment().Activation({"job": job})
+    """A job as expressions see it. Raises Failed."""
+    try:
+        return _environment().Activation({"job": job})
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise Failed(str(error)[:200]) from error
 
 
 @cache

@@ -82,6 +82,7 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
     end
     offset = #rows < 2 * CHUNK and HEADS or offset + CHUNK
   end
+  return seen, number, offset
 end
 
 -- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed over.
@@ -114,7 +115,10 @@ while at <= #ARGV do
   elseif count > 0 then
     look_at_others(jobtype, priority_min, priority_max, besides, count)
   else
-    look_at_all(jobtype, priority_min, priority_max, besides)
+    local seen, found, looked = look_at_all(jobtype, priority_min, priority_max, besides)
+    if keyed.some() and found < limit and looked >= HEADS then  -- the queues of one may have had all rows
+      look_at_others(jobtype, priority_min, priority_max, seen, found)
+    end
   end
   at = at + FIELDS + count
 end

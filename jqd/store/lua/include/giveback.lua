@@ -38,7 +38,7 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       progress[position] = 'p' .. ids[position]
     end
     redis.call('HDEL', K.leases, unpack(progress))
-    limits.left({unpack(ids, 1, #rows)}, now_ms * 1000 + 999)
+    limits.left({unpack(ids, 1, #rows)}, select(2, clock(ARGV[1])))
   end
   if has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)

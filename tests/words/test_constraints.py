@@ -1,0 +1,129 @@
+"""Which queue a job waits in: by what matches it, what it costs, the value of a key; and what expressions may do."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from jqd.words.constraints import (
+    BETWEEN,
+    CONSTRAINT,
+    ITEMS_MAX,
+    Constraint,
+    Constraints,
+    Rate,
+    body_of,
+    items_of,
+    limits,
+    with_digest,
+)
+from jqd.words.job import Job
+from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, NotUnderstood
+from jqd.words.rules import NIL, Rule, Rules
+
+
+def said(*ones: tuple[str, Constraint]) -> Constraints:
+    rules = Rules()
+    known = Constraints(rules)
+    rules.take([Rule(CONSTRAINT, name, 1, 0, Raw(body_of(with_digest(name, one)))) for name, one in ones])
+    return known
+
+
+def job(argument: Any = None, jobtype: str = "mail", **fields: Any) -> Job:
+    packed = argument if isinstance(argument, bytes) else msgspec.msgpack.encode(argument)
+    return Job("01", jobtype, packed, **fields)
+
+
+def test_a_queue_names_what_matches_its_cost_and_its_key() -> None:
+    known = said(
+        ("all", Constraint("true", concurrency=1)),
+        ("mail", Constraint('job.name == "mail" && job.priority < 5', rate=Rate(9, 1.0), cost="job.argument.n")),
+        ("tag", Constraint('"bulk" in job.tags', concurrency=1, key="job.argument.who")),
+    )
+    queue = known.queue_of(job({"n": 3, "who": "a"}, tags=("bulk",)))
+    assert items_of(queue) == [("all", 1, ""), ("mail", 3, ""), ("tag", 1, "=a")]
+    assert known.is_current(queue)
+    assert limits(queue)
+    assert [one.name for one in items_of(known.queue_of(job({"n": 0}, priority=5)))] == ["all"]
+    assert not known.is_current("")
+    assert not known.is_current(f"{BETWEEN}1")
+    assert said().queue_of(job()) == ""
+
+
+def test_another_number_is_the_same_version_and_another_matcher_another() -> None:
+    first = said(("a", Constraint("true", concurrency=1))).version
+    assert said(("a", Constraint("true", concurrency=2))).version == first
+    versions = {
+        first,
+        *(
+            said((name, one)).version
+            for name, one in [
+                ("b", Constraint("true", concurrency=1)),
+                ("a", Constraint("false", concurrency=1)),
+                ("a", Constraint("true", concurrency=1, key="job.name")),
+                ("a", Constraint("true", concurrency=1, on_error="pass")),
+            ]
+        ),
+    }
+    assert len(versions) == 5
+    known = said(("a", Constraint("true", concurrency=1)))
+    known_rules = Rules()
+    gone = Constraints(known_rules)
+    known_rules.take([Rule(CONSTRAINT, "a", 1, 0, Raw(body_of(known.known["a"].constraint)))])
+    known_rules.take([Rule(CONSTRAINT, "a", 2, 0, Raw(NIL))])
+    assert (gone.version, gone.known) == ("", {})
+
+
+def test_equal_keys_are_equal_and_others_never() -> None:
+    known = said(("k", Constraint("true", concurrency=1, key="job.argument")))
+    values = ["a", "=a", "1", 1, 1.0, True, None, "x" * 200, "x" * 201, "a\x1eb", "!"]
+    queues = [known.queue_of(job(value)) for value in values]
+    assert len(set(queues)) == len(values)
+    assert all(queue.count(BETWEEN) == 2 and len(queue) < 100 for queue in queues)
+
+
+@pytest.mark.parametrize(
+    ("argument", "why"),
+    [
+        ({}, "Key not found"),
+        ({"n": "x"}, "it is STRING"),
+        ({"n": -1}, "it costs -1"),
+        ({"n": 10}, "allows 9"),
+        (b"\xc1", "cannot be read"),
+        (b"\xa2\xff\xff", "cannot be read"),
+        ({"n": list(range(ITEMS_MAX + 1))}, f"more than {ITEMS_MAX} items"),
+        (b"\xc5\xff\xff" + bytes(65535), f"more than {ARGUMENT_BYTES_MAX} bytes"),
+    ],
+)
+def test_a_matcher_that_fails_holds_that_job_or_lets_it_pass(argument: Any, why: str) -> None:
+    held = Constraint("true", rate=Rate(9, 1.0), cost="job.argument.n")
+    known = said(("r", held))
+    assert items_of(known.queue_of(job(argument))) == [("r", None, "!")]
+    assert (known.known["r"].failed, why in known.known["r"].error) == (1, True), known.known["r"].error
+    free = said(("r", msgspec.structs.replace(held, on_error="pass")))
+    assert not limits(free.queue_of(job(argument)))
+
+
+def test_a_tenant_limits_its_own_jobs_only() -> None:
+    known = said(("acme\x1fa", Constraint("true", concurrency=1)), ("b", Constraint('job.tenant != ""', concurrency=1)))
+    names = {
+        who: [one.name for one in items_of(known.queue_of(job(jobtype=who)))]
+        for who in ("mail", "acme\x1fmail", "o\x1fmail")
+    }
+    assert names == {"mail": [], "acme\x1fmail": ["acme\x1fa", "b"], "o\x1fmail": ["b"]}
+
+
+def test_one_of_a_newer_jqd_holds_up_what_it_may_concern() -> None:
+    rules = Rules()
+    known = Constraints(rules)
+    rules.take([Rule(CONSTRAINT, "new", 1, 0, Raw(msgspec.msgpack.encode({"digest": 5, "match": 7})))])
+    assert (known.version, items_of(known.queue_of(job()))) == ("5", [("new", None, "!")])
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 400 + "1" + ")" * 400, "x" * 2_000, "job.tags.all(x, job.tags.all(y, true))", "1 +"]
+)
+def test_what_would_take_long_is_refused(text: str) -> None:
+    with pytest.raises(NotUnderstood):
+        Expression(text, ("BOOL",))
