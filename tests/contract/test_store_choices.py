@@ -1,6 +1,7 @@
 """What is given when, beside a model that looks at every job: order, rates, concurrency, through ends and deaths."""
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -68,8 +69,9 @@ async def test_a_claim_gives_what_the_model_gives(seed: int) -> None:
     await store.look(fresh=True)
     bench, model, held = StoreBench(store, clock), Model(clock), dict[str, Held]()
     owner = await bench.join()
-    bodies = {name: {"rate": {"limit": limit, "per_s": per_s}} for name, (limit, per_s) in RATES.items()}
-    for name, body in {**bodies, **{name: {"concurrency": slots} for name, slots in SLOTS.items()}}.items():
+    bodies: dict[str, Any] = {name: {"rate": {"limit": most, "per_s": per_s}} for name, (most, per_s) in RATES.items()}
+    bodies.update((name, {"concurrency": slots}) for name, slots in SLOTS.items())
+    for name, body in bodies.items():
         rule = Rule("constraint", name, 1, 2**41, Raw(msgspec.msgpack.encode({"digest": 1, **body})))
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] += 100
