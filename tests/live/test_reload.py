@@ -63,4 +63,11 @@ def test_settings_change_while_a_daemon_runs_and_pressure_comes_and_goes() -> No
                 assert set(worker.report(lease["lease_id"], *outcomes)) == {200}
             wait_for(lambda: daemon.push().status_code == 201, "it does not end")
             assert daemon.get("/v1/stats").json()["pressure"]["waiting_jobs"]["reached"] is False
+
+            daemon.say('[pressure]\njournal_bytes_max = "4KiB"\n', "config.reloaded")
+            server.kill()
+            wait_for(lambda: daemon.push("x" * 1_000).status_code == 429, "no pressure while the store is away")
+            assert "bytes of the journal are not in the store yet" in daemon.push().json()["detail"]
+            server.start()
+            wait_for(lambda: daemon.push().status_code == 201, "it does not end when the store is back")
             assert daemon.stop() == 0
