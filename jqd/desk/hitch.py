@@ -17,6 +17,7 @@ class Cause(enum.StrEnum):
     OTHER_PRIORITIES = "other_priorities"
     WORKERS_DOWN = "workers_down"
     SUSPECT = "suspect"
+    LIMITED = "limited"
     HELD_UP = "held_up"
     BEHIND = "behind"
     NEXT = "next"
@@ -45,5 +46,7 @@ class Hitch(NamedTuple):
     """Some of the other jobtypes whose best job is better, and how many of each are ready."""
     more_better: int = 0
     """Such jobtypes beside those."""
+    holds: tuple[str, ...] = ()
+    """Jobs in a hand that a constraint counts."""
     deaths: int = 0
     """Of daemons that had it in hand."""

@@ -3,7 +3,8 @@
 The first of these that holds is told:
 
     the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
-    priority, or all of them down · it may only run alone · no daemon may claim · jobs before it · it is the next
+    priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it · it is
+    the next
 """
 
 from typing import NamedTuple
@@ -93,7 +94,7 @@ def _dated(view: JobView) -> Hitch:
 
 
 def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
-    """Of a job that somebody takes. What limits it will stand before those that come before it."""
+    """Of a job that somebody takes."""
     held_up = desk.control.run_ready()
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
@@ -104,6 +105,12 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
             " it has nothing else in hand"
         )
         return Hitch(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
+    if place.limited_by:
+        until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
+        holds = f", which counts {', '.join(place.holds)} in a hand" if place.holds else ""
+        text = f"it is limited by constraint {bare(place.limited_by)!r}{until}{holds}"
+        by, until_ms = bare(place.limited_by), place.until_ms
+        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=place.holds)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
     sees = desk.principal.sees

@@ -3,6 +3,7 @@
 from jqd.store.claims import Claimed
 from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
+from jqd.store.counts import Tally, Types, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
@@ -32,10 +33,7 @@ from jqd.store.shapes import (
     Standing,
     StoreStats,
     Suspects,
-    Tally,
     Told,
-    Types,
-    TypeView,
     Verdict,
     WaitingType,
 )

@@ -9,6 +9,7 @@ answer.
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from jqd.store.counts import Types
 from jqd.store.shapes import (
     EditGiven,
     Entrusted,
@@ -21,7 +22,6 @@ from jqd.store.shapes import (
     QueuePlace,
     Standing,
     StoreStats,
-    Types,
 )
 from jqd.words.job import State
 

@@ -9,22 +9,11 @@ import msgspec
 
 from jqd.store import codec
 from jqd.store.config import StoreConfig
-from jqd.store.counts import Counts, decode_counts
+from jqd.store.counts import Counts, Tally, Types, TypeView, decode_counts
 from jqd.store.ends import decode_end, decode_told_end
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
-from jqd.store.shapes import (
-    CALL_JOBS_MAX,
-    Ends,
-    JobView,
-    OnItsWay,
-    Page,
-    QueuePlace,
-    StoreStats,
-    Tally,
-    Types,
-    TypeView,
-)
+from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from jqd.words.tenant import tenant_of
@@ -91,14 +80,24 @@ class LookMethods:
         )
         if not found:
             return None
-        *numbers, others = found
+        *numbers, others, bucket, looked_at, holds = found
         ahead, exact, deaths, suspect, better = (codec.whole(self._keys, "ready", number) for number in numbers)
         flat = codec.list_of(self._keys, "types", others)
         named = [
             (codec.text(self._keys, "types", name), codec.whole(self._keys, "ready", ready))
             for name, ready in zip(flat[::2], flat[1::2], strict=True)
         ]
-        return QueuePlace(ahead, bool(exact), deaths, bool(suspect), better, named)
+        return QueuePlace(
+            ahead,
+            bool(exact),
+            deaths,
+            bool(suspect),
+            better,
+            named,
+            codec.text(self._keys, "parked", bucket).replace("\x1d", " ").strip(),
+            codec.whole(self._keys, "due", looked_at),
+            tuple(codec.text(self._keys, "busy", each) for each in codec.list_of(self._keys, "busy", holds)),
+        )
 
     async def resolve(self, name: str) -> str | None:
         """See EdgeStore."""

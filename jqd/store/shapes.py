@@ -278,23 +278,6 @@ class NameJournaled(NamedTuple):
     """It was to take the place of whatever stood there."""
 
 
-class TypeView(NamedTuple):
-    """A jobtype that has jobs, also if they ended."""
-
-    jobtype: str
-    counts: Counts = Counts()
-    oldest_ms: int = 0
-    """When the job that is next was pushed; 0 when none is ready."""
-
-
-class Types(NamedTuple):
-    """All jobtypes, by name."""
-
-    types: list[TypeView]
-    counting: bool
-    """Jobs that an older jqd left are being counted: there are more than are told."""
-
-
 class QueuePlace(NamedTuple):
     """What waits before a job that is ready."""
 
@@ -310,16 +293,12 @@ class QueuePlace(NamedTuple):
     """Other jobtypes whose best job is better."""
     better: list[tuple[str, int]]
     """Some of those, and how many jobs of each are ready."""
-
-
-class Tally(NamedTuple):
-    """What a call of `count_jobs` did."""
-
-    more: bool
-    jobs: int
-    """Counted by that call."""
-    anew: bool
-    """The counts did not add up, and are made anew."""
+    limited_by: str = ""
+    """The constraint that its queue waits for, and where it has keys the key behind a blank."""
+    until_ms: int = 0
+    """When that is looked at again; 0: when a job that it has in a hand leaves it."""
+    holds: tuple[str, ...] = ()
+    """Some of those jobs."""
 
 
 class OnItsWay(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import trio
 
-from jqd.store.counts import added
+from jqd.store.counts import Types, TypeView, added
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
     EditGiven,
@@ -26,8 +26,6 @@ from jqd.store.shapes import (
     QueuePlace,
     Standing,
     StoreStats,
-    Types,
-    TypeView,
 )
 from jqd.words.errors import StoreError
 from jqd.words.job import State

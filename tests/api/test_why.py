@@ -138,6 +138,12 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             " of 1 more types",
         ),
         (
+            READY._replace(limited_by="slow", until_ms=1_800_000_000_000, holds=("j1", "j2")),
+            "no matter",
+            "limited",
+            "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in a hand",
+        ),
+        (
             READY._replace(suspect=True, deaths=2),
             "no matter",
             "suspect",

@@ -115,6 +115,21 @@ async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: st
     assert await taken(bench, other) == []
 
 
+@pytest.mark.parametrize("limit", [{"concurrency": 1}, {"rate": {"limit": 1, "per_s": 60.0}}], ids=["count", "rate"])
+async def test_a_job_tells_by_what_it_is_limited(store_bench: StoreBench, limit: dict[str, Any]) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "one", **limit)
+    first, then = [await bench.push(queue=KEYED + item("one", key="ann")) for _ in range(2)]
+    assert ids(await taken(bench, owner)) == [first.id]
+    assert await taken(bench, owner) == []
+    told = await bench.store.queue_place(then.id)
+    assert told is not None
+    assert (told.limited_by, told.ahead, told.better_types) == ("one ann", 0, 0)
+    assert told.holds == ((first.id,) if "concurrency" in limit else ())
+    wait_ms = told.until_ms - bench.clock.wall_ms()
+    assert told.until_ms == 0 if "concurrency" in limit else 0 < wait_ms <= 60_000
+
+
 async def test_a_rate_holds_in_every_sliding_window(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     await rule(bench, "rate", rate={"limit": 3, "per_s": 1.0})

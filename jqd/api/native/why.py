@@ -41,7 +41,7 @@ class Why(Struct, frozen=True):
     priority: int | UnsetType = UNSET
     since: Instant | UnsetType = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="when it is over by itself")] = UNSET
-    by: Annotated[str | UnsetType, Meta(description="who paused its type; which worker runs it")] = UNSET
+    by: Annotated[str | UnsetType, Meta(description="who paused it, which worker runs it, what limits it")] = UNSET
     daemon: str | UnsetType = UNSET
     ahead: Annotated[int | UnsetType, Meta(description="jobs of its type that come before it")] = UNSET
     exact: Annotated[bool | UnsetType, Meta(description="false: there may be fewer ahead")] = UNSET
@@ -50,6 +50,7 @@ class Why(Struct, frozen=True):
     )
     more_better: Annotated[int | UnsetType, Meta(description="how many such types there are beside those")] = UNSET
     workers: Sequence[Taker] | UnsetType = UNSET
+    holds: Annotated[Sequence[str] | UnsetType, Meta(description="some jobs in a hand that it counts")] = UNSET
     deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
 
 
@@ -73,6 +74,7 @@ async def get_why(parts: Parts, request: Request, job_id: str) -> Response:
         better=[Better(*one) for one in hitch.better] or UNSET,
         more_better=hitch.more_better or UNSET,
         workers=[Taker(*one) for one in hitch.workers] or UNSET,
+        holds=hitch.holds or UNSET,
         deaths=hitch.deaths or UNSET,
     )
     return answer(200, body, request.answer_language())
