@@ -157,14 +157,21 @@ class Partition:
                 await nursery.start(loop)
 
     async def shut_down(self, drain_s: float) -> None:
-        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
+        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job.
+
+        A seat whose outcomes are not all in the store is not given up: others would run those jobs again at once. The
+        next process takes it again and tells them, or it is reaped after a lease.
+        """
         with trio.move_on_after(max(0.0, drain_s - SETTLE_S - LEAVE_S)):
             await self.runner.drain()
         self.runner.stop_work()
-        with trio.move_on_after(SETTLE_S):
+        with trio.move_on_after(SETTLE_S) as settling:
             await self._settle_all()
+        owner = self.membership.leave()
+        if settling.cancelled_caught:
+            log.warning("daemon.not_left", error="not all outcomes are in the store: the next start tells them")
+            return
         with trio.move_on_after(LEAVE_S):
-            owner = self.membership.leave()
             if owner is not None:
                 try:
                     await self.store.release_sysid(owner)

@@ -23,10 +23,11 @@ from jqd.store import Member, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StoreAway
+from jqd.words.job import Fate, Outcome
 from jqd.words.jobid import homes_of, partition_of, partition_of_name
 from jqd.words.lease import LeaseConfig
 from jqd.words.log import configure
-from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, job_ids
+from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes, job_ids
 from tests.loops.house import TrioClock, until
 
 HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1
@@ -251,6 +252,28 @@ async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
 
         here.stores[0].release_sysid = away  # type: ignore[method-assign]
         await here.daemon.partitions[0].shut_down(6.0)
+        assert "daemon.not_left" in logged.getvalue()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_seat_whose_outcomes_are_not_in_the_store_is_kept_for_the_next_process(
+    autojump_clock: None, logged: io.StringIO
+) -> None:
+    """Given up, it would hand its jobs to others, which would run again what its journal says has ended."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        released: list[object] = []
+
+        async def release(owner: object) -> None:
+            released.append(owner)
+
+        here.stores[0].release_sysid = release  # type: ignore[method-assign]
+        partition = here.daemon.partitions[0]
+        partition.lanes[Lane.OUTCOMES].hold()
+        ended = Outcome("01M81P7PRD0003DVSZ7S5VD4F0", 1, Fate.SUCCEEDED, "a", 0, 1)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
+        await partition.shut_down(6.0)
+        assert not released
         assert "daemon.not_left" in logged.getvalue()
         nursery.cancel_scope.cancel()
 
