@@ -4,7 +4,7 @@
 -- ARGV     now_ms, limit, jobtype or nothing for all
 -- Returns  queues, those spelled like their jobtype first
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit + BUCKETS · ASIDE)
+-- Cost     O(limit + jobtypes that have such queues + BUCKETS · ASIDE)
 --@include fail keys now order heads
 local limit, jobtype = number(ARGV[2], 'limit'), ARGV[3]
 local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
@@ -27,7 +27,12 @@ local function add(rows)
     end
   end
 end
-add(redis.call('ZRANGE', jobtype == '' and K.heads or K.queues .. jobtype, 0, limit - 1))
+for _, its in ipairs(jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) do
+  if its ~= '' and #queues < limit then
+    expect_kind(K.queues .. its, 'queues')
+    add(redis.call('ZRANGE', K.queues .. its, 0, limit - #queues))
+  end
+end
 for _, bucket in ipairs(redis.call('ZRANGE', K.due, 0, BUCKETS - 1)) do
   add(redis.call('ZRANGE', K.aside .. bucket, 0, ASIDE - 1))
 end
