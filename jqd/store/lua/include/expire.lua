@@ -8,7 +8,7 @@ local note_expiry, forget_expiry, expire_due
 do
   local has_expiring = redis.call('EXISTS', K.expiring) == 1
   if has_expiring then
-    expect('expiring')
+    expect('expiring', 'later', 'ended', 'dead', 'outcome', 'tries')
   end
 
   function note_expiry(ids, at_ms)
