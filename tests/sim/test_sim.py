@@ -66,7 +66,13 @@ def test_in_some_runs_workers_handlers_and_schedules_come_and_go_and_jobtypes_ar
     whats = {kind: set().union(*all_said) for kind, all_said in kinds.items()}
     words = {SAY_PUT, SAY_DELETE, FAREWELL}
     changes = {SAY_PUT, SAY_DELETE, PAUSE, RESUME}
-    assert whats == {"worker": words, "handler": words, "schedule": changes, "pause": {PAUSE, RESUME}}
+    assert whats == {
+        "worker": words,
+        "handler": words,
+        "schedule": changes,
+        "pause": {PAUSE, RESUME},
+        "constraint": {SAY_PUT, SAY_DELETE},
+    }
     assert all(PLANS * 0.08 < len(runs) < PLANS * 0.25 for runs in kinds.values())
 
 

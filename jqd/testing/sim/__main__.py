@@ -12,7 +12,7 @@ from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
 from jqd.testing.sim.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
 
-GIVEN = ("changes", "lends", "rules", "pauses", "schedules")  # what a seed has only now and then
+GIVEN = ("changes", "lends", "rules", "pauses", "schedules", "limits")  # what a seed has only now and then
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,6 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rules", action="store_true", help="in each seed workers and handlers are registered")
     parser.add_argument("--pauses", action="store_true", help="in each seed jobtypes are paused and resumed")
     parser.add_argument("--schedules", action="store_true", help="in each seed schedules push jobs")
+    parser.add_argument("--limits", action="store_true", help="in each seed constraints limit what may start")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)

@@ -31,7 +31,7 @@ from jqd.testing.sim.say import PUT, SCHEDULES
 from jqd.testing.sim.word import DATE_S, ENDS, Run
 from jqd.testing.store import FakeStore
 from jqd.words.dates import instant_ms, iso
-from jqd.words.job import Fate, Job, State
+from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import partition_of_name
 from jqd.words.rules import Rule
 from jqd.words.schedules import FIRED, Fired, Schedule
@@ -54,6 +54,8 @@ class Date:
     runs: list[Run] = field(default_factory=list)
     noted: dict[float, str] = field(default_factory=dict)
     """When somebody noted that he fired it → who."""
+    over_s: float = math.inf
+    """When the store learned how its job ended."""
 
     @property
     def name(self) -> str:
@@ -64,11 +66,6 @@ class Date:
     def at_s(self) -> float:
         """By the world's clock."""
         return _s(self.at_ms)
-
-    @property
-    def ended_s(self) -> float:
-        """When its job had ended, as far as we saw."""
-        return max((run.fate_at_s for run in self.runs if run.fate in ENDS), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -149,6 +146,12 @@ class Almanac:
                 run.fate, run.fate_at_s = fate, trio.current_time()
                 return
 
+    def settled(self, outcomes: Iterable[Outcome]) -> None:
+        """A journal told the store how attempts ended."""
+        for outcome in outcomes:
+            if outcome.fate in ENDS and outcome.job_id in self._by_id:
+                self._by_id[outcome.job_id].over_s = trio.current_time()
+
     def runs(self) -> list[tuple[str, Attempt]]:
         """All, each with the id of its job."""
         return [(run.job_id, run) for one in self._dates.values() for run in one.runs]
@@ -219,7 +222,7 @@ class Almanac:
     def _check_policy(self, name: str, schedule: Schedule, at_ms: int, note: Note) -> None:
         one, before = self._dates.get((name, at_ms)), self._before(name, at_ms)
         fired = one is not None and bool(one.jobs)
-        waited = before is not None and before.ended_s >= _s(at_ms) - DATE_S
+        waited = before is not None and before.over_s >= _s(at_ms) - DATE_S
         late_ms = note.at_ms - at_ms
         if not fired:
             let_by = waited if schedule.overlap == "skip" else False

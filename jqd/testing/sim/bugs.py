@@ -299,6 +299,7 @@ def plan_of(name: str, seed: int) -> Plan:
         rules=planned.rules,
         pauses=planned.pauses,
         schedules=planned.schedules,
+        limits=planned.limits,
         dense=planned.dense,
     )
 

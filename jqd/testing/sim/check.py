@@ -9,7 +9,7 @@ What is not demanded is known by its cause (`causes.py`). Jobs whose contents ch
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -62,6 +62,8 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
+        self.tell_start: Callable[[str, str, str, int], None] = lambda life, jobtype, job_id, fence: None
+        """Told of each, by the life, the jobtype, the id and the fence."""
         self.almanac = Almanac(self)
         """Of the jobs that schedules push."""
         self._known: set[tuple[str, str, int]] = set()
@@ -87,6 +89,7 @@ class History(Notes):
         now_s = trio.current_time()
         self.note("start", life, number, job_id, fence)
         self.starts += 1
+        self.tell_start(life, self.plan.works[number].jobtype, job_id, fence)
         if number in self.of_content:
             self.of_content[number].started(life, fence, job_id, number, priority)
             return

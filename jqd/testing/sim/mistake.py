@@ -32,6 +32,8 @@ class Mistake(NamedTuple):
     """Whether jobtypes are paused."""
     schedules: bool = False
     """Whether schedules push jobs."""
+    limits: bool = False
+    """Whether constraints limit what may start."""
     dense: int = 1
     """So many times as much to do, where a rare moment must be met: else one seed of hundreds would show it."""
 
@@ -67,6 +69,7 @@ def mistake(
     rules: bool = False,
     pauses: bool = False,
     schedules: bool = False,
+    limits: bool = False,
     dense: int = 1,
 ) -> Mistake:
     """`finds`: with commas.
@@ -75,4 +78,4 @@ def mistake(
     """
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
     named, found = frozenset(kinds.split(",")) - {""}, tuple(finds.split(","))
-    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, pauses, schedules, dense)
+    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, pauses, schedules, limits, dense)

@@ -20,6 +20,8 @@ class Notes(Causes):
         self.events: list[tuple[Any, ...]] = []
         self.claims: dict[tuple[int, int], int] = {}
         """Partition and fence of each claim → its moment."""
+        self.claimed_s: dict[tuple[int, int], float] = {}
+        """The same by the clock."""
         self.runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
         self.claims_given: set[tuple[str, int]] = set()
         """Claims (id, fence) that their worker may know of."""
@@ -56,3 +58,4 @@ class Notes(Causes):
     def claimed(self, home: int, fence: int) -> None:
         """The store gave jobs under that fence."""
         self.claims[home, fence] = self.moment()
+        self.claimed_s[home, fence] = trio.current_time()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
-from jqd.testing.sim.say import PUT, Say, make_pauses, make_says, make_schedules
+from jqd.testing.sim.say import PUT, Say, make_limits, make_pauses, make_says, make_schedules
 from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
@@ -59,6 +59,7 @@ SHORT = 0.06  # share of runs over one partition with short journals and a store
 RULES = 0.2  # share of runs in which workers and handlers are registered, changed, deleted
 PAUSED = 0.12  # share of runs in which jobtypes are paused and resumed
 SCHEDULED = 0.15  # share of runs in which schedules push jobs
+LIMITED = 0.12  # share of runs over one partition in which constraints limit what may start
 LENDS = 0.25  # share of runs in which some workers hold jobs by themselves
 CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
 MATTERS_MAX = 3  # of such jobs
@@ -151,10 +152,11 @@ def make_plan(
     rules: bool | None = None,
     pauses: bool | None = None,
     schedules: bool | None = None,
+    limits: bool | None = None,
     dense: int = 1,
 ) -> Plan:
     """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`, `rules`, `pauses`,
-    `schedules`: with or without.
+    `schedules`, `limits`: with or without.
 
     `dense`: so many times as much to do in the same time, for a fault to befall.
     """
@@ -182,18 +184,18 @@ def make_plan(
         faults = [*(_befalling(source, fault, partitions) for fault in faults), *_absence(source, kinds, partitions)]
     matters = _matters(seed, nodes, types, len(works), changes, dense)
     works += _works(seed, matters, nodes, "workers" in kinds)
-    by_time = sorted(pushes, key=lambda push: push.at_s)
     faults.sort(key=lambda fault: fault.at_s)
     if lends is None:
         lends = POISON not in kinds and random.Random(f"lends {seed}").random() < LENDS
     says = _says(seed, nodes, rules, dense)
     if ABSENT not in kinds:  # there it is asked what holds a job up
         says += _pauses(seed, nodes, types, pauses, dense)
+    says += _limits(seed, nodes, types, limits, dense) if partitions == 1 else ()
     says += (planned := _schedules(seed, nodes, len(works), schedules, dense))
     works += _works_of_schedules(seed, planned, nodes, types)
-    return Plan(
-        seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends, says
-    )
+    by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
+    all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, says
+    return Plan(seed, nodes, kinds, *all_of_it)
 
 
 def _says(seed: int, nodes: int, rules: bool | None, dense: int) -> tuple[Say, ...]:
@@ -206,6 +208,12 @@ def _pauses(seed: int, nodes: int, types: Sequence[str], pauses: bool | None, de
     source = random.Random(f"pauses {seed}")
     wanted = source.random() < PAUSED if pauses is None else pauses
     return tuple(make_pauses(source, nodes, types, FAULTY_S * 0.95, dense)) if wanted else ()
+
+
+def _limits(seed: int, nodes: int, types: Sequence[str], limits: bool | None, dense: int) -> tuple[Say, ...]:
+    source = random.Random(f"limits {seed}")
+    wanted = source.random() < LIMITED if limits is None else limits
+    return tuple(make_limits(source, nodes, types, FAULTY_S * 0.9, dense)) if wanted else ()
 
 
 def _schedules(seed: int, nodes: int, first: int, schedules: bool | None, dense: int) -> tuple[Say, ...]:

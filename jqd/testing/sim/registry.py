@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from jqd.desk import handlers, pauses, schedules
+from jqd.desk import handlers, pauses, rules, schedules
 from jqd.desk import workers as desk_workers
 from jqd.desk.schedules import Plan as Dates
 from jqd.desk.schedules import Template
@@ -36,9 +36,10 @@ from jqd.testing.sim.plan import FAULTY_S, Work
 from jqd.testing.sim.said import HEARD_S, Word
 from jqd.testing.sim.say import FAREWELL, HANDLERS, PAUSE, PUT, RESUME, SHORT, SHORT_TTL_S, Say
 from jqd.testing.store import FakeStore
+from jqd.words.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.words.dates import iso
 from jqd.words.errors import JqdError, NotFound
-from jqd.words.rules import Rule
+from jqd.words.rules import NIL, Rule
 
 PATIENCE_S = 12.0  # longer than any word may wait for what is said elsewhere
 DUE_S = 0.002  # clocks are read in whole milliseconds
@@ -187,6 +188,8 @@ async def _tell(desk: Any, say: Say, works: Sequence[Work]) -> None:
             await (pauses.pause if say.what == PAUSE else pauses.resume)(desk, say.name)
         case "schedule":
             await _tell_dates(desk, say, works)
+        case "constraint":
+            await rules.say(desk, lambda: {(CONSTRAINT, say.name): _constraint(say) if say.what == PUT else NIL})
         case _:
             await _tell_worker(desk, say)
 
@@ -205,6 +208,14 @@ async def _tell_dates(desk: Any, say: Say, works: Sequence[Work]) -> None:
             await schedules.pause(desk, say.name)
         case _:
             await schedules.resume(desk, say.name)
+
+
+def _constraint(say: Say) -> bytes:
+    limit = say.limit
+    assert limit is not None
+    rate = Rate(limit.most, limit.per_s) if limit.per_s else None
+    one = Constraint(f"job.name == '{limit.jobtype}'", rate=rate, concurrency=0 if rate else limit.most)
+    return body_of(structs.replace(one, digest=digest_of(say.name, one)))
 
 
 def _job(number: int, work: Work) -> Template:
@@ -271,6 +282,9 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
     kind, name = key
     if kind == "pause":
         return int(name in _desk(node).pauses.names)
+    if kind == "constraint":
+        known = Constraints(_workers(node).rules).known.get(name)
+        return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)
     if kind == "schedule":
         one = _desk(node).schedules.known.get(name)
         return 0 if one is None else msgspec.msgpack.decode(schedules.template_of(one).argument)

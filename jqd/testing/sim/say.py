@@ -10,6 +10,7 @@ PUT, DELETE, FAREWELL, PAUSE, RESUME = "put", "delete", "farewell", "pause", "re
 SAYS = (PUT, PUT, PUT, DELETE, FAREWELL)
 OF_SCHEDULES = (PUT, PUT, PAUSE, RESUME, DELETE)
 WORKERS, HANDLERS, SHORT, SCHEDULES = ("v0", "v1"), ("h0", "h1"), "t0", ("s0", "s1")
+LIMITS = ("c0", "c1")
 SHORT_TTL_S = 3.0
 EVERY_S = (1.5, 2.5, 4.0)  # dates of a schedule: some ten of them in a run
 MISSED: tuple[Missed, ...] = ("all", "all", "once", "skip")
@@ -27,6 +28,15 @@ class Dates:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What a constraint allows of one jobtype: so many starts in any `per_s` seconds, or, with 0, so many at once."""
+
+    jobtype: str
+    most: int
+    per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
     """A word that somebody says."""
 
@@ -35,13 +45,15 @@ class Say:
     what: str
     name: str
     slots: int
-    """By which it is known again: each word has its own. Of a schedule: the number of its job's work."""
+    """By which it is known again: each word has its own. Of a schedule: the number of its job's work; of a constraint:
+    how many it allows."""
     dates: Dates | None = None
+    limit: Limit | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """The rule it is about."""
-        kinds = {SCHEDULES: "schedule", HANDLERS: "handler", (*WORKERS, SHORT): "worker"}
+        kinds = {LIMITS: "constraint", SCHEDULES: "schedule", HANDLERS: "handler", (*WORKERS, SHORT): "worker"}
         return next((kind for names, kind in kinds.items() if self.name in names), "pause"), self.name
 
 
@@ -58,6 +70,16 @@ def make_pauses(source: random.Random, nodes: int, types: Sequence[str], until_s
     """Some on jobtypes. Each is paused more often than resumed: at the end all are. Pure."""
     for at_s in sorted(source.uniform(0.5, until_s) for _ in range(source.randint(2, 6) * dense)):
         yield Say(at_s, source.randrange(nodes), source.choice((PAUSE, PAUSE, RESUME)), source.choice(types), 0)
+
+
+def make_limits(source: random.Random, nodes: int, types: Sequence[str], until_s: float, dense: int) -> Iterator[Say]:
+    """A rate of one jobtype, and how many of another may run at once; changed and deleted now and then. Pure."""
+    for name, jobtype, per_s in zip(LIMITS, source.sample(types, 2), (source.choice((1.0, 2.0)), 0.0), strict=True):
+        words = [PUT, *(source.choice((PUT, PUT, DELETE)) for _ in range(source.randint(0, 2) * dense))]
+        at_s = [source.uniform(0.0, FIRST_S), *sorted(source.uniform(FIRST_S, until_s) for _ in words[1:])]
+        for at, what in zip(at_s, words, strict=True):
+            limit = Limit(jobtype, source.randint(1, 2), per_s)
+            yield Say(at, source.randrange(nodes), what, name, limit.most, limit=limit)
 
 
 def make_schedules(source: random.Random, nodes: int, first: int, until_s: float, dense: int) -> list[Say]:

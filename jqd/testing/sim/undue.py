@@ -1,4 +1,4 @@
-"""Mistakes about schedules and pauses, planted as those of `bugs.py`: dates twice, lost, or against what was said."""
+"""Mistakes about schedules, pauses and constraints, planted as those of `bugs.py`: what was said does not hold."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from jqd.runner.runner import Runner
 from jqd.scheduler import Last, Step
 from jqd.scheduler import dates as choice
 from jqd.testing.sim.loop import EPOCH_MS
-from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.dates import iso
 from jqd.words.rules import Rule
 from jqd.words.schedules import Known, Schedules
@@ -174,6 +174,15 @@ UNDUE: dict[str, Mistake] = {
         "of dates that passed long ago only the last is fired, whatever the schedule says",
         (dates_loop, "decide", _once_for_all),
         schedules=True,
+    ),
+    "spent-on-nothing": mistake(
+        "kill",
+        1,
+        "rate",
+        "what is claimed is not taken from what a rate allows",
+        in_scripts("if rule and rule.limit > 0 and item.cost > 0 then", "if false then"),
+        limits=True,
+        dense=2,
     ),
     "pause-at-look": mistake(
         "kill",

@@ -18,10 +18,11 @@ from jqd.testing.recount import miscounted
 from jqd.testing.sim.almanac import late
 from jqd.testing.sim.client import Clients
 from jqd.testing.sim.faults import Nemesis
+from jqd.testing.sim.limited import Limited
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import RunQueue
 from jqd.testing.sim.node import TIDY_S, Life, Node
-from jqd.testing.sim.plan import FAULTY_S, PATIENT, UNREADABLE, Plan
+from jqd.testing.sim.plan import FAULTY_S, PATIENT, STILL_KINDS, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.registry import Registry
 from jqd.testing.sim.stage import Stage
@@ -45,6 +46,7 @@ class World(Stage):
         self.history.watch(self._runs)
         self.nemesis = Nemesis(self)
         self.registry = Registry(self.history, self.nodes)
+        self.history.tell_start = Limited(self.history, self.registry.words).started
         self._source = random.Random(f"net {plan.seed}")
 
     async def run(self) -> None:
@@ -115,6 +117,8 @@ class World(Stage):
                 for job in args[-1]:
                     self.history.applied(msgspec.msgpack.decode(job.argument))
                     self.history.almanac.applied(node.name, job)
+            case "apply_outcomes":
+                self.history.almanac.settled(args[-1])
             case "apply_rules":
                 self.history.almanac.told(node.name, args[-1])
             case "renew_sysid":
@@ -213,8 +217,13 @@ class World(Stage):
             self._check_places()
             if restless is not None:
                 self.history.wrong(f"stuck: {restless}")
-        if not self.history.violations and self.plan.says and not self.plan.lends and not self.plan.seed % FORGETS:
+        if not self.history.violations and self._may_forget():
             await self._see_what_is_forgotten()
+
+    def _may_forget(self) -> bool:
+        """Not where a disk may stand still to the end, nor a worker may ask for its jobs."""
+        plan = self.plan
+        return bool(plan.says) and not plan.lends and plan.kinds.isdisjoint(STILL_KINDS) and not plan.seed % FORGETS
 
     async def _see_what_is_forgotten(self) -> None:
         """A season later; then once more, when all began anew with an empty store. No job runs then: of one that ended
