@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, edge, enqueue, journal, latency, memory, pull, scale, single, space, start
+from bench import e2e, edge, enqueue, journal, latency, memory, pull, scale, schedule, single, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -18,6 +18,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "start": start.run,
     "space": space.run,
     "scale": scale.run,
+    "schedule": schedule.run,
     "memory": memory.run,
     "e2e": e2e.run,
     "webhook": e2e.webhook,
@@ -33,6 +34,7 @@ SHORT_JOBS = {
     "start": 100_000,
     "space": 20_000,
     "scale": 50_000,
+    "schedule": 20_000,
     "memory": 60_000,
     "e2e": 10_000,
     "webhook": 10_000,

@@ -52,23 +52,36 @@ class Place:
             count = min(jobs, CHUNK)
             ids = self._ids.take(count).ids()
             now_ms = SystemClock().wall_ms()  # as a pushed job has it: a date next to the one in its id
-            made = [Job(i, next(self._types), argument=next(self._arguments), created_at_ms=now_ms) for i in ids]
+            made = [self.make(job_id, now_ms) for job_id in ids]
             await self._store.apply_jobs(JOURNAL, *self._range(Lane.JOBS), made)
             jobs -= count
+
+    version = ""
+    """By which constraints it claims: there are none."""
+
+    def make(self, job_id: str, now_ms: int) -> Job:
+        """One job of the next jobtype."""
+        return Job(job_id, next(self._types), argument=next(self._arguments), created_at_ms=now_ms)
+
+    def accept(self, held: list[Held]) -> list[Held]:
+        """Those of a claim that may start."""
+        return held
 
     async def turn(self) -> None:
         """Look what waits, claim a batch of it, end it, and put as many back."""
         began_s = time.perf_counter()
         waiting = await self._store.get_waiting_jobtypes([Wanted()], TYPES_LOOKED_AT)
         looked_s = time.perf_counter()
-        held = await self._store.get_waiting_jobs(
+        claimed = await self._store.get_waiting_jobs(
             self._owner,
             waiting[0].jobtype,
             BATCH,
             priority_min=PRIORITY_MIN,
             priority_max=PRIORITY_MAX,
             bytes_max=1 << 20,
+            version=self.version,
         )
+        held = self.accept(claimed)
         claimed_s = time.perf_counter()
         late = await self._store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES), [_success(each) for each in held])
         ended_s = time.perf_counter()
