@@ -249,7 +249,7 @@ class Barrier:
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:
-            lost = await self._store.reassert(owner, self._runner.get_running_jobs())
+            lost = await self._store.reassert(owner, self._runner.get_running_jobs(), self._runner.get_generations())
             self._runner.lose(lost)
             await reconcile(self._store, self._runner, owner)
         if lost:

@@ -107,6 +107,10 @@ class Ledger:
         """Id → fence of all in hand."""
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
+    def generations(self) -> dict[str, int]:
+        """Id → generation of the contents in hand that were exchanged once."""
+        return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
+
     def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
         """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
         entries = []

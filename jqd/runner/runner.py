@@ -73,6 +73,7 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
+        self.get_generations = self._ledger.generations
         self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates, wrong)
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None

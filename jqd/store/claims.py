@@ -13,6 +13,7 @@ from jqd.words.job import Held, Wanted
 from jqd.words.log import get_logger
 from jqd.words.tenant import any_of
 
+NO_CHANGES: Mapping[str, int] = {}
 TYPES_PER_CALL = 500
 
 
@@ -136,15 +137,19 @@ class ClaimMethods:
                 held[codec.text(self._keys, "held", job_id)] = codec.whole(self._keys, "held", fence)
             first += CALL_JOBS_MAX
 
-    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+    async def reassert(
+        self, owner: Owner, holds: Mapping[str, int], generations: Mapping[str, int] = NO_CHANGES
+    ) -> list[str]:
         """After the store forgot: say what we hold (id → fence). Returns the ids that are out of our hand. StaleOwner.
+
+        `generations`: of the contents of those whose content was exchanged once; no success of an older one ends them.
 
         Ours again: what is ready, dated, or ours already. Out: what has ended, or lies in another hand. A job that has
         not come yet is noted as held, and comes into our hand.
         """
         lost: list[str] = []
         for part in in_steps(list(holds.items()), STEP_JOBS):
-            flat = (value for pair in part for value in pair)
+            flat = (value for job_id, fence in part for value in (job_id, fence, generations.get(job_id, 0)))
             answer = await self._caller.call("reassert", *owner, self._caller.identity, *flat)
             lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
         return lost

@@ -122,6 +122,25 @@ async def test_of_an_older_attempt_only_a_success_counts_before_the_job_comes(st
     assert await store_bench.state(job) is State.SUCCEEDED
 
 
+@pytest.mark.parametrize("came", [True, False])
+async def test_no_success_of_an_older_content_ends_a_later_one_in_the_hand(store_bench: StoreBench, came: bool) -> None:
+    """The store went back: the older success is told again before the change that exchanged what had succeeded."""
+    store, job = store_bench.store, store_bench.make()
+    owner, other = await store_bench.join(), await store_bench.join("two")
+    later = changed(job, 7, ChangeKind.REPLACE)
+    if came:
+        await store_bench.add(job)
+    assert await store.reassert(owner, {job.id: 9}, {job.id: 7}) == []
+    assert await store_bench.settle(outcome(Held(job, 4, 1), Fate.SUCCEEDED)) == [job.id]
+    assert await store.get_held(owner) == {job.id: 9}
+    if not came:
+        await store_bench.add(job)
+    await store_bench.add(later)
+    assert await store_bench.claim(other) == [], "it runs"
+    assert await store_bench.settle(outcome(Held(later, 9, 1, generation=7), Fate.SUCCEEDED)) == []
+    assert await store_bench.state(job) is State.SUCCEEDED
+
+
 async def test_an_earlier_retry_gives_no_date_to_a_job_in_hand(store_bench: StoreBench) -> None:
     job, owner = store_bench.make(), await store_bench.join()
     await store_bench.settle(outcome(Held(job, 4, 1), Fate.RETRY, delay_ms=9_000))

@@ -86,6 +86,9 @@ class HandRunner:
     def get_running_jobs(self) -> dict[str, int]:
         return dict(self._in_hand)
 
+    def get_generations(self) -> dict[str, int]:
+        return {}
+
     def stop(self, stopped: Stopped) -> None:
         self.stopped = stopped
         self._bell.set()

@@ -292,10 +292,10 @@ local function run_again(one, sysid)
 end
 
 local is_forgotten = forgotten()
--- A success of an older attempt counts: the job did run. Any outcome of a claim that the store has forgotten counts,
+-- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
 -- unless the store knows a later claim.
 local function counts(one, hold)
-  return one.fate == SUCCEEDED or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
+  return one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
@@ -390,7 +390,7 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and early_holder(one.id) then
-    if (is_of(one, hold) or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
+    if (is_of(one, hold) or one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
     else
       too_late(one)

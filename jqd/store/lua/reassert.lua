@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- Decides after a loss of the store, for each job that a daemon says it holds: it has the job again, or no longer.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence
+-- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence, generation
+--          of its content or 0
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now counts order heads pages members life holder move limits
+--@include fail keys now counts order heads pages members life holder move tries change limits
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
-local FIRST, FIELDS = 5, 2
+local FIRST, FIELDS = 5, 3
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life')
 expect_held_keys()
@@ -18,10 +19,11 @@ own(sysid, epoch)
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'jobs')
 end
-local ids, fences = {}, {}
+local ids, fences, generations = {}, {}, {}
 for at = FIRST, #ARGV, FIELDS do
   table.insert(ids, ARGV[at])
   table.insert(fences, number(ARGV[at + 1], 'fence'))
+  table.insert(generations, number(ARGV[at + 2], 'generation'))
 end
 
 local in_hand = holders(ids)
@@ -60,6 +62,10 @@ for position, id in ipairs(ids) do
     table.insert(lost, id)
   else
     redis.call('ZADD', held_key(sysid), digits(fence), id)
+    if generations[position] > began(id) then
+      -- A success of an older content may come before the change that exchanged it: it must not end this one.
+      redis.call('HSET', K.generation, 'h' .. id, digits(fence) .. ':' .. digits(generations[position]))
+    end
     if not hold then
       leave_places(id, fence)
     elseif outdated then

@@ -204,7 +204,12 @@ local function apply_change(one, now_ms, history_max)
   if one.generation > generation then
     count_anew(one)
   end
-  generation = digits(math.max(generation, one.generation))
+  generation = math.max(generation, one.generation)
+  local in_hand = (has_changes and redis.call('HGET', K.generation, 'h' .. id) or ''):match(':(%d+)$')
+  if in_hand and tonumber(in_hand) <= generation then
+    redis.call('HDEL', K.generation, 'h' .. id)
+  end
+  generation = digits(generation)
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (does_wait and '' or '!'))
   if one.follows then
     redis.call('HSETNX', K.generation, 'e' .. id, '0:0')
