@@ -12,7 +12,7 @@ local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
 local FIRST, FIELDS = 5, 3
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life', 'generation')
 expect_held_keys()
 expect_life(identity)
 own(sysid, epoch)
