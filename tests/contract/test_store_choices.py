@@ -84,13 +84,16 @@ async def test_a_claim_gives_what_the_model_gives(seed: int) -> None:
             else "die"
         ):
             case "push":
-                jobs = [bench.make(priority=source.randint(0, 2), queue=some_queue(source)) for _ in range(3)]
+                jobs = [
+                    bench.make(priority=source.randint(0, 2), queue=some_queue(source))
+                    for _ in range(source.choice((1, 3, 6)))
+                ]
                 await bench.add(*jobs)
                 model.waiting.update({job.id: job for job in jobs})
             case "claim":
                 while (await store.promote(10)).moved:
                     pass
-                limit = source.randint(1, 5)
+                limit = source.choice((1, 2, 3, 5, 30))
                 wanted = model.claim(limit)
                 given = await store.get_waiting_jobs(owner, "mail", limit, **ALL, version=VERSION)
                 assert ids(given) == wanted, f"step {step}"

@@ -2,41 +2,48 @@
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, fence, now_us)`: they were taken: counts them, and parks what may not go on.
-local CHOICE = {visits = 100, rows = 64}  -- queues that give nothing, looked at in one claim; rows of the index read at once
+local CHOICE = {visits = 100, rows = 64, first = 8}  -- queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue, read at once
 
--- The best jobs of one queue, with their priorities, in order.
-local function open_queue(queue, priority, id, most, passed, priority_min, priority_max)
-  local ids, where, heads = first_of(queue, most + passed, priority_min, priority_max)
-  local one = {queue = queue, priority = priority, id = id, where = where, heads = heads, taken = {}, rows = {}}
-  local at, now = 1, nil
+-- The next jobs of one queue, with their priorities, in order: few at first, for other queues may have all the better ones.
+local function read_on(one)
+  local asked = math.min(one.most, math.max(CHOICE.first, 4 * one.asked))
+  local ids, where, heads = first_of(one.queue, asked, one.priority_min, one.priority_max)
+  local at, now, seen = 1, nil, #one.rows
   for place, its_id in ipairs(ids) do
     if heads[at + 1] == its_id then
       now, at = tonumber(heads[at]), at + 2
     end
-    one.rows[place] = {id = its_id, priority = now, from = one}
+    if place > seen then
+      one.rows[place] = {id = its_id, priority = now, from = one}
+    end
   end
-  return one
+  one.asked, one.where, one.heads = asked, where, heads
 end
 
--- Puts rows that are in order into others that are, from `first` on.
-local function merge(pool, first, rows)
-  for _, row in ipairs(rows) do
-    local low, high = first, #pool + 1
-    while low < high do
-      local middle = math.floor((low + high) / 2)
-      if precedes(pool[middle].priority, pool[middle].id, row.priority, row.id) then
-        low = middle + 1
-      else
-        high = middle
-      end
-    end
-    table.insert(pool, low, row)
-    first = low + 1
+-- Puts the next row of a queue among the next ones of the others, the last of which is the first in order.
+local function push_next(pool, one)
+  one.at = one.at + 1
+  if not one.rows[one.at] and #one.rows == one.asked and one.asked < one.most then
+    read_on(one)
   end
+  local row = one.rows[one.at]
+  if not row then
+    return
+  end
+  local low, high = 1, #pool + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if precedes(row.priority, row.id, pool[middle].priority, pool[middle].id) then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  table.insert(pool, low, row)
 end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
-  local index, rows, at, offset, pool, first = K.queues .. jobtype, {}, 1, 0, {}, 1
+  local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {}
   local ids, order, opened, empty = {}, {}, {}, 0
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
   local function next_row()
@@ -52,29 +59,32 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     end
     return nil
   end
+  -- Whether its queue may have more.
   local function accept(row)
     local one = row.from
-    if refuse(row.id) or one.is_full then
-      return
+    if refuse(row.id) then
+      return true
     end
     if not one.is_old then
       for _, item in ipairs(limits.items(one.queue)) do
-        one.is_full = one.is_full or not limits.has(limits.state(item, now_us), item.cost)
-      end
-      if one.is_full then
-        return
+        if not limits.has(limits.state(item, now_us), item.cost) then
+          return false
+        end
       end
       for _, item in ipairs(limits.items(one.queue)) do
         limits.use(limits.state(item, now_us), item.cost)
       end
     end
     ids[#ids + 1], one.taken[#one.taken + 1] = row.id, row.id
+    return true
   end
   while #ids < limit and empty < CHOICE.visits do
     local priority, id, queue = next_row()
-    while #ids < limit and pool[first] and not (priority and precedes(priority, id, pool[first].priority, pool[first].id)) do
-      accept(pool[first])
-      first = first + 1
+    while #ids < limit and #pool > 0 and not (priority and precedes(priority, id, pool[#pool].priority, pool[#pool].id)) do
+      local row = table.remove(pool)
+      if accept(row) then
+        push_next(pool, row.from)
+      end
     end
     if not priority or #ids == limit then
       return ids, order, opened, false
@@ -89,12 +99,13 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
         most = math.min(most, (limits.allows(queue, now_us)))
       end
       expect_ready(queue)
-      opened[queue] = most >= 1 and open_queue(queue, priority, id, most, passed, priority_min, priority_max) or {queue = queue, priority = priority, id = id, taken = {}, rows = {}}
-      opened[queue].is_old, order[#order + 1] = is_old, queue
-      if #opened[queue].rows == 0 then
+      local one = {queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old,
+        most = most >= 1 and most + passed or 0, asked = 0, at = 0, taken = {}, rows = {}}
+      opened[queue], order[#order + 1] = one, queue
+      push_next(pool, one)
+      if #one.rows == 0 then
         empty = empty + 1
       end
-      merge(pool, first, opened[queue].rows)
     end
   end
   return ids, order, opened, #ids < limit
@@ -116,10 +127,13 @@ local function settle_queues(order, opened, taken, fence, now_us)
       end
     end
   end
-  limits.states = {}
+  -- What was accepted is off these states already: asked anew is only what may be used up, for not all of it was given.
   for _, queue in ipairs(order) do
     local one = opened[queue]
-    if keyed.is(queue) and not one.is_old then
+    if keyed.is(queue) and not one.is_old and limits.allows(queue, now_us) < 1 then
+      for _, item in ipairs(limits.items(queue)) do
+        limits.states[item.bucket] = nil
+      end
       local most, bucket = limits.allows(queue, now_us)
       if most < 1 then
         limits.park(queue, bucket, one.priority, one.id, now_us)
