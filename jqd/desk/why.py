@@ -15,6 +15,7 @@ from jqd.desk.health import why_waiting
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.polls import look
 from jqd.store import JobView, QueuePlace
+from jqd.words.constraints import FAILED
 from jqd.words.dates import iso
 from jqd.words.errors import StoreAway
 from jqd.words.job import State
@@ -108,8 +109,16 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
     if place.limited_by:
         until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
         holds = f", which counts {', '.join(place.holds)} in a hand" if place.holds else ""
-        text = f"it is limited by constraint {bare(place.limited_by)!r}{until}{holds}"
-        by, until_ms = bare(place.limited_by), place.until_ms
+        name, _, key = place.limited_by.partition(" ")
+        by, until_ms = bare(name), place.until_ms
+        if key == FAILED:
+            text = (
+                f"constraint {by!r} could not be asked about it{_failure(desk, name)}, and holds such jobs up: it waits"
+                " until the constraint is said anew or deleted"
+            )
+            return Hitch(Cause.LIMITED, text, by=by, ahead=place.ahead)
+        for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
+        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}"
         return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=place.holds)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
@@ -135,3 +144,9 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         better=better,
         more_better=more,
     )
+
+
+def _failure(desk: Desk, name: str) -> str:
+    """What went wrong with the last job that the constraint failed on here."""
+    known = desk.constraints.known.get(name)
+    return f" ({known.error})" if known is not None and known.error else ""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from jqd.words.job import Job
 from jqd.words.log import get_logger
-from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, Failed, NotUnderstood, only_name, view_of
+from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, Failed, Missing, NotUnderstood, only_name, view_of
 from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import bare, tenant_of
 
@@ -92,7 +92,7 @@ class Known:
                 raise Failed(self._trouble)
             if isinstance(view, Failed):
                 raise view
-            if not self._match.value(view):
+            if not self._is_meant(view):
                 return ""
             cost = 1 if self._cost is None else self._cost_of(view)
             key = "" if self._key is None else key_text(self._key.value(view))
@@ -104,6 +104,13 @@ class Known:
             return f"{BETWEEN}{self.name}{WITHIN}{WITHIN}{FAILED}"
         self.matched += 1
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
+
+    def _is_meant(self, view: Any) -> bool:
+        """A job without a field that `match` names is not: it would hold up all other jobtypes else."""
+        try:
+            return bool(self._match.value(view))
+        except Missing:
+            return False
 
     def _cost_of(self, view: Any) -> int:
         assert self._cost is not None

@@ -17,6 +17,8 @@ EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
 ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it and to go through it once takes some ms
 
 _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+# A map without that key, and what is no map at all.
+_MISSING = ("NOT_FOUND: Key not found", "INVALID_ARGUMENT: Applying SELECT to non-message type")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 # Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
 _NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
@@ -32,6 +34,10 @@ class NotUnderstood(ValueError):
 
 class Failed(Exception):
     """An expression has no value for this job, or one of another type than it is to have."""
+
+
+class Missing(Failed):
+    """It asks for a field that this job does not have."""
 
 
 class Expression:
@@ -65,7 +71,7 @@ class Expression:
         type_ = found.type().name()
         if type_ not in self._types:
             what = f"{found.value()}" if type_ == "ERROR" else f"it is {type_}, not {' or '.join(self._types)}"
-            raise Failed(what[:200])
+            raise (Missing if what.startswith(_MISSING) else Failed)(what[:200])
         return found.value()
 
 

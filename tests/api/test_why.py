@@ -144,6 +144,19 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in a hand",
         ),
         (
+            READY._replace(limited_by="slow =acme"),
+            "no matter",
+            "limited",
+            "it is limited by constraint 'slow' for its key 'acme'",
+        ),
+        (
+            READY._replace(limited_by="slow !"),
+            "no matter",
+            "limited",
+            "constraint 'slow' could not be asked about it, and holds such jobs up: it waits until the constraint is said"
+            " anew or deleted",
+        ),
+        (
             READY._replace(suspect=True, deaths=2),
             "no matter",
             "suspect",

@@ -105,6 +105,16 @@ def test_a_matcher_that_fails_holds_that_job_or_lets_it_pass(argument: Any, why:
     assert not limits(free.queue_of(job(argument)))
 
 
+@pytest.mark.parametrize("argument", [{}, None, 5, [1], {"to": {}}, {"to": 5}])
+def test_a_job_without_a_field_that_match_names_is_not_meant(argument: Any) -> None:
+    """Or one constraint on jobs of one kind would hold up those of all others."""
+    known = said(("r", Constraint('job.argument.to.url.startsWith("https:")', concurrency=1)))
+    assert not limits(known.queue_of(job(argument)))
+    assert known.known["r"].failed == 0
+    assert limits(known.queue_of(job({"to": {"url": "https://a"}})))
+    assert limits(known.queue_of(job({"to": {"url": 5}}))), "it has one, and no text: it is held"
+
+
 def test_a_tenant_limits_its_own_jobs_only() -> None:
     known = said(("acme\x1fa", Constraint("true", concurrency=1)), ("b", Constraint('job.tenant != ""', concurrency=1)))
     names = {
