@@ -153,8 +153,8 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             READY._replace(limited_by="slow !"),
             "no matter",
             "limited",
-            "constraint 'slow' could not be asked about it, and holds such jobs up: it waits until the constraint is said"
-            " anew or deleted",
+            "constraint 'slow' could not be asked about it, and holds such jobs up: it waits until the constraint is"
+            " said anew or deleted",
         ),
         (
             READY._replace(suspect=True, deaths=2),
