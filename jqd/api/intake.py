@@ -3,11 +3,14 @@
 A body that is too large, lies about its length or is cut off ends here or at the door, and never reaches a component.
 """
 
+from urllib.parse import unquote_to_bytes
+
 from msgspec import Struct
 
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.doors import Answer, Asked, Heading
+from jqd.words.tenant import SEPARATOR
 
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
@@ -49,7 +52,7 @@ class Part(Struct, gc=False):
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:
-    """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 431."""
+    """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 422, 431."""
     headers = heading.headers
     target_length = len(heading.path) + len(heading.query)
     if target_length > TARGET_LENGTH_MAX:
@@ -65,6 +68,17 @@ def check_head(heading: Heading, bytes_max: int) -> None:
     encoding = headers.get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise Problem(415, f"Content-Encoding {encoding.strip().lower()[:32]!r} is not taken; send the body as it is")
+    if _has_separator(heading):
+        raise Problem(422, "path, query and headers name nothing with the character U+001F: no name has it")
+
+
+def _has_separator(heading: Heading) -> bool:
+    """Whether it may name what is another tenant's: that character stands before names within jqd, and nowhere else.
+
+    Bodies say names too: what they say is looked at where a name becomes one of ours (`Desk.own`).
+    """
+    texts = (heading.path, *heading.headers.values())
+    return any(SEPARATOR in text for text in texts) or SEPARATOR.encode() in unquote_to_bytes(heading.query)
 
 
 async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:

@@ -21,7 +21,7 @@ from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
 from jqd.words.clock import Clock
 from jqd.words.constraints import Constraints
-from jqd.words.errors import Pressed
+from jqd.words.errors import Invalid, Pressed
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import Row
 from jqd.words.lease import Peer
@@ -29,7 +29,7 @@ from jqd.words.pauses import DRAIN, Pauses
 from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
-from jqd.words.tenant import annotate
+from jqd.words.tenant import SEPARATOR, annotate
 from jqd.words.tokens import Tokens
 
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
@@ -104,7 +104,9 @@ class Desk:
         return other
 
     def own(self, name: str) -> str:
-        """A name that the principal gives, of whatever kind, as jqd knows it."""
+        """A name that the principal gives, of whatever kind, as jqd knows it. Raises Invalid for another tenant's."""
+        if SEPARATOR in name:
+            raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         return annotate(self.principal.tenant, name)
 
     def where(self, *job_ids: str) -> frozenset[int]:

@@ -130,10 +130,25 @@ async def test_no_name_from_outside_is_another_tenants(edge):
         ("/v1/workers", {"name": "w", "jobs": [annotate("acme", "mail")], "max_jobs": 1}),
         ("/v1/workers", {"name": "w", "jobs": ["a"], "max_jobs": 1, "worker_id": annotate("acme", "w")}),
         ("/v1/types/acme%1Fmail/pause", None),
+        ("/v1/leases", {"worker_id": annotate("acme", "w"), "max_jobs": 1}),
+        ("/v1/jobs/cancel", {"name": annotate("acme", "mail")}),
+        ("/v1/jobs/acme%1Fa/run-now", None),
     ):
         assert (await call(edge, "POST", path, body)).status == 422, path
     for what, body in (("schedules", {"every": 60, "job": {"name": "a"}}), ("handlers", {"lang": "http", "body": "x"})):
         assert (await call(edge, "PUT", f"/v1/{what}/acme%1Fa", body)).status == 422
+    for path in (
+        "schedules/acme%1Fa",
+        "constraints/acme%1fa",
+        "handlers/acme%1Fa",
+        "jobs/acme%1Fa",
+        "jobs/acme%1Fa/why",
+    ):
+        assert (await call(edge, "GET", f"/v1/{path}")).status == 422, path
+    for path in ("jobs", "errors", "events"):
+        assert (await call(edge, "GET", f"/v1/{path}?limit=1&name=acme%1fmail")).status == 422, path
+    assert (await call(edge, "DELETE", "/v1/workers/acme%1Fw")).status == 422
+    assert (await call(edge, "DELETE", "/worker", headers={"worker-id": annotate("acme", "w")})).status == 400
     for name in ("ACME", "a/b", "-a", "a" * 33):
         told = await call(edge, "GET", "/v1/jobs", headers={"jqd-tenant": name})
         assert told.status == 422, name
