@@ -13,7 +13,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import NAMES_PER_CALL, agree, confirm
-from jqd.desk.principal import Principal
+from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.take import take
 from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
@@ -37,8 +37,11 @@ class Following(NamedTuple):
     jobs: list[NewJob]
 
 
-def wrong(config: DeskConfig, follows: bytes) -> str:
-    """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed."""
+def wrong(config: DeskConfig, follows: bytes, who: Principal = EVERYBODY) -> str:
+    """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
+
+    They are pushed later, for nobody: so who is for some jobtypes alone is asked now, and replaces nothing.
+    """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
     try:
@@ -50,6 +53,11 @@ def wrong(config: DeskConfig, follows: bytes) -> str:
         return f"jobs/{first.place}{first.pointer}: {first.detail}"
     if batch.size > FOLLOWERS_MAX:
         return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
+    for place, job in enumerate(batch.jobs if who.scopes else ()):
+        if not who.knows(annotate(who.tenant, job.name)):
+            return f"jobs/{place}/name: this token is not for jobs {job.name[:64]!r}"
+        if job.replace:
+            return f"jobs/{place}/replace: this token is for some jobtypes alone; push what replaces a job by itself"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
 

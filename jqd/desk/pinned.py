@@ -1,16 +1,24 @@
-"""Jobs that are for one version of a handler alone, by their type: `name@3`."""
+"""Jobs that are not for their pusher, or for one version of a handler alone, by their type: `name@3`."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.desk.batch import Batch, in_order
 from jqd.desk.desk import Desk
+from jqd.desk.find import find, resolve
+from jqd.desk.principal import EVERYBODY
+from jqd.desk.reserved import is_reserved
 from jqd.desk.rules import learned
 from jqd.runner.handler import Handler, is_version
-from jqd.words.errors import Fault
+from jqd.store import JobView
+from jqd.words.errors import Fault, JqdError, NotFound, NotYet
 from jqd.words.tenant import bare
+
+LOOKS_MAX = 64  # at once: each is two calls of the store
 
 _decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -32,6 +40,54 @@ def refuse_foreign(desk: Desk, batch: Batch) -> Batch:
     """The same without jobs of types that are none of those that a token is for."""
     foreign = {job.name for job in batch.jobs if not desk.principal.knows(desk.own(job.name))}
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
+
+
+async def refuse_replaced(desk: Desk, batch: Batch, *, by_server: bool) -> Batch:
+    """The same without jobs that would take the place of one that their pusher must not know of, or not push.
+
+    Raises NotYet where that is not known yet, StoreAway, StoreRefused.
+    """
+    wished = {job.job_id for job in batch.jobs if job.replace and job.job_id is not None}
+    if not wished or (by_server and not desk.principal.scopes):
+        return batch
+    why: dict[str, str] = {}
+    limiter = trio.CapacityLimiter(LOOKS_MAX)
+
+    async def look(given: str) -> None:
+        async with limiter:
+            view = await _standing(desk, given)
+        if view is not None and not desk.principal.knows(view.jobtype):
+            why[given] = f"job_id {given[:64]!r} is taken by a job that this token is not for; choose another"
+        elif view is not None and not by_server and is_reserved(desk, view.jobtype):
+            why[given] = f"job_id {given[:64]!r} is taken by a job that only the master key may replace; choose another"
+
+    failed: list[JqdError] = []
+
+    async def one(given: str) -> None:
+        try:
+            await look(given)
+        except JqdError as error:
+            failed.append(error)  # raised below, outside the nursery, as what it is
+
+    async with trio.open_nursery() as nursery:
+        for given in wished:
+            nursery.start_soon(one, given)
+    if failed:
+        raise failed[0]
+    return _without(batch, why, "job_id")
+
+
+async def _standing(desk: Desk, given: str) -> JobView | None:
+    """The job under a pusher's own id, whoever may know of it; None: there is none."""
+    everybody = desk.acting(EVERYBODY)
+    try:
+        job_id = await resolve(desk, given)
+        found = await find(everybody, job_id, named=job_id != given)
+    except NotFound:
+        return None
+    if isinstance(found, JobView):
+        return found
+    raise NotYet(f"what stands under job_id {given[:64]!r} is not in the store yet; push it again")
 
 
 def why_gone(desk: Desk, jobtype: str) -> str | None:
@@ -67,11 +123,11 @@ def _parts(desk: Desk, jobtype: str) -> tuple[str, Handler | None, int]:
     return name, desk.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
 
 
-def _without(batch: Batch, why: Mapping[str, str]) -> Batch:
+def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:
     bad = {fault.place for fault in batch.refused}
     places = [place for place in range(batch.size) if place not in bad]
     rows = list(zip(places, _decoder.decode(batch.array), batch.jobs, strict=True))
-    faults = [Fault("/name", why[job.name], place) for place, _, job in rows if job.name in why]
-    good = [(item, job) for _, item, job in rows if job.name not in why]
+    faults = [Fault(f"/{field}", why[said], place) for place, _, job in rows if (said := getattr(job, field)) in why]
+    good = [(item, job) for _, item, job in rows if getattr(job, field) not in why]
     array = _encoder.encode([item for item, _ in good])
     return Batch(batch.single, batch.size, array, [job for _, job in good], in_order([*batch.refused, *faults]))

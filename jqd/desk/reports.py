@@ -92,7 +92,8 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     if desk.principal.is_bound:
         sorts.answers |= await _strangers(desk, told)
     for place, each in enumerate(told):
-        if each.report is not None and each.report.follows and (why := wrong(desk.config, each.report.follows)):
+        follows = each.report.follows if each.report is not None else b""
+        if follows and (why := wrong(desk.config, follows, desk.principal)):
             sorts.answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     mine = [
         place

@@ -13,7 +13,7 @@ from jqd.desk.job import NewJob
 from jqd.desk.keyed import other_request
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
-from jqd.desk.pinned import refuse_foreign, refuse_unset
+from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import spend
 from jqd.desk.reserved import expect_allowed
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
@@ -78,7 +78,7 @@ async def push(
     if desk.principal.scopes:
         batch = refuse_foreign(desk, batch)
     if not batch.plain:
-        batch = await refuse_unset(desk, batch)
+        batch = await refuse_replaced(desk, await refuse_unset(desk, batch), by_server=by_server)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

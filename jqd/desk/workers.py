@@ -25,11 +25,18 @@ async def register(
         why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
     _refuse_foreign(desk, card.jobs)
-    known = desk.workers.get(desk.own(card.id)) if card.id is not None else None
-    if known is not None and not covers(desk, known):
-        raise Denied(f"worker {bare(known.id)[:64]!r} takes jobs that this token is not for; register under another id")
+    checked = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
+
+    def check() -> Worker:
+        """Also a registration without an id takes the place of another: of the same name and URL."""
+        worker = checked()
+        known = desk.workers.get(worker.id)
+        if known is not None and not covers(desk, known):
+            quoted = repr(bare(known.id)[:64])
+            raise Denied(f"worker {quoted} takes jobs that this token is not for; register under another id and name")
+        return worker
+
     await desk.workers.judge(card.url, peer)
-    check = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
     worker = check()
     if not desk.workers.knows(worker):
         try:

@@ -199,5 +199,39 @@ async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
     assert taken_over.status == 403
     assert (await call(edge, scoped, "DELETE", "/v1/workers/all")).status == 404
     assert (await call(edge, scoped, "DELETE", "/v1/workers/m")).status == 204
+    server = {**card, "url": "http://127.0.0.1:9/"}
+    assert (await call(edge, boss, "POST", "/v1/workers", {**server, "jobs": ["pay"]})).status == 201
+    told = await call(edge, scoped, "POST", "/v1/workers", {**server, "jobs": ["mail"]})
+    assert told.status == 403, "without an id one server is one worker, and that one is another's"
     told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "scopes": ["mail"]})
     assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/scopes")
+
+
+async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
+    boss = (await make(edge, "operator"))["token"]
+    scoped = (await make(edge, "worker", scopes=["mail"]))["token"]
+    for name in ("pay", "mail"):
+        told = await call(edge, boss, "POST", "/v1/jobs", {"name": name, "job_id": f"{name}-1", "argument": "secret"})
+        assert told.status == 201
+    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1", "replace": True})
+    assert told.status == 503, "whose it is is not known before the store has it"
+    await edge.apply()
+    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1", "replace": True})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/job_id")
+    assert (await call(edge, boss, "GET", "/v1/jobs/pay-1")).body["argument"] == "secret"
+    for job_id in ("mail-1", "mail-2"):
+        told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": job_id, "replace": True})
+        assert told.status == 201, told.body
+    await edge.apply()
+    held = next(one for one in await edge.claim() if one.job.jobtype == "mail")
+    await edge.hand(held)
+    card = {"name": "w", "max_jobs": 1, "jobs": ["mail"], "worker_id": "puller"}
+    assert (await call(edge, scoped, "POST", "/v1/workers", card)).status == 201
+    said = {"job_id": held.job.id, "lease_id": str(held.fence), "type": "success"}
+    for follows, status in (
+        ({"name": "pay"}, 422),
+        ({"name": "mail", "job_id": "pay-1", "replace": True}, 422),
+        ({"name": "mail"}, 200),
+    ):
+        told = await call(edge, scoped, "POST", "/v1/outcomes", [{**said, "jobs": [follows]}])
+        assert told.body["outcomes"][0]["status"] == status, (follows, told.body)
