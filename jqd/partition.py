@@ -325,7 +325,10 @@ class Partition:
         return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
     async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
-        old = start < self._shared.journal.opened_at
+        journal = self._shared.journal
+        if end <= journal.retired:  # what followed them was journaled before that, and may have ended and be forgotten
+            outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
+        old = start < journal.opened_at
         return await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
 
     # ------------------------------------------------------------ what the lanes tell

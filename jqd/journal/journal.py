@@ -190,12 +190,14 @@ class Journal:
     ) -> Reservation | None:
         """What is durable from `start` on, or from the read point; None when that is nothing of the lane. No I/O.
 
-        At most `records_max` records, and no further frame once `bytes_max` bytes are reached.
+        At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before
+        `retired` and what lies behind it are given apart: the first holds less than it says.
         """
         start = self.read_point(lane, reader) if start is None else start
         if start >= self._commits.last_end[lane]:
             return None
-        return Reservation(lane, start, self.end, records_max, bytes_max, reader)
+        end = self.retired if start < self.retired else self.end
+        return Reservation(lane, start, end, records_max, bytes_max, reader)
 
     async def read(self, token: Reservation) -> list[Slice]:
         """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.

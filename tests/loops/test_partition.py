@@ -23,7 +23,8 @@ from jqd.store import Member, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, Outcome
+from jqd.words.followers import named
+from jqd.words.job import Fate, Held, Outcome
 from jqd.words.jobid import homes_of, partition_of, partition_of_name
 from jqd.words.lease import LeaseConfig
 from jqd.words.log import configure
@@ -176,6 +177,13 @@ async def test_what_a_daemon_holds_is_the_sum_or_unknown(autojump_clock: None) -
         nursery.cancel_scope.cancel()
 
 
+async def _claimed(here: Pair, number: int) -> list[Held]:
+    owner = here.daemon.partitions[number].membership.owner
+    assert owner is not None
+    wanted: dict[str, Any] = {"priority_min": -9, "priority_max": 9, "bytes_max": 1 << 20}
+    return list(await here.stores[number].get_waiting_jobs(owner, HERE, 9, **wanted))
+
+
 async def _member(here: Pair) -> Member:
     owner = here.daemon.partitions[0].membership.owner
     assert owner is not None
@@ -202,9 +210,41 @@ async def test_a_segment_goes_when_no_partition_needs_it(autojump_clock: None) -
         nursery.cancel_scope.cancel()
 
 
-async def _journaled(journal: Journal) -> set[str]:
+async def test_what_followed_a_job_before_what_is_retired_is_not_pushed_again_after_a_wipe(
+    autojump_clock: None,
+) -> None:
+    """A store that forgot is told the outcomes before `retired`. What followed them was pushed, and may have ended."""
+    async with pair(segment_age_s=15, retention_s=0, retention_bytes=0) as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+
+        async def run(*names: str) -> None:
+            """What waits runs, and these follow it."""
+            assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
+            held = [one for number in BOTH for one in await _claimed(here, number)]
+            assert len(held) == 1
+            jobs, job = msgspec.msgpack.encode([{"name": name} for name in names]), held[0].job
+            follows = named(jobs, job.id, job.jobtype, 0, 0) if names else b""
+            ended = Outcome(job.id, held[0].fence, Fate.SUCCEEDED, job.jobtype, 0, 1, follows=follows)
+            await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
+            await trio.sleep(1)
+
+        await here.push(HERE)
+        await run(HERE)
+        await run()
+        await nursery.start(here.daemon.retention.run)
+        await trio.sleep(20)
+        assert here.journal.retired == here.journal.end
+        assert here.journal.start == 0, "the open segment stays"
+        for store in here.stores:
+            store.wipe()
+        await trio.sleep(20)
+        assert here.journal.written == here.journal.retired, "it was pushed again"
+        nursery.cancel_scope.cancel()
+
+
+async def _journaled(journal: Journal, lane: Lane = Lane.JOBS) -> set[str]:
     found: set[str] = set()
-    async for slices in journal.read_range(Lane.JOBS, journal.start, journal.end):
+    async for slices in journal.read_range(lane, journal.start, journal.end):
         for piece in slices:
             found.update(job_ids(piece.body))
     return found
