@@ -22,6 +22,7 @@ from jqd.loops.notify import Manager
 from jqd.loops.pressure import PressureConfig
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX
+from jqd.scheduler import SchedulerConfig
 from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
 from jqd.store import INTERNAL, StoreConfig
 from jqd.words import address, meant
@@ -128,6 +129,7 @@ class Config:
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))
     store: StoreConfig = field(default_factory=lambda: StoreConfig(url=""))
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     runner: RunnerConfig = field(default_factory=RunnerConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
     pressure: PressureConfig = field(default_factory=PressureConfig)

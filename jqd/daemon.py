@@ -38,7 +38,7 @@ from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
-from jqd.scheduler import Scheduler
+from jqd.scheduler import Scheduler, make_policy
 from jqd.signals import watch_signals
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words import root
@@ -84,7 +84,7 @@ class Daemon:
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
         self.constraints = Constraints(self.workers.rules)
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(make_policy(config.scheduler, source))
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)

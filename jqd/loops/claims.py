@@ -82,6 +82,7 @@ class Claims:
         """Held while a claim is under way."""
         self.runner = runner
         self.rows: list[Row] = []
+        """Best first, as the scheduler ranked them at the look."""
         self.looked_at_s = float("-inf")
         self.is_fresh = False
         """Nothing was chosen since the look, so it is not too old to choose from."""
@@ -200,7 +201,8 @@ class Claims:
         wanted = self.runner.wanted()
         self.rest_s = self._clock.mono_s() - began_s
         if wanted:
-            self.rows = [Row(*row, self) for row in await self._store.get_waiting_jobtypes(wanted, TYPES)]
+            seen = await self._store.get_waiting_jobtypes(wanted, TYPES)
+            self.rows = self._scheduler.ranked(Row(*row, self) for row in seen)
             self.is_fresh = True
         # A full house asks nothing. What was seen before stands, so that others do not take what is worse meanwhile.
         self.looked_at_s = self._clock.mono_s()

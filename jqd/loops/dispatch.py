@@ -1,7 +1,7 @@
 """Store → workers: chooses what to claim over all partitions of the store, the best priority first.
 
     every partition   idle ──look──▶ its rows are known ──chosen──▶ claim ──▶ look again
-    in each round     of all rows that somebody can run the best is claimed, and of equal ones in other partitions, too;
+    in each round     of all rows that somebody can run the best is claimed, and equal ones in other partitions, too;
                       what is worse waits. Then every partition is looked at that was not for a while, or was woken
 
 Calls to a partition are tasks of their own, one at a time for each (`claims.py`), so nobody waits for one that is away
@@ -91,10 +91,9 @@ class Dispatch:
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:
         """Claim the best rows where nothing else is under way; a partition that was not looked at since is first."""
         rows = [
-            row
+            each.rows
             for each in self._claims
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
-            for row in each.rows
         ]
         awaited: int | None = None  # the best priority that a call which just began may bring
         for row, no_worse_than in self._scheduler.select_rows_to_run(rows, may_run=_may_run):

@@ -1,6 +1,20 @@
 """Decides what runs next. Pure: no I/O, no await."""
 
 from jqd.scheduler.dates import Firing, Last, Step, decide
-from jqd.scheduler.scheduler import Scheduler, Waiting
+from jqd.scheduler.policies import Fair, Policy, Random, SchedulerConfig, Strict, Waiting, make_policy
+from jqd.scheduler.scheduler import Scheduler
 
-__all__ = ["Firing", "Last", "Scheduler", "Step", "Waiting", "decide"]
+__all__ = [
+    "Fair",
+    "Firing",
+    "Last",
+    "Policy",
+    "Random",
+    "Scheduler",
+    "SchedulerConfig",
+    "Step",
+    "Strict",
+    "Waiting",
+    "decide",
+    "make_policy",
+]

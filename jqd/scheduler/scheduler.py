@@ -1,28 +1,17 @@
 """Chooses what to run next, and counts what runs.
 
-The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. A row is a jobtype
-that waits, in one partition of the store. A whole batch is claimed at once, so the choice also says how far down its
-own priorities that batch may reach before it would overtake a better job of another jobtype.
+The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. Of equal ones a policy
+says which (`policies.py`). A row is a jobtype that waits, in one partition of the store. A whole batch is claimed at
+once, so the choice also says how far down its own priorities that batch may reach before it would overtake a better job
+of another jobtype.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from jqd.scheduler.policies import Fair, Policy, Waiting
 from jqd.words.job import PRIORITY_MAX
-
-
-class Waiting(Protocol):
-    """A jobtype with jobs ready to run, as the store tells it."""
-
-    @property
-    def jobtype(self) -> str: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def head_id(self) -> str: ...
-    @property
-    def waiting(self) -> int: ...
-
 
 Row = TypeVar("Row", bound=Waiting)
 
@@ -39,21 +28,31 @@ class Selection(NamedTuple, Generic[Row]):
 class Scheduler:
     """One per daemon. It asserts its counts and never clamps them: a wrong one is a bug to find."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
+        """`policy`: what goes first of equal priorities; fair shares if none is given."""
+        self._policy = policy or Fair()
         self._running: dict[str, int] = {}
         self.started_total = 0
         self.stopped_total = 0
 
-    def select_rows_to_run(self, waiting: Sequence[Row], *, may_run: Callable[[Row], bool]) -> Iterator[Selection[Row]]:
+    def ranked(self, waiting: Iterable[Row]) -> list[Row]:
+        """The rows of a partition as they were just seen, best first."""
+        return sorted(waiting, key=self._rank)
+
+    def select_rows_to_run(
+        self, waiting: Sequence[Sequence[Row]], *, may_run: Callable[[Row], bool]
+    ) -> Iterator[Selection[Row]]:
         """The best rows to claim from, best first: all that are as good as the first. None when nothing may run.
 
-        `may_run` gets rows of `waiting`, in order of rank, and no more than are needed.
+        `waiting`: of each partition, `ranked`. `may_run` gets its rows in that order, and no more than are needed.
         """
         best: Row | None = None
-        for row in sorted(waiting, key=_rank):
+        for row in waiting[0] if len(waiting) == 1 else heapq.merge(*waiting, key=self._rank):
             if row.waiting < 1 or not may_run(row):
                 continue
-            if best is not None:
+            if best is None:
+                self._policy.chosen(row)
+            else:
                 # No row after this one has a better priority.
                 yield Selection(best, row.priority)
                 if row.priority > best.priority:
@@ -62,11 +61,15 @@ class Scheduler:
         if best is not None:
             yield Selection(best, PRIORITY_MAX)
 
+    def _rank(self, row: Waiting) -> tuple[Any, ...]:
+        return row.priority, *self._policy.rank(row)
+
     def jobs_started(self, jobtype: str, count: int) -> None:
         """`count` jobs of `jobtype` were claimed. `jobs_stopped` must be told of each."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have started"
         self._running[jobtype] = self._running.get(jobtype, 0) + count
         self.started_total += count
+        self._policy.started(jobtype, count)
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
         """`count` of the jobs claimed are out of hand: their end is in the store, or they went back."""
@@ -82,8 +85,3 @@ class Scheduler:
     def running(self) -> Mapping[str, int]:
         """Jobtype → jobs in hand, a copy; jobtypes with none are absent."""
         return dict(self._running)
-
-
-def _rank(row: Waiting) -> tuple[int, str, str]:
-    """Of equal priorities the job that waits longest, so that no jobtype starves an equal one; names keep one order."""
-    return row.priority, row.head_id, row.jobtype

@@ -30,6 +30,7 @@ from jqd.words.job import Held, Job, Wanted
 from jqd.words.lease import LeaseConfig
 from jqd.words.record import Lane
 from jqd.words.rules import Rules
+from jqd.words.tenant import any_of
 
 
 class TrioClock(ManualClock):
@@ -228,10 +229,16 @@ async def house(*, sole: bool = False) -> AsyncIterator[House]:
         yield House(journal, FakeStore(clock), clock, sole=sole)
 
 
-def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100) -> Offer:
-    """Room for so many jobs."""
+def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100, tenant: str = "") -> Offer:
+    """Room for so many jobs, any of that tenant."""
     worker = Worker(
-        name="w", id="w", max_jobs=9, priority_min=priority_min, priority_max=priority_max, registered_at_ms=0
+        name="w",
+        id="w",
+        max_jobs=9,
+        priority_min=priority_min,
+        priority_max=priority_max,
+        jobs=(any_of(tenant),) if tenant else None,
+        registered_at_ms=0,
     )
     return Offer(worker, jobs_max, 1 << 20)
 

@@ -23,6 +23,7 @@ from jqd.words.constraints import Constraints
 from jqd.words.job import Job, Wanted
 from jqd.words.lease import LeaseConfig
 from jqd.words.rules import Rules
+from jqd.words.tenant import annotate, tenant_of
 from tests.loops.house import HandRunner, TrioClock, offer, until
 from tests.loops.test_loops import blame
 
@@ -117,6 +118,20 @@ async def test_the_best_goes_first_over_all_partitions_and_of_equals_the_oldest(
             side.runner.offers = {"a": offer(), "b": offer()}
         await until(lambda: len(sides.started) == 5)
         assert sides.started == ["a1", "c2", "b3", "a5", "c9"], "also of one jobtype that waits in two partitions"
+
+
+async def test_a_tenant_with_10_jobs_moves_on_beside_one_with_10000_older_ones(autojump_clock: None) -> None:
+    async with running() as sides:
+        side, batch = sides.sides[0], 100
+        jobs = [Job(f"0{number:04}", annotate("acme", "a")) for number in range(10_000)]
+        jobs += [Job(f"1{number:04}", annotate("zoo", "b")) for number in range(10)]
+        for at in range(0, len(jobs), 2_000):
+            await side.store.apply_jobs("ab" * 16, at, at + 2_000, jobs[at : at + 2_000])
+        side.runner.offers = {
+            one.jobtype: offer(jobs_max=batch, tenant=tenant_of(one.jobtype)) for one in (jobs[0], jobs[-1])
+        }
+        await until(lambda: len(sides.started) >= 3 * batch)
+        assert sides.started[batch : 2 * batch] == [one.id for one in [*jobs[-10:], *jobs[batch : 2 * batch - 10]]]
 
 
 async def test_a_daemon_that_is_drained_begins_nothing_until_it_is_resumed(autojump_clock: None) -> None:

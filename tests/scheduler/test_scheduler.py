@@ -20,7 +20,8 @@ class Row(NamedTuple):
 
 def first(rows: list[Row], may_run: Callable[[Row], bool] = lambda row: True) -> tuple[str, int] | None:
     """The jobtype to claim from, and how far down."""
-    chosen = next(Scheduler().select_rows_to_run(rows, may_run=may_run), None)
+    scheduler = Scheduler()
+    chosen = next(scheduler.select_rows_to_run([scheduler.ranked(rows)], may_run=may_run), None)
     return chosen and (chosen.row.jobtype, chosen.no_worse_than)
 
 
@@ -30,10 +31,11 @@ def test_nothing_waits_nothing_runs() -> None:
 
 def test_all_that_are_as_good_as_the_best_are_chosen_also_of_one_jobtype_in_two_places() -> None:
     rows = [Row("mail", 0, "2"), Row("mail", 0, "1"), Row("bill", 0, "3", 0), Row("bill", 4, "0"), Row("scan", 9, "0")]
-    chosen = [
-        (one.row.head_id, one.no_worse_than) for one in Scheduler().select_rows_to_run(rows, may_run=lambda row: True)
-    ]
-    assert chosen == [("1", 0), ("2", 4)]
+    scheduler = Scheduler()
+    for places in ([rows], [rows[::2], rows[1::2]]):
+        ranked = [scheduler.ranked(place) for place in places]
+        chosen = scheduler.select_rows_to_run(ranked, may_run=lambda row: True)
+        assert [(one.row.head_id, one.no_worse_than) for one in chosen] == [("1", 0), ("2", 4)]
 
 
 def test_the_smallest_priority_number_goes_first_over_all_jobtypes() -> None:

@@ -1,0 +1,183 @@
+"""What goes first among jobs of equal priority. Pure; what a policy remembers is what this daemon began.
+
+    strict    the oldest                                                                  LightJQ
+    fair      of the tenant that had the least of its share, of the jobtype of which the
+              fewest began, the oldest                                                    the default
+    random    any jobtype                                                                 miniq
+
+`fair` counts in *virtual time*: a job that begins moves its tenant on by 1 / weight. Who has the least goes first, so
+all that wait stay together, no further apart than by a batch. The time of the first is where all stand at least: a
+newcomer, or one that comes back, begins there, and nobody is owed what he did not ask for (docs/adr/0049).
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from msgspec import Meta
+
+from jqd.words.tenant import PATTERN, tenant_of
+
+REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
+WEIGHT_MAX = 1_000  # one tenant against another: with 1, a batch of 500 jobs is long enough a time
+_WEIGHT = re.compile(rf"({PATTERN[1:-1]})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
+
+Weights = Annotated[
+    tuple[Annotated[str, Meta(pattern=f"^{_WEIGHT.pattern}$")], ...],
+    Meta(description='a list like `["acme=3", "=2"]`, each 1 to 1000'),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What goes first among jobs of equal priority."""
+
+    policy: Literal["fair", "strict", "random"] = "fair"
+    weights: Weights = ()
+    """Shares of tenants, of those that are not named 1, for `fair`. Nothing stands before the = for the tenant ""."""
+
+    def __post_init__(self) -> None:
+        if len(self.by_tenant) < len(self.weights):
+            raise ValueError(f"weights = {' '.join(self.weights)!r} names a tenant twice: say one weight for each")
+
+    @property
+    def by_tenant(self) -> Mapping[str, int]:
+        """The weights."""
+        return {one.partition("=")[0]: int(one.partition("=")[2]) for one in self.weights}
+
+
+class Waiting(Protocol):
+    """A jobtype with jobs ready to run, as the store tells it."""
+
+    @property
+    def jobtype(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def head_id(self) -> str: ...
+    @property
+    def waiting(self) -> int: ...
+
+
+class Policy(Protocol):
+    """Orders rows of equal priority."""
+
+    def rank(self, row: Waiting) -> tuple[Any, ...]:
+        """The smallest goes first. It stays while nothing begins: who waits at the head for something is not passed."""
+
+    def chosen(self, row: Waiting) -> None:
+        """Of all rows that may run now this is the first."""
+
+    def started(self, jobtype: str, count: int) -> None:
+        """So many jobs of it began."""
+
+
+class Strict:
+    """The oldest job goes first, whosever it is; names keep one order."""
+
+    def rank(self, row: Waiting) -> tuple[Any, ...]:
+        """See Policy."""
+        return row.head_id, row.jobtype
+
+    def chosen(self, row: Waiting) -> None:
+        """Nothing is remembered."""
+
+    def started(self, jobtype: str, count: int) -> None:
+        """Nothing is remembered."""
+
+
+class Random:
+    """Each jobtype has the same chance, drawn anew when something began."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+        self._draws: dict[str, float] = {}
+
+    def rank(self, row: Waiting) -> tuple[Any, ...]:
+        """See Policy."""
+        draw = self._draws.get(row.jobtype)
+        if draw is None:
+            draw = self._draws[row.jobtype] = self._source.random()
+            if len(self._draws) > REMEMBERED:
+                del self._draws[next(iter(self._draws))]
+        return draw, row.head_id
+
+    def chosen(self, row: Waiting) -> None:
+        """It stays the first until something begins."""
+
+    def started(self, jobtype: str, count: int) -> None:
+        """See Policy."""
+        self._draws.clear()
+
+
+class Fair:
+    """Tenants share by weight, a tenant's jobtypes equally."""
+
+    def __init__(self, weights: Mapping[str, int] | None = None) -> None:
+        """`weights`: of tenants; 1 where it is not said."""
+        self._weights = weights or {}
+        self._tenants = _Times()
+        self._types: dict[str, _Times] = {}
+
+    def rank(self, row: Waiting) -> tuple[Any, ...]:
+        """See Policy."""
+        jobtype = row.jobtype
+        tenant = tenant_of(jobtype)
+        types = self._types.get(tenant)
+        return self._tenants.of(tenant), types.of(jobtype) if types else 0.0, row.head_id, jobtype
+
+    def chosen(self, row: Waiting) -> None:
+        """See Policy."""
+        tenant = tenant_of(row.jobtype)
+        self._tenants.reached(tenant)
+        if tenant in self._types:
+            self._types[tenant].reached(row.jobtype)
+
+    def started(self, jobtype: str, count: int) -> None:
+        """See Policy."""
+        tenant = tenant_of(jobtype)
+        forgotten = self._tenants.pass_by(tenant, count / self._weights.get(tenant, 1))
+        if forgotten is not None:
+            self._types.pop(forgotten, None)
+        self._types.setdefault(tenant, _Times()).pass_by(jobtype, count)
+
+
+class _Times:
+    """Virtual times of those that share something. All who are not known stand where the first is."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, float] = {}
+        self._first = 0.0
+
+    def of(self, name: str) -> float:
+        """Where it stands."""
+        time = self._of.get(name, 0.0)
+        return time if time > self._first else self._first
+
+    def reached(self, name: str) -> None:
+        """It is the first of all that wait: nobody stands before it any more."""
+        self._first = self.of(name)
+
+    def pass_by(self, name: str, time: float) -> str | None:
+        """Its time goes on by that. Returns who was forgotten for it: too many were more active."""
+        now = self.of(name) + time
+        self._of.pop(name, None)
+        self._of[name] = now  # the last that began stands last
+        if len(self._of) <= REMEMBERED:
+            return None
+        forgotten = next(iter(self._of))
+        del self._of[forgotten]
+        return forgotten
+
+
+def make_policy(config: SchedulerConfig, source: random.Random) -> Policy:
+    """The one that is set."""
+    match config.policy:
+        case "strict":
+            return Strict()
+        case "random":
+            return Random(source)
+        case "fair":
+            return Fair(config.by_tenant)
