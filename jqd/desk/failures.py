@@ -1,14 +1,16 @@
 """Failures by what went wrong: of thousands of jobs the few reasons."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import trio
 
 from jqd.desk.bulk import STEP_JOBS, STEPS_MAX, WITHIN_S
 from jqd.desk.desk import Desk
-from jqd.desk.listing import fitting, page_of
+from jqd.desk.listing import aside, fitting, page_of
 from jqd.desk.narrow import Narrow, last_line
-from jqd.words.job import State
+from jqd.words.job import Outcome, State
 from jqd.words.tenant import bare
 
 GROUPS_MAX = 200  # in one answer, the largest: what nobody would read is only counted
@@ -48,11 +50,10 @@ async def failures(
         page = await page_of(desk, state, name, tag, narrow.step(STEP_JOBS), cursor, narrow.row_bytes)
         cursor = page.cursor
         looked += len(page.jobs)
-        for view in await fitting(narrow, page.jobs):
-            last = view.outcome
-            if last is None:
-                continue
-            key, at_ms = (bare(view.jobtype), last_line(last)), last.finished_at_ms
+        failed = [(view, view.outcome) for view in await fitting(narrow, page.jobs) if view.outcome is not None]
+        lines = await aside(partial(_lines, [last for _, last in failed]))
+        for (view, last), line in zip(failed, lines, strict=True):
+            key, at_ms = (bare(view.jobtype), line), last.finished_at_ms
             known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)
             groups[key] = known._replace(
                 times=known.times + 1, since_ms=min(known.since_ms, at_ms), latest_ms=max(known.latest_ms, at_ms)
@@ -61,3 +62,7 @@ async def failures(
             break
     ranked = sorted(groups.values(), key=lambda group: (-group.times, -group.latest_ms))
     return Failures(ranked[:GROUPS_MAX], sum(group.times for group in ranked[GROUPS_MAX:]), looked, cursor)
+
+
+def _lines(outcomes: Sequence[Outcome]) -> list[str]:
+    return [last_line(outcome) for outcome in outcomes]

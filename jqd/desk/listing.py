@@ -1,6 +1,7 @@
 """Many jobs at once, newest first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import trio
 
@@ -12,6 +13,8 @@ from jqd.words.job import State
 
 LOOKED_MAX = 10_000  # jobs looked at for one answer: few may have the words that are looked for
 WITHIN_S = 2.0  # no page is asked for later than this: a short answer with a cursor is better than none
+
+T = TypeVar("T")
 
 _searching = trio.CapacityLimiter(1)
 
@@ -51,7 +54,12 @@ async def list_jobs(
 
 
 async def fitting(narrow: Narrow, views: Sequence[JobView]) -> list[JobView]:
-    """Those that fit. Arguments are looked through in a thread, of one request at a time: some take 30 ms."""
-    if not narrow.search:
+    """Those that fit. Values are looked through aside: some take 30 ms."""
+    if not narrow.reads_values:
         return [*filter(narrow.fits, views)]
-    return await trio.to_thread.run_sync(lambda: [*filter(narrow.fits, views)], limiter=_searching)
+    return await aside(lambda: [*filter(narrow.fits, views)])
+
+
+async def aside(look: Callable[[], T]) -> T:
+    """What comes of looking through values: in a thread, for one request at a time, so that nobody else waits."""
+    return await trio.to_thread.run_sync(look, limiter=_searching)

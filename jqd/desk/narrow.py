@@ -20,6 +20,7 @@ from jqd.words.tenant import bare
 TEXT_LENGTH_MAX = 1_000  # of a text to be found: a line of a traceback
 SEARCHED_BYTES_MAX = 16_384  # of a job's row: a page of them is 1.6 MB then, and looked through in some milliseconds
 SEARCHED_JOBS = 100  # in one step: the worst of arguments take some 30 ms each
+SHOWN_BYTES_MAX = 4_096  # of an error that is shown whole: some 8 ms at worst, and there are 500 in one step
 LINE_LENGTH_MAX = 300  # shown of the line that says what went wrong
 
 Text = Annotated[
@@ -47,6 +48,11 @@ class Narrow(NamedTuple):
     def row_bytes(self) -> int:
         """See `EdgeStore.list_jobs`: arguments are asked for when they are looked at."""
         return SEARCHED_BYTES_MAX if self.search else 0
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether what workers and pushers wrote is looked through."""
+        return bool(self.search or self.error or self.error_is)
 
     def step(self, jobs: int) -> int:
         """How many jobs are looked at in one step, of so many that are wanted."""
@@ -122,9 +128,21 @@ def _instant_ms(field: str, told: Date) -> int:
 
 def words_of(outcome: Outcome) -> str:
     """All that an attempt said of its failure."""
-    value = "" if outcome.error == NIL else tagged.show_packed(outcome.error)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "" if outcome.error == NIL else _text_of(outcome.error)
     return "\n".join(each for each in (text, outcome.message) if each)
+
+
+def _text_of(error: bytes) -> str:
+    if len(error) > SHOWN_BYTES_MAX:
+        # What is large is told in microseconds a KiB, not milliseconds: bytes and keys that JSON has not look otherwise
+        # then, and what has no plain JSON at all is one text that nobody finds anything in.
+        try:
+            plain = msgspec.msgpack.decode(error)
+            return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+        except (*tagged.UNTOLD, msgspec.MsgspecError):
+            return json.dumps(tagged.whole(error))
+    value = tagged.show_packed(error)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def last_line(outcome: Outcome) -> str:

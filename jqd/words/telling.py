@@ -3,11 +3,12 @@
 import html
 import re
 
+# Each goes through a text once, however it was written: what is begun and never ended goes to the end of it.
 _FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more")  # of a stack below the line that tells
 _PAGE = re.compile(r"<!doctype html|<html[\s>]", re.IGNORECASE)
-_TITLE = re.compile(r"<(title|h1)[^>]*>([^<]+)<", re.IGNORECASE)
-_SILENT = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]*>")
+_TITLE = re.compile(r"<(title|h1)[^<>]*>([^<]+)<", re.IGNORECASE)
+_SILENT = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>")
 
 
 def telling_line(text: str) -> str:

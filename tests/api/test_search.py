@@ -1,5 +1,6 @@
 """`search`: what is found of a job by its words, and how far is looked for one answer."""
 
+import threading
 from urllib.parse import quote
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from jqd.desk.listing import LOOKED_MAX
 from jqd.desk.narrow import SEARCHED_BYTES_MAX, SEARCHED_JOBS
 from jqd.store import Page
+from jqd.words import tagged
 from jqd.words.job import State
 from tests.api.edge import Edge
 from tests.api.fakes import outcome
@@ -100,3 +102,29 @@ async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, mo
 async def test_what_is_no_search(edge, search):
     assert (await edge.call("GET", f"/v1/jobs?search={search}")).status == 422
     assert (await edge.call("POST", "/v1/jobs/cancel", {"search": search})).status == 422
+
+
+@pytest.mark.parametrize("path", ["errors?", "jobs?error=1", "jobs?error_is=x", "jobs?search=1"])
+async def test_what_workers_wrote_is_never_looked_through_on_the_loop(edge, monkeypatch, path):
+    """200 errors of 63 KB took 24 s, and a lease is 10 s."""
+    add(edge)
+    edge.add(State.FAILED, outcome=outcome("K", error=pack([{1: 1}] * 21_000)))
+    looked: list[tuple[int, int]] = []
+    real = tagged.show_packed
+
+    def show(packed: bytes) -> object:
+        looked.append((threading.get_ident(), len(packed)))
+        return real(packed)
+
+    monkeypatch.setattr(tagged, "show_packed", show)
+    told = await edge.call("GET", f"/v1/{path}")
+    assert told.status == 200, told.body
+    assert looked
+    assert threading.get_ident() not in [thread for thread, _ in looked]
+    assert max(size for _, size in looked) < 4_097, "a large one takes 120 ms so"
+
+
+@pytest.mark.parametrize("error", [["x" * 5_000, {"why": "no such mailbox"}], "x" * 5_000 + "\nno such mailbox"])
+async def test_a_large_error_is_found_by_its_words(edge, error):
+    job_id = edge.add(State.FAILED, outcome=outcome("J", error=pack(error)))
+    assert await found(edge, "such mailbox") == [job_id]
