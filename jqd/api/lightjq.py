@@ -24,7 +24,7 @@ from jqd.runner import Card, Report
 from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.store import JobView
 from jqd.words import errors as ours
-from jqd.words.errors import Conflict, Invalid, JqdError, StoreAway
+from jqd.words.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.words.job import NIL, Name, Priority, State
 from jqd.words.options import Retries, Timeout
 from jqd.words.tenant import bare
@@ -179,6 +179,9 @@ async def register(parts: Parts, request: Request) -> Response:
     card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     peer = request.peer
     if card.url is None and card.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
+        who = parts.desk.principal
+        if who.tenant or who.scopes:  # it stands for all of the tenant ""
+            raise Denied(f"worker {card.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
         card, peer = msgspec.structs.replace(card, url=known[card.name]), None  # the operator says it, not who asks
     worker = await workers.register(parts.desk, card, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))

@@ -28,14 +28,14 @@ Make = Callable[[], Mapping[tuple[str, str], bytes]]
 async def say(desk: Desk, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
     """Say rules, all or none. They are on disk when this returns, and hold here.
 
-    The store learns of them when it is there, the other daemons soon after. `bounded`: refuse what would be too much.
-    Who does it with a token is noted with it: `act`, where the rules do not tell; `what` it is about, where there are
-    none. Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
+    The store learns of them when it is there, the other daemons soon after. `bounded`: refuse what would be too much,
+    or more than can be noted. Who does it with a token is noted with it: `act`, where the rules do not tell; `what` it
+    is about, where there are none. Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
     """
     rules, journal = desk.workers.rules, desk.journal
     await _learned(rules.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
     async with rules.saying:
-        said = _with_notes(desk, make(), act, what)
+        said = _with_notes(desk, make(), act, what, bounded=bounded)
         made = rules.make(said, now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
         if made:
             if bounded:
@@ -45,13 +45,15 @@ async def say(desk: Desk, make: Make, *, bounded: bool = True, act: str = "", wh
             rules.take(made)
 
 
-def _with_notes(desk: Desk, said: Mapping[tuple[str, str], bytes], act: str, what: str) -> Mapping[Any, bytes]:
+def _with_notes(
+    desk: Desk, said: Mapping[tuple[str, str], bytes], act: str, what: str, *, bounded: bool
+) -> Mapping[Any, bytes]:
     who = desk.principal
     if not who.token:
         return said
     doer, now_ms = Doer(who.token, who.role, who.tenant), desk.clock.wall_ms()
     acts = [(act, what)] if what else of_rules(said.items(), act)
-    if acts and is_full(desk.workers.rules, who.tenant):
+    if acts and bounded and is_full(desk.workers.rules, who.tenant):
         raise Pressed("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
     first = desk.workers.rules.number()
     return {**said, **dict(note_of(doer, *each, now_ms, first + place) for place, each in enumerate(acts))}

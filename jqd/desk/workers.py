@@ -11,6 +11,7 @@ from jqd.runner.workers import KIND, body_of, no_more
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
 from jqd.words.options import JobOptions
 from jqd.words.tenant import bare
+from jqd.words.tokens import Role
 
 
 async def register(
@@ -91,7 +92,8 @@ async def unregister(desk: Desk, worker_id: str) -> None:
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"
         raise Conflict(why, [Fault("", why)])
-    await say(desk, partial(no_more, [worker.id]))
+    by_hand = desk.principal.may(Role.OPERATOR)  # workers leave by themselves again and again
+    await say(desk, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
 
 
 def seen_by(desk: Desk) -> list[Worker]:

@@ -49,14 +49,19 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
         ("DELETE", "/v1/schedules/nightly", None),
         ("POST", "/v1/jobs/cancel", {"name": "mail", "dry_run": True}),
         ("POST", "/v1/jobs/cancel", {"name": "mail"}),
-        ("POST", "/v1/workers", {"name": "w", "jobs": ["mail"], "max_jobs": 1}),
+        ("POST", "/v1/workers", {"name": "w", "jobs": ["mail"], "max_jobs": 1, "worker_id": "w"}),
+        ("DELETE", "/v1/workers/w", None),
     ):
         assert (await call(edge, boss, method, path, body)).status < 300, path
+    made_up = {"before": "2001-01-01T00:00:00Z", "cursor": "made up"}
+    assert (await call(edge, ROOT, "POST", "/v1/jobs/clean", made_up)).status == 200
     assert (await call(edge, ROOT, "POST", f"/v1/jobs/{job_id}/retry")).status == 200
     assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
     everything = [
         ("token revoke", made["token_id"]),
         ("job retry", job_id),
+        ("jobs clean", '{"before": "2001-01-01T00:00:00Z", "cursor": "made up"}'),
+        ("worker delete", "w"),
         ("jobs cancel", '{"name": "mail"}'),
         ("schedule delete", "nightly"),
         ("pause set", "mail"),
@@ -67,7 +72,7 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
     told = (await call(edge, ROOT, "GET", "/v1/audit")).body["notes"]
     assert {row["token"] for row in told} == {"root", made["token_id"]}
     assert {row["tenant"] for row in told if row["token"] == made["token_id"]} == {"acme"}
-    assert await acts(edge, query=f"?token={made['token_id']}&act=schedule") == [everything[3], everything[5]]
+    assert await acts(edge, query=f"?token={made['token_id']}&act=schedule") == [everything[5], everything[7]]
     page = (await call(edge, ROOT, "GET", "/v1/audit?limit=4")).body
     assert await acts(edge, query=f"?cursor={page['cursor']}") == (await acts(edge))[4:]
     assert (await call(edge, pusher, "GET", "/v1/audit")).status == 403
@@ -103,3 +108,11 @@ async def test_notes_go_when_they_are_old_or_many(edge):
     assert (told.status, told.headers["retry-after"]) == (429, "60")
     assert (await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "acme"})).status == 200
     assert carried(rules, [old, many[0]], now_ms) == [many[0]]
+
+
+async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypatch):
+    made = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body
+    monkeypatch.setattr("jqd.words.audit.FULL_MAX", 1)
+    assert (await call(edge, made["token"], "POST", "/v1/types/mail/pause")).status == 429
+    assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
+    assert (await acts(edge))[0] == ("token revoke", made["token_id"])

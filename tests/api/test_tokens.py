@@ -7,6 +7,7 @@ import pytest
 import trio
 from msgspec import structs
 
+from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
 from jqd.words.tokens import MAY, Role
@@ -235,3 +236,14 @@ async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
     ):
         told = await call(edge, scoped, "POST", "/v1/outcomes", [{**said, "jobs": [follows]}])
         assert told.body["outcomes"][0]["status"] == status, (follows, told.body)
+
+
+async def test_the_operators_own_worker_of_lightjq_is_nobody_elses():
+    whole = await Whole(ApiConfig(lightjq_workers=("mailer=http://127.0.0.1:8000",))).begin()
+    parts = whole.api._parts
+    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    for said, status in (({"tenant": "acme"}, 403), ({"scopes": ["evil"]}, 403), ({}, 201)):
+        token = (await make(whole, "worker", **said))["token"]
+        told = await call(whole, token, "POST", "/worker", {"name": "mailer", "max_jobs": 3, "jobs": ["evil"]})
+        assert told.status == (400 if status == 403 else status), told.body
+    assert [one.url for one in whole.workers.list()] == ["http://127.0.0.1:8000"]
