@@ -117,6 +117,8 @@ class World(Stage):
                 for job in args[-1]:
                     self.history.applied(msgspec.msgpack.decode(job.argument))
                     self.history.almanac.applied(node.name, job)
+            case "reserve_names":
+                self.history.almanac.promised(args[0], answer)
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
             case "apply_rules":

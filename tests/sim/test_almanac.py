@@ -1,0 +1,69 @@
+"""What is excused of the dates of schedules is excused by its cause, and no further."""
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock
+
+from jqd.store import NameGiven, NameWanted, Verdict
+from jqd.testing.sim.almanac import Almanac
+from jqd.testing.sim.loop import EPOCH_MS
+from jqd.testing.sim.notes import Notes
+from jqd.testing.sim.plan import make_plan
+from jqd.testing.sim.said import Word
+from jqd.testing.sim.say import PAUSE, PUT, Say
+from jqd.words.dates import iso
+from jqd.words.job import Fate, Job, Outcome
+from jqd.words.recur import Recurrence
+from jqd.words.rules import Rule
+from jqd.words.schedules import SCHEDULE, Fired, Schedule, body_of, fired_rule
+
+FIRST_MS, SECOND_MS = EPOCH_MS + 2000, EPOCH_MS + 4000
+WHEN = Recurrence(every_ms=2000, anchor_ms=EPOCH_MS, until_ms=SECOND_MS)  # these two dates
+NAME = f"s0@{iso(FIRST_MS)}"
+
+
+def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Word:
+    schedule = Schedule(Raw(b"\x80"), WHEN, missed="all", overlap="skip", paused_at_ms=int(paused))
+    rule = Rule(SCHEDULE, "s0", revision, 0, Raw(body_of(schedule)))
+    return Word(Say(at_s, 0, what, "s0", 0), "d0", at_s, at_s + 0.1, rule=rule)
+
+
+async def _fire_first(almanac: Almanac) -> None:
+    """The job of the first date runs from 2.0 s to 2.5 s."""
+    await trio.sleep_until(2.0)
+    almanac.promised([NameWanted(NAME, "a", "", False)], [NameGiven(Verdict.NEW, "a", 1)])
+    almanac.told("d0", [fired_rule("s0", Fired(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
+    almanac.applied("d0", Job("a", "t", name=NAME))
+    almanac.started("d0.1", 1, "a")
+    await trio.sleep_until(2.5)
+    almanac.ended("d0.1", "a", 1, Fate.SUCCEEDED)
+    almanac.settled([Outcome("a", 1, Fate.SUCCEEDED, "t", 0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "at_s", "excused"),
+    [(Verdict.NEW, 3.0, True), (Verdict.DUPLICATE, 3.0, False), (Verdict.NEW, 5.0, False), (None, 3.0, False)],
+)
+async def test_a_date_is_passed_over_where_the_name_of_the_last_job_was_given_anew(
+    autojump_clock: MockClock, verdict: Verdict | None, at_s: float, excused: bool
+) -> None:
+    almanac = Almanac(history := Notes(make_plan(0, frozenset())))
+    await _fire_first(almanac)
+    noted = fired_rule("s0", Fired(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)
+    await trio.sleep_until(at_s)
+    if verdict is not None:
+        almanac.promised([NameWanted(NAME, "b", "", False)], [NameGiven(verdict, "b", 2)])
+    almanac.told("d0", [noted])
+    await almanac.check([_word(PUT, 1.0, 1)], [])
+    assert [what.split(": ")[1] for what in history.violations] == ([] if excused else ["missed"])
+
+
+@pytest.mark.parametrize(("revision", "holds"), [(1, True), (3, False)])
+async def test_what_was_said_last_is_asked_for_unless_an_earlier_word_holds(
+    autojump_clock: MockClock, revision: int, holds: bool
+) -> None:
+    almanac = Almanac(history := Notes(make_plan(0, frozenset())))
+    pause, put = _word(PAUSE, 0.5, revision, paused=True), _word(PUT, 1.0, 2)
+    await almanac.check([pause, put], [])
+    assert [what.split(": ")[1] for what in history.violations] == (["lost", "lost"] if holds else [])
