@@ -22,6 +22,11 @@ from jqd.words.jobid import partition_of_name
 from jqd.words.log import get_logger
 from jqd.words.tenant import annotate
 
+NO_REPLACE = (
+    "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
+    " what came since; push it by itself, or under another job_id"
+)
+
 _jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -40,7 +45,7 @@ class Following(NamedTuple):
 def wrong(config: DeskConfig, follows: bytes, who: Principal = EVERYBODY) -> str:
     """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
 
-    They are pushed later, for nobody: so who is for some jobtypes alone is asked now, and replaces nothing.
+    They are pushed later, for nobody: so who is for some jobtypes alone is asked now.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
@@ -53,11 +58,11 @@ def wrong(config: DeskConfig, follows: bytes, who: Principal = EVERYBODY) -> str
         return f"jobs/{first.place}{first.pointer}: {first.detail}"
     if batch.size > FOLLOWERS_MAX:
         return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
-    for place, job in enumerate(batch.jobs if who.scopes else ()):
+    for place, job in enumerate(batch.jobs):
         if not who.knows(annotate(who.tenant, job.name)):
             return f"jobs/{place}/name: this token is not for jobs {job.name[:64]!r}"
         if job.replace:
-            return f"jobs/{place}/replace: this token is for some jobtypes alone; push what replaces a job by itself"
+            return f"jobs/{place}/replace: {NO_REPLACE}"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
 
@@ -95,6 +100,8 @@ def _read(entries: Iterable[bytes]) -> list[Following]:
             jobs = _jobs_decoder.decode(raw)
             if not jobs or any(job.job_id is None for job in jobs):
                 raise ValueError("it has no jobs, or one without an id")
+            # An older jqd took such ones. What stands stays: it may be of a later success than this repeat.
+            jobs = [msgspec.structs.replace(job, replace=False) if job.replace else job for job in jobs]
             found.append(Following(entry, parent, tenant, _items_decoder.decode(raw), jobs))
         except DECODE_ERRORS as error:
             # It was checked before it got there, so something else wrote it: nobody will ever be able to push it.

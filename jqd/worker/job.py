@@ -68,7 +68,14 @@ class Pushing(Generic[P, R]):
         return self._send(self._map(args, kwargs))
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """The job as it is told with another one's success. For `jqd.current().push`; `ack` means nothing then."""
+        """The job as it is told with another one's success. For `jqd.current().push`; `ack` means nothing then.
+
+        Raises ValueError for `replace=True`: see docs/WORKERS.md.
+        """
+        if self._told.get("replace"):
+            raise ValueError(
+                "a job that follows another cannot replace one: push it by itself, or without replace=True"
+            )
         return self._map(args, kwargs)
 
     def _map(self, args: Any, kwargs: Any) -> dict[str, Any]:

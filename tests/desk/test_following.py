@@ -83,6 +83,15 @@ async def test_what_another_attempt_told_is_a_repeat_and_an_own_id_that_is_taken
     assert "another job stands under job_id 'own'" in said["why"]
 
 
+async def test_what_an_older_jqd_took_replaces_nothing_when_it_is_told_again(edge: Whole) -> None:
+    """After a wipe yesterday's success and today's are both told again, in any order."""
+    today, yesterday = [entry({"name": name, "job_id": "report", "replace": True}) for name in ("today", "yesterday")]
+    for _ in range(2):
+        for each in (today, yesterday):
+            assert await push(edge, each) == {}
+    assert [job["name"] for job in (await jobs(edge)).values()] == ["today"]
+
+
 async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(edge: Whole) -> None:
     wanted = NameWanted("own", edge.journal.ids.take(1).first, "other", False)
     await desk(edge).store.reserve_names([wanted])
@@ -115,6 +124,7 @@ async def test_a_store_that_is_away_makes_them_wait_and_what_nobody_wrote_is_sai
         (packed({"name": "a"}, {"name": "b", "priority": "high"}), "jobs/1/priority: "),
         (packed({"name": "a", "delay": 1, "run_at": 1}), "jobs/0/delay: run_at and delay exclude each other"),
         (packed({"name": "a", "job_id": "x"}, {"name": "b", "job_id": "x"}), "same job_id"),
+        (packed({"name": "a"}, {"name": "b", "job_id": "x", "replace": True}), "jobs/1/replace: "),
         (packed(*[{"name": "a"}] * (FOLLOWERS_MAX + 1)), "at most 500"),
         (packed({"name": "a", "argument": bytes(FOLLOWERS_BYTES_MAX)}), "at most 1048576"),
     ],

@@ -192,6 +192,11 @@ def test_async_tests_have_it_under_both_loops(loop: str) -> None:
     in_async_code(loop)
 
 
+def test_what_follows_another_job_replaces_none() -> None:
+    with pytest.raises(ValueError, match="cannot replace"):
+        greet.options(id="mine", replace=True).following("ann")
+
+
 def test_one_after_another_knows_nothing_of_the_one_before() -> None:
     trials: list[Trial] = []
     for _ in range(2):
