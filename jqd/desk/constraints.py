@@ -12,7 +12,7 @@ from jqd.desk.rules import learned, say, told
 from jqd.store import JobView
 from jqd.words import constraints
 from jqd.words.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
-from jqd.words.dates import instant_ms
+from jqd.words.dates import instant_ms, iso
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
@@ -163,6 +163,9 @@ def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
             until_ms = instant_ms(wish.pause)
         except ValueError as error:
             raise Invalid(str(error), [Fault("/pause", str(error))]) from error
+        if until_ms <= desk.clock.wall_ms():
+            why = f"that date has passed: a pause until {iso(until_ms)} holds nothing up"
+            raise Invalid(why, [Fault("/pause", why)])
     plain = Constraint(
         wish.match, rate, wish.concurrency or 0, until_ms, wish.cost or "", wish.key or "", wish.on_error
     )

@@ -52,6 +52,7 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
         ({"match": "true", "pause": False}, "", "it limits nothing"),
         ({"match": "true", "concurrency": 1, "cost": "2"}, "/cost", "there is none"),
         ({"match": "true", "pause": "tomorrow"}, "/pause", "tomorrow"),
+        ({"match": "true", "pause": "2001-01-01T00:00:00Z"}, "/pause", "has passed"),
         ({"match": "true", "concurrency": 1, "on_error": "stop"}, "/on_error", ""),
         ({"match": "x" * 1_001, "concurrency": 1}, "/match", ""),
     ],

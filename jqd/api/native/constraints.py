@@ -57,19 +57,19 @@ async def put(parts: Parts, request: Request, name: str) -> Response:
     if dry_run:
         return answer(200, await constraints.try_out(parts.desk, name, wish), request.answer_language())
     new = await constraints.put(parts.desk, name, wish)
-    return answer(201 if new else 200, _row(constraints.find(parts.desk, name)), request.answer_language())
+    return answer(201 if new else 200, _row(parts, constraints.find(parts.desk, name)), request.answer_language())
 
 
 async def get(parts: Parts, request: Request, name: str) -> Response:
     """200 and the constraint."""
-    return answer(200, _row(await constraints.known(parts.desk, name)), request.answer_language())
+    return answer(200, _row(parts, await constraints.known(parts.desk, name)), request.answer_language())
 
 
 async def list_constraints(parts: Parts, request: Request) -> Response:
     """200 {constraints}: those of the tenant, by name."""
     tenant = parts.desk.principal.tenant
     its = [one for one in parts.desk.constraints.known.values() if tenant_of(one.name) == tenant]
-    rows = [_row(one) for one in sorted(its, key=lambda one: one.name)]
+    rows = [_row(parts, one) for one in sorted(its, key=lambda one: one.name)]
     return answer(200, Constraints(rows), request.answer_language())
 
 
@@ -79,14 +79,14 @@ async def delete(parts: Parts, request: Request, name: str) -> Response:
     return Response(204)
 
 
-def _row(one: Known) -> Constraint:
+def _row(parts: Parts, one: Known) -> Constraint:
     kept = one.constraint
     return Constraint(
         name=bare(one.name),
         match=kept.match,
         rate=Rate(kept.rate.limit, kept.rate.per_s, kept.rate.burst) if kept.rate else None,
         concurrency=kept.concurrency or None,
-        paused=kept.until_ms > 0,
+        paused=kept.until_ms > parts.desk.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
         cost=kept.cost or None,
         key=kept.key or None,
