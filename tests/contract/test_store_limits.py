@@ -284,3 +284,17 @@ async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None
     assert await taken(bench, owner, 200) == []
     await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in first))
     assert ids(await taken(bench, owner, 200)) == [job.id for job in jobs[150:]]
+
+
+async def test_jobtypes_that_all_wait_for_a_constraint_hide_no_other(store_bench: StoreBench) -> None:
+    """From who takes any jobtype but one: more of them than are asked for, and none worse."""
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "stop", until_ms=2**52)
+    limited = [f"a{number}" for number in range(4)]
+    for jobtype in limited:
+        await bench.push(jobtype=jobtype, queue=KEYED + item("stop"))
+    await bench.push(jobtype="free", queue=KEYED)
+    for jobtype in limited:
+        assert await claim(bench, owner, jobtype=jobtype) == []
+    rows = await bench.store.get_waiting_jobtypes([Wanted(None, besides=frozenset({"paused"}))], 2)
+    assert [row.jobtype for row in rows] == ["free"]

@@ -29,6 +29,7 @@ local function note(jobtype, id, priority)
 end
 
 -- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
+-- Whether there is one.
 local function look_at_queues(jobtype, priority_min, priority_max)
   local rows = redis.call('ZRANGE', K.queues .. jobtype, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, CHUNK, 'WITHSCORES')
   for at = 1, #rows, 2 do
@@ -37,21 +38,22 @@ local function look_at_queues(jobtype, priority_min, priority_max)
     local first = head_of(queue, rows[at + 1])
     if first == id then
       note(jobtype, first, rows[at + 1])
-      return
+      return true
     end
     table.insert(wrong, {queue, rows[at + 1], id})
   end
+  return false
 end
 
+-- Whether it has a job that may run: all that wait for a constraint do not count, or they would hide other jobtypes.
 local function look_at(jobtype, priority_min, priority_max)
   expect_ready(jobtype)
   local id, priority = first_between(jobtype, priority_min, priority_max)
   if id then
     note(jobtype, id, priority)
   end
-  if keyed.some() then
-    look_at_queues(jobtype, priority_min, priority_max)
-  end
+  local is_keyed = keyed.some() and look_at_queues(jobtype, priority_min, priority_max)
+  return id ~= nil or is_keyed
 end
 
 local function is_of(tenant, jobtype)
@@ -92,8 +94,7 @@ local function look_at_others(tenant, priority_min, priority_max, besides, numbe
     local rows = redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', offset, size)
     for _, jobtype in ipairs(rows) do
       if found < limit and not besides[jobtype] and is_of(tenant, jobtype) then
-        look_at(jobtype, priority_min, priority_max)
-        found = found + 1
+        found = found + (look_at(jobtype, priority_min, priority_max) and 1 or 0)
       end
     end
     offset = #rows < size and size + HEADS or offset + size
