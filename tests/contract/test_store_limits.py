@@ -13,6 +13,7 @@ from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
 
 DIGEST = 7
+PRIORITIES = 1000  # of one queue, moved at once: limits.lua
 KEYED = f"\x1e{DIGEST}"
 """Behind the jobtype of a queue that no constraint limits, while there is one of that digest."""
 
@@ -298,3 +299,17 @@ async def test_jobtypes_that_all_wait_for_a_constraint_hide_no_other(store_bench
         assert await claim(bench, owner, jobtype=jobtype) == []
     rows = await bench.store.get_waiting_jobtypes([Wanted(None, besides=frozenset({"paused"}))], 2)
     assert [row.jobtype for row in rows] == ["free"]
+
+
+async def test_a_queue_of_more_priorities_than_are_moved_at_once_is_let_go_whole(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "stop", until_ms=2**52)
+    pushed = [bench.make(queue=KEYED + item("stop"), priority=priority) for priority in range(PRIORITIES + 3)]
+    for at in range(0, len(pushed), 300):
+        await bench.add(*pushed[at : at + 300])
+    assert [await taken(bench, owner) for _ in range(6)] == [[]] * 6, "and those behind the first are met one by one"
+    await rule(bench, "stop", 2)
+    await bench.store.promote(500)
+    await bench.store.promote(500)
+    held = [one for _ in range(6) for one in await claim(bench, owner, 500, version="")]
+    assert ids(held) == [job.id for job in pushed]

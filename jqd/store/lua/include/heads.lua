@@ -152,6 +152,9 @@ local function mend_head(jobtype, priority, known)
   if known and known ~= id then
     drop_head(jobtype, priority, known)
   end
+  if not id and keyed.is(jobtype) then  -- the next one may have no row: a queue is let go with those of its first priorities
+    id, priority = first_between(jobtype, '(' .. priority, '+inf')
+  end
   if id then
     keyed.row(priority, id, jobtype)
   end
