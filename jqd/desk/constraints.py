@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from jqd.desk.desk import Desk
 from jqd.desk.job import Date
+from jqd.desk.listing import page_of
 from jqd.desk.rules import learned, say, told
 from jqd.store import JobView
 from jqd.words import constraints
@@ -17,8 +18,10 @@ from jqd.words.errors import Conflict, Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.words.rules import NIL, Rules
+from jqd.words.tenant import tenant_of
 
-CONSTRAINTS_MAX = 100  # each may be asked of each job: together some 0.3 ms of one that all of them look into
+CONSTRAINTS_MAX = 100  # of a tenant: each may be asked of each job of its, together some 0.3 ms where all look into it
+TENANTS_MAX = 1_000  # of all tenants but "", whose own nobody takes away: each is passed over with each job of another
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
 PER_S_MAX = 31 * 86_400.0  # a month
@@ -79,13 +82,24 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
 
     def make() -> Mapping[tuple[str, str], bytes]:
         new.append(own not in desk.constraints.known)
-        if new[-1] and len(desk.constraints.known) >= CONSTRAINTS_MAX:
-            why = f"there are {CONSTRAINTS_MAX} constraints, and each may be asked of each job; delete some"
-            raise Conflict(why, [Fault("", why)])
+        if new[-1]:
+            _refuse_more(desk, tenant_of(own))
         return {(CONSTRAINT, own): body_of(constraint)}
 
     await say(desk, make)
     return new[-1]
+
+
+def _refuse_more(desk: Desk, tenant: str) -> None:
+    """Raises Conflict."""
+    whose = [one.tenant for one in desk.constraints.known.values()]
+    why = ""
+    if whose.count(tenant) >= CONSTRAINTS_MAX:
+        why = f"there are {CONSTRAINTS_MAX} constraints, and each may be asked of each job; delete some"
+    elif tenant and len(whose) - whose.count("") >= TENANTS_MAX:
+        why = f"all tenants together have {TENANTS_MAX} constraints, and no more can be"
+    if why:
+        raise Conflict(why, [Fault("", why)])
 
 
 async def delete(desk: Desk, name: str) -> None:
@@ -117,7 +131,7 @@ async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
     rule = rules.make({(CONSTRAINT, desk.own(name)): body_of(constraint)}, now_ms=desk.clock.wall_ms(), origin=0)
     rules.take(rule)
     (one,) = alone.known.values()
-    page = await desk.store.list_jobs(State.WAITING, None, None, TRIED_JOBS, "")
+    page = await page_of(desk, State.WAITING, None, None, TRIED_JOBS, "")
     keys = dict[str, list[int]]()
     matched = failed = 0
     for view in page.jobs:

@@ -17,6 +17,8 @@ from jqd.words.joblog import Row
 from jqd.words.tenant import bare
 
 LISTENERS_MAX = 16  # at once: each looks at every row, half a microsecond; of 20,000 jobs a second these have four each
+TENANT_MAX = 4  # of a tenant
+KEPT = 4  # of them for who sees all tenants: however many listen, an operator can look what goes on
 COUNT_S = 1.0
 
 
@@ -34,16 +36,29 @@ Say = Callable[[Sequence[Event]], Awaitable[bool]]
 
 async def listener_for(desk: Desk, *, name: str | None, job_id: str | None, event: str | None) -> Listener:
     """Who hears of these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
-    if len(desk.listeners) >= LISTENERS_MAX:
-        raise NotYet(f"{LISTENERS_MAX} listen here already, which is the most; try again, or at another daemon")
+    if (most := _full(desk)) is not None:
+        raise NotYet(f"{most} listen here already, which is the most; try again, or at another daemon")
     knows = desk.principal.knows if desk.principal.is_bound else None
     job_id = None if job_id is None else await resolve(desk, job_id)
-    return Listener(knows=knows, jobtype=name, job_id=job_id, event=event)
+    tenant = desk.principal.tenant if desk.principal.is_bound else None
+    return Listener(knows=knows, tenant=tenant, jobtype=name, job_id=job_id, event=event)
+
+
+def _full(desk: Desk) -> int | str | None:
+    """How many listen already where no more may."""
+    if len(desk.listeners) >= LISTENERS_MAX:
+        return LISTENERS_MAX
+    if not desk.principal.is_bound:
+        return None
+    bound = [each.tenant for each in desk.listeners if each.tenant is not None]
+    if bound.count(desk.principal.tenant) >= TENANT_MAX:
+        return f"{TENANT_MAX} of this tenant"
+    return f"{LISTENERS_MAX - KEPT} of tenants" if len(bound) >= LISTENERS_MAX - KEPT else None
 
 
 async def listen(desk: Desk, mine: Listener, say: Say, *, counts: bool, jobs: bool, for_s: float) -> None:
     """Tell what comes, and each second at least nothing, until nobody listens or the time is over."""
-    if len(desk.listeners) >= LISTENERS_MAX:
+    if _full(desk) is not None:
         return  # others were quicker: it ends as it begins, and is asked for again
     with ExitStack() as stack:
         desk.listeners.append(mine)

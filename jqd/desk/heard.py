@@ -22,6 +22,7 @@ class Listener:
         self,
         *,
         knows: Callable[[str], bool] | None = None,
+        tenant: str | None = None,
         jobtype: str | None = None,
         job_id: str | None = None,
         event: str | None = None,
@@ -30,6 +31,8 @@ class Listener:
         it is kept, and to be looked up where that matters. `knows`: which jobtypes exist for who listens; None: all.
         """
         self.knows = knows
+        self.tenant = tenant
+        """Whose it is; None: who listens sees all tenants."""
         self.jobtype = jobtype
         self._job_id = job_id
         self._event = event

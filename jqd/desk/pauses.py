@@ -10,7 +10,7 @@ from jqd.words.errors import Conflict, Fault, Invalid
 from jqd.words.job import is_name
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import NIL
-from jqd.words.tenant import bare
+from jqd.words.tenant import bare, tenant_of
 
 PAUSED_MAX = 1_000  # jobtypes: each look of a worker that takes any type names them to the store
 
@@ -51,5 +51,7 @@ def why_paused(desk: Desk, jobtype: str) -> Hitch | None:
     if since_ms is None:
         return None
     by = desk.pauses.by.get(jobtype, "")
-    why = f"{name!r} is paused{f' by {by}' if by else ''} since {iso(since_ms)}: `jqd types resume {name}`"
+    tenant = tenant_of(jobtype) if desk.principal.sees_all else ""
+    command = f"jqd --tenant {tenant} types resume {name}" if tenant else f"jqd types resume {name}"
+    why = f"{name!r} is paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
     return Hitch(Cause.PAUSED, why, since_ms, by=by)

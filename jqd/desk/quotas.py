@@ -18,7 +18,7 @@ QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
 LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
 ANSWER_S = 0.5  # then what it told before counts: a store that hangs holds up no pushes
 
-Rate = Annotated[float, Meta(gt=0, le=1e9, description="a number a second, above 0")]
+Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
 Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs, 1 or more")]
 
 
@@ -70,6 +70,8 @@ async def spend(desk: Desk, jobs: int, size_bytes: int) -> None:
         return
     if quota.queued is not None or quota.in_flight is not None:
         await _look(desk)
+    if tenant not in quotas.known:
+        return  # it was deleted meanwhile
     _, daemons = desk.workers.place()
     over = quotas.over(tenant, jobs, daemons)
     if over is not None:

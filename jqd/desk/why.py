@@ -94,6 +94,12 @@ def _dated(view: JobView) -> Hitch:
     return Hitch(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
 
 
+def _may_know(desk: Desk, constraint: str) -> bool:
+    """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
+    who = desk.principal
+    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and not who.scopes)
+
+
 def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
     """Of a job that somebody takes."""
     held_up = desk.control.run_ready()
@@ -108,8 +114,9 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         return Hitch(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
         until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
-        holds = f", which counts {', '.join(place.holds)} in a hand" if place.holds else ""
         name, _, key = place.limited_by.partition(" ")
+        held = place.holds if _may_know(desk, name) else ()
+        holds = f", which counts {', '.join(held)} in a hand" if held else ""
         by, until_ms = bare(name), place.until_ms
         if key == FAILED:
             text = (
@@ -119,7 +126,7 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
             return Hitch(Cause.LIMITED, text, by=by, ahead=place.ahead)
         for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
         text = f"it is limited by constraint {by!r}{for_key}{until}{holds}"
-        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=place.holds)
+        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=held)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
     sees = desk.principal.sees

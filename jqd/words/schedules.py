@@ -18,6 +18,7 @@ from jqd.words.dates import iso
 from jqd.words.log import get_logger
 from jqd.words.recur import Recurrence
 from jqd.words.rules import ORIGINS, Rule, Rules
+from jqd.words.tenant import bare, of_tenant
 
 SCHEDULE, FIRED = "schedule", "fired"  # kinds of rules
 FORGOTTEN = 2  # in the revision of a date
@@ -190,7 +191,7 @@ class Schedules:
         """What is wrong with them, for `/readyz`."""
         late = [*self.overdue()]
         told = [
-            f"schedule {one.name!r} was to be fired at {iso(since_ms)}, and was not: "
+            f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "
             f"{one.trouble or 'no daemon came to it, for no reason that is known here'}"
             for one, since_ms in late[:OVERDUE_SHOWN_MAX]
         ]

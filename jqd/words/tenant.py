@@ -46,6 +46,11 @@ def bare(name: str) -> str:
     return name.partition(SEPARATOR)[2] if SEPARATOR in name else name
 
 
+def of_tenant(name: str) -> str:
+    """Whose it is, to be said behind its bare name; empty for the tenant ""."""
+    return f" of tenant {tenant!r}" if (tenant := tenant_of(name)) else ""
+
+
 def any_of(tenant: str) -> str:
     """What stands for all jobtypes of a tenant, where a jobtype is named; empty for the tenant ""."""
     return annotate(tenant, "")

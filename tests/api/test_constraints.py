@@ -85,5 +85,19 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
 
 async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constraints, "CONSTRAINTS_MAX", 1)
-    for name, status in (("a", 201), ("b", 409), ("a", 200)):
-        await ask(edge, "PUT", f"/v1/constraints/{name}", status, {"match": "true", "concurrency": 1})
+    monkeypatch.setattr(constraints, "TENANTS_MAX", 1)
+    wish = {"match": "true", "concurrency": 1}
+    for tenant, name, status in (
+        ("acme", "a", 201),
+        ("acme", "b", 409),
+        ("other", "a", 409),
+        ("", "a", 201),
+        ("", "b", 409),
+        ("acme", "a", 200),
+    ):
+        headers = {"jqd-tenant": tenant}
+        told = await edge.call("PUT", f"/v1/constraints/{name}", wish, kind=JSON, accept=JSON, headers=headers)
+        assert told.status == status, (tenant, name, told.body)
+    await edge.push()
+    told = await edge.call("PUT", "/v1/constraints/a?dry_run=1", wish, headers={"jqd-tenant": "acme"})
+    assert told.body["looked_at"] == 0, "others' jobs do not exist for it"

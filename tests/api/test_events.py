@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.desk.events import LISTENERS_MAX
+from jqd.desk.events import LISTENERS_MAX, TENANT_MAX
 from jqd.desk.heard import QUEUE_MAX, Listener
 from jqd.desk.principal import Principal
 from jqd.words.job import State
@@ -159,11 +159,31 @@ async def test_no_more_listen_than_may_and_who_leaves_makes_room(edge, autojump_
             nursery.start_soon(call)
         await trio.testing.wait_all_tasks_blocked()
         refused = await edge.call("GET", "/v1/events")
+        assert len(edge.api._parts.desk.listeners) == LISTENERS_MAX
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         leave.set()
     assert {answer.status for answer in answers} == {200}
     assert edge.api._parts.desk.listeners == []
     assert len(await listen(edge, "")) == 1
+
+
+async def test_a_tenant_takes_no_others_seat(edge, autojump_clock):
+    leave = trio.Event()
+
+    async def call(tenant: str) -> None:
+        await edge.call("GET", "/v1/events?counters=0", gone=leave, headers={"jqd-tenant": tenant})
+
+    async with trio.open_nursery() as nursery:
+        for tenant in ("acme", "other", "third"):
+            for _ in range(TENANT_MAX):
+                nursery.start_soon(call, tenant)
+            await trio.testing.wait_all_tasks_blocked()
+            refused = await edge.call("GET", "/v1/events", headers={"jqd-tenant": tenant})
+            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        refused = await edge.call("GET", "/v1/events", headers={"jqd-tenant": "fourth"})
+        assert refused.status == 503
+        assert (await edge.call("GET", "/v1/events?seconds=0.5")).status == 200, "who sees all tenants has a seat"
+        leave.set()
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,23 @@ async def test_a_quota_is_said_shown_and_deleted_by_who_is_master_of_all(edge):
         ("DELETE", "/v1/quotas/acme", None),
     ):
         assert (await edge.call(method, path, body, headers=ACME)).status == 403, "its own is not for it to change"
-    for body in ({}, {"rate": 0}, {"queued": 0}, {"speed": 1}):
-        assert (await edge.call("PUT", "/v1/quotas/acme", body)).status == 422
+    wrong: tuple[dict[str, float], ...] = ({}, {"rate": 0}, {"rate": 1e-320}, {"queued": 0}, {"speed": 1})
+    for limits in wrong:
+        assert (await edge.call("PUT", "/v1/quotas/acme", limits)).status == 422
     assert (await edge.call("PUT", "/v1/quotas/ACME", {"rate": 1})).status == 422
     for status in (204, 404):
         assert (await edge.call("DELETE", "/v1/quotas/acme")).status == status
     assert (await push(edge, 100)).status == 201
+
+
+async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge, monkeypatch):
+    await put(edge, queued=1)
+    store, desk = edge.api._parts.desk.store, edge.api._parts.desk
+    real = store.list_types
+
+    async def gone() -> Any:
+        desk.quotas.known.clear()
+        return await real()
+
+    monkeypatch.setattr(type(store), "list_types", lambda _: gone())
+    assert (await push(edge, 3)).status == 201

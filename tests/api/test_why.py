@@ -8,6 +8,7 @@ from jqd.runner import Running, Seen
 from jqd.store import OnItsWay, QueuePlace
 from jqd.words.job import State
 from jqd.words.pauses import PAUSE, body_of
+from jqd.words.tenant import annotate
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import outcome
 from tests.api.whole import Whole
@@ -213,3 +214,28 @@ async def test_a_job_is_followed_through_its_life() -> None:
     assert (body["reason"], body["ahead"], body["job_id"]) == ("behind", 2, "own-2")
     assert (await why(edge, "own-0"))["reason"] == "next"
     assert len(job_ids) == 3
+
+
+@pytest.mark.parametrize(
+    ("constraint", "tenant", "held"),
+    [("slow", "acme", None), (annotate("acme", "slow"), "acme", ["j1"]), ("slow", None, ["j1"])],
+)
+async def test_a_tenant_is_told_no_ids_of_others_that_a_constraint_counts(
+    edge: Edge, constraint: str, tenant: str | None, held: list[str] | None
+) -> None:
+    headers = {} if tenant is None else {"jqd-tenant": tenant}
+    body = {"name": "w", "url": ADDRESS, "max_jobs": 1, "jobs": ["mail"]}
+    assert (await edge.call("POST", "/v1/workers", body, headers={"jqd-tenant": "acme"})).status == 201
+    job_id = edge.add(State.WAITING, jobtype=annotate("acme", "mail"))
+    edge.store.places[job_id] = READY._replace(limited_by=constraint, holds=("j1",))
+    told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
+    assert (told["reason"], told.get("holds"), "j1" in told["text"]) == ("limited", held, held is not None)
+
+
+async def test_a_pause_is_told_with_the_command_that_ends_it(edge: Edge) -> None:
+    job_id = edge.add(State.WAITING, jobtype=annotate("acme", "mail"))
+    own = {"jqd-tenant": "acme"}
+    assert (await edge.call("POST", "/v1/types/mail/pause", headers=own)).status == 200
+    assert (await why(edge, job_id))["text"].endswith("`jqd --tenant acme types resume mail`")
+    told = await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=own)
+    assert told.body["text"].endswith("`jqd types resume mail`")
