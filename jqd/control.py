@@ -93,6 +93,7 @@ class Control:
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
+            *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shared.gates.complaints(),
             *(self.reload.complaints if self.reload else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),

@@ -207,7 +207,8 @@ class Partition:
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
-        return (self.barrier.pace, self.renew.pace, self.follow.pace, self.claims.pace, self.silence.pace, *lanes)
+        loops = (self.barrier, self.renew, self.follow, self.claims, self.silence, self.outbox)
+        return (*(loop.pace for loop in loops), *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared

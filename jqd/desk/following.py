@@ -7,7 +7,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.desk.batch import Batch, read_array
+from jqd.desk.batch import DETAIL_LENGTH_MAX, Batch, read_array
 from jqd.desk.config import DeskConfig
 from jqd.desk.desk import Desk
 from jqd.desk.find import stands
@@ -17,7 +17,7 @@ from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.take import take
 from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
-from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, is_made_of, read_entry
+from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, is_made_of, read_entry
 from jqd.words.jobid import partition_of_name
 from jqd.words.log import get_logger
 from jqd.words.tenant import annotate
@@ -85,14 +85,15 @@ async def follow(desk: Desk, entries: Sequence[bytes]) -> Mapping[bytes, str]:
             waits.update((each.entry, str(error)) for each in some)
 
     async with trio.open_nursery() as nursery:
-        for some in _by_partition(desk, _read(entries)):
+        for some in _by_partition(desk, _read(entries, waits)):
             nursery.start_soon(push, some)
     if refused:
         raise refused[0]
     return waits
 
 
-def _read(entries: Iterable[bytes]) -> list[Following]:
+def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
+    """Those that can be read. The others wait: a newer jqd may have left them, and will push them."""
     found = []
     for entry in entries:
         try:
@@ -104,8 +105,7 @@ def _read(entries: Iterable[bytes]) -> list[Following]:
             jobs = [msgspec.structs.replace(job, replace=False) if job.replace else job for job in jobs]
             found.append(Following(entry, parent, tenant, _items_decoder.decode(raw), jobs))
         except DECODE_ERRORS as error:
-            # It was checked before it got there, so something else wrote it: nobody will ever be able to push it.
-            get_logger("outbox").error("outbox.unreadable", entry=repr(entry[:100]), error=str(error))
+            waits[entry] = f"{UNREADABLE}: {str(error)[:DETAIL_LENGTH_MAX]}"
     return found
 
 

@@ -15,6 +15,8 @@ from jqd.loops.pace import Pace
 from jqd.store import Store
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.words.followers import UNREADABLE
+from jqd.words.jobid import ID_LENGTH
 from jqd.words.log import get_logger
 
 ENTRIES = 100  # in one push: some ms of the store, one sync
@@ -41,6 +43,14 @@ class Outbox:
         self._rests: dict[bytes, tuple[float, str]] = {}
         """What could not be pushed → until when it is left alone, by the monotonic clock, and why."""
         self._log = get_logger("outbox")
+
+    @property
+    def complaint(self) -> str | None:
+        """What nobody here can ever push, and why; None while there is nothing of that."""
+        odd = [(entry, why) for entry, (_, why) in self._rests.items() if why.startswith(UNREADABLE)]
+        if not odd:
+            return None
+        return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
     def ring(self) -> None:
         """Something was put there."""
@@ -74,7 +84,10 @@ class Outbox:
                 await self._store.drop_outbox(done)
             for entry, why in waits.items():
                 if self._rests.get(entry, NO_REST)[1] != why:
-                    parent = entry.partition(b" ")[0].decode("ascii", "replace")
-                    self._log.warning("outbox.waits", parent=parent, why=why)
+                    self._log.warning("outbox.waits", parent=_parent(entry), why=why)
                 self._rests[entry] = self._clock.mono_s() + REST_S, why
             passed += len(entries) - len(done)
+
+
+def _parent(entry: bytes) -> str:
+    return entry.partition(b" ")[0][:ID_LENGTH].decode("ascii", "replace")

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from jqd.desk.following import follow, wrong
 from jqd.store import NameWanted
-from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, follower_id, named
+from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, follower_id, named
 from jqd.words.tenant import annotate
 from tests.api.whole import Whole
 
@@ -104,15 +104,15 @@ async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(e
     assert "own" in await jobs(edge)
 
 
-async def test_a_store_that_is_away_makes_them_wait_and_what_nobody_wrote_is_said(edge: Whole) -> None:
+async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_a_newer_jqd_left(edge: Whole) -> None:
     edge.whole.away = "cable pulled"
-    first = entry({"name": "a"})
-    with capture_logs() as lines:
-        odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b"]
-        waits = await follow(desk(edge), [first, *odd])
-    assert list(waits) == [first]
+    first, newer = entry({"name": "a"}), entry({"name": "a", "newer": True})
+    odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b", newer]
+    waits = await follow(desk(edge), [first, *odd])
+    assert waits.keys() == {first, *odd}
     assert "cable pulled" in waits[first]
-    assert [line["event"] for line in lines] == ["outbox.unreadable"] * 4
+    assert all(waits[entry].startswith(UNREADABLE) for entry in odd)
+    assert "newer" in waits[newer]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,24 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         nursery.cancel_scope.cancel()
 
 
+async def test_an_outbox_that_is_stuck_and_what_a_newer_jqd_left_there_are_said(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        (job_id,) = await here.push(HERE)
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
+        newer = msgspec.msgpack.encode(("", [{"name": "a", "job_id": "x", "newer": 1}]))
+        ended = Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=newer)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
+        await until(lambda: bool(here.control.warnings()))
+        (warning,) = here.control.warnings()
+        assert warning.startswith(f"jobs that follow {job_id} and 0 others wait: this jqd cannot read them")
+        assert len((await here.stores[0].get_outbox(9, 1 << 20)).entries) == 1
+        assert here.control.run_ready() is None, "jobs are run all the same"
+        here.daemon.partitions[1].outbox.pace.reason = "outbox: the disk is full"
+        assert "the jobs of partition 1 of the store wait: outbox: the disk is full" in here.control.warnings()
+        nursery.cancel_scope.cancel()
+
+
 async def test_of_an_idle_daemon_all_is_applied(autojump_clock: None) -> None:
     """A partition stands where its last record was, and there are none of its own behind that."""
     async with pair() as here, trio.open_nursery() as nursery:
