@@ -313,3 +313,30 @@ async def test_a_queue_of_more_priorities_than_are_moved_at_once_is_let_go_whole
     await bench.store.promote(500)
     held = [one for _ in range(6) for one in await claim(bench, owner, 500, version="")]
     assert ids(held) == [job.id for job in pushed]
+
+
+async def test_after_a_wipe_who_is_in_a_hand_counts_also_when_the_rule_comes_after_the_job(
+    store_bench: StoreBench,
+) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    job = bench.make(queue=KEYED + item("one"))
+    await bench.store.reassert(owner, {job.id: 5})
+    await bench.add(job)
+    await rule(bench, "one", concurrency=1)
+    for _ in range(2):
+        await bench.push(queue=KEYED + item("one"))
+    assert await taken(bench, owner) == []
+    await bench.settle(outcome(Held(job, 5, 1), Fate.SUCCEEDED))
+    assert len(await taken(bench, owner)) == 1
+
+
+async def test_after_a_wipe_a_hold_that_ends_before_others_wait_is_counted_no_more(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "two", concurrency=2)
+    job = bench.make(queue=KEYED + item("two"))
+    await bench.store.reassert(owner, {job.id: 5})
+    await bench.add(job)
+    await bench.settle(outcome(Held(job, 5, 1), Fate.SUCCEEDED))
+    for _ in range(3):
+        await bench.push(queue=KEYED + item("two"))
+    assert len(await taken(bench, owner)) == 2

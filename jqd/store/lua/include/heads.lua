@@ -76,13 +76,18 @@ function keyed.aside_key(bucket) return K.aside .. bucket end
 
 function keyed.some() return keyed.known end
 
-function keyed.count(queue, number)
-  if number == 0 or not keyed.is(queue) then
-    return
-  elseif not keyed.known then
+function keyed.begin()
+  if not keyed.known then
     redis.call('HSET', K.keyed, '', '1')  -- it stays: some may be in a hand
     keyed.known = true
   end
+end
+
+function keyed.count(queue, number)
+  if number == 0 or not keyed.is(queue) then
+    return
+  end
+  keyed.begin()
   local jobtype = keyed.type_of(queue)
   if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
     redis.call('HDEL', K.keyed, jobtype)

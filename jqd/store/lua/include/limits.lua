@@ -200,7 +200,8 @@ function limits.take_hold(queue, id, fence)
   end
   for _, item in ipairs(limits.items(queue)) do
     local rule = limits.rule(item.name)
-    if rule and rule.concurrency > 0 then
+    if not rule or rule.concurrency > 0 then  -- an emptied store may be told of the job before its rule
+      keyed.begin()  -- else nobody would say when it leaves that hand
       redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
       redis.call('HSET', K.limited, id, queue)
     end
