@@ -218,7 +218,7 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
     async def one(given: str) -> None:
         try:
             job_id = await resolve(desk, given)
-            found[given] = await find(desk, job_id, named=job_id != given)
+            found[given] = await find(desk, job_id, named=job_id != given, given=given)
         except NotFound as error:
             found[given] = error
 

@@ -23,7 +23,7 @@ async def cancel(desk: Desk, given: str) -> State:
     """
     job_id = await resolve(desk, given)
     try:
-        before = await find(desk, job_id, named=job_id != given)
+        before = await find(desk, job_id, named=job_id != given, given=given)
     except StoreAway:
         ids = parse_id(job_id)
         if ids is None or never_given(desk, ids, job_id):
@@ -107,7 +107,9 @@ async def purge(desk: Desk, given: str) -> None:
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(desk, given)
     if desk.principal.is_bound:
-        await find(desk, job_id, named=job_id != given)  # another's is not found, before anything happens to it
+        await find(
+            desk, job_id, named=job_id != given, given=given
+        )  # another's is not found, before anything happens to it
     await noted(desk, "job delete", given)
     if await desk.store.delete_dead([job_id]):
         return

@@ -79,9 +79,10 @@ async def stands(desk: Desk, name: str) -> bool:
         return False
 
 
-async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Coming:
+async def find(desk: Desk, job_id: str, *, named: bool = False, given: str = "") -> JobView | Coming:
     """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
 
+    `given`: how it was asked for, for the error: of another's job it must not tell that it is there.
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
     asked for the name: jobs with later ids may have come before it.
 
@@ -93,14 +94,14 @@ async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Com
         found = await _find(desk, job_id, named=named)
         if isinstance(found, JobView):
             if not desk.principal.knows(found.jobtype):
-                raise not_found(job_id)
+                raise not_found(given or job_id)
             return found
         if not desk.principal.is_bound:
             return found
         if not desk.principal.scopes and (named or desk.taken.is_of(job_id, desk.principal.tenant)):
             return found
         if trio.current_time() >= deadline_s:
-            raise NotYet(f"whether there is a job {job_id[:64]!r} is not known yet; try again")
+            raise NotYet(f"whether there is a job {(given or job_id)[:64]!r} is not known yet; try again")
         await trio.sleep(COMING_POLL_S)
 
 

@@ -91,7 +91,9 @@ async def beat(
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
     packed = msgspec.msgpack.encode(progress) if progress is not None else b""
     if desk.principal.is_bound:
-        await find(desk, job_id, named=job_id != given)  # another's is not found, before its lease is renewed
+        await find(
+            desk, job_id, named=job_id != given, given=given
+        )  # another's is not found, before its lease is renewed
     (seen,) = await desk.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
     if seen.hold is not Hold.STANDS:
         await find(desk, job_id)

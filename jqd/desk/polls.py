@@ -22,7 +22,7 @@ JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a mi
 async def look(desk: Desk, given: str, wait_s: float) -> JobView | Coming:
     """As `wait_final`, of a job by the daemon's or its pusher's id."""
     job_id = await resolve(desk, given)
-    return await wait_final(desk, job_id, wait_s, named=job_id != given)
+    return await wait_final(desk, job_id, wait_s, named=job_id != given, given=given)
 
 
 async def take_result(desk: Desk, view: JobView | Coming, *, consume: bool) -> bytes | None:
@@ -36,7 +36,9 @@ async def take_result(desk: Desk, view: JobView | Coming, *, consume: bool) -> b
     return result
 
 
-async def wait_final(desk: Desk, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
+async def wait_final(
+    desk: Desk, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
+) -> JobView | Coming:
     """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away.
 
     `watch` must be running for the partition of the job.
@@ -47,7 +49,7 @@ async def wait_final(desk: Desk, job_id: str, wait_s: float, *, named: bool = Fa
         with _waiting(desk, job_id) as bell:
             left_s = deadline_s - trio.current_time()
             try:
-                view = await find(desk, job_id, named=named)
+                view = await find(desk, job_id, named=named, given=given)
             except (StoreAway, NotYet):
                 if left_s <= 0:
                     raise

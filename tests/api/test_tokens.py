@@ -187,6 +187,10 @@ async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
     await edge.apply()
     for method, path in (("GET", ""), ("GET", "/result"), ("DELETE", "")):
         assert (await call(edge, scoped, method, f"/v1/jobs/{pay}{path}")).status == 404
+    for method in ("GET", "DELETE"):
+        told = await call(edge, scoped, method, "/v1/jobs/pay-1")
+        there_is_none = await call(edge, scoped, method, "/v1/jobs/pay-2")
+        assert told.body["detail"].replace("pay-1", "pay-2") == there_is_none.body["detail"], "it is not told apart"
     assert (await call(edge, scoped, "GET", f"/v1/jobs/{pushed.body['job_ids'][0]}")).status == 200
     card = {"name": "w", "max_jobs": 1}
     for jobs in ("*", ["pay"], ["mail", "pay"]):
