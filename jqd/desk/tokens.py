@@ -15,6 +15,10 @@ from jqd.words.tenant import Tenant
 from jqd.words.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 
 TOKENS_MAX = 10_000  # that may be used: all daemons keep them in memory, some 3 MB
+KEPT_BYTES_MAX = (
+    4 << 20
+)  # of a tenant's, with those that are over or revoked and still kept: some 12,000 without scopes.
+# A sixteenth of what all rules may take, so that no tenant fills that
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
 NOTE_LENGTH_MAX = 200
@@ -79,6 +83,12 @@ async def create(desk: Desk, wish: Wish) -> Made:
         if sum(1 for _ in desk.tokens) >= TOKENS_MAX:
             why = f"there are {TOKENS_MAX} tokens, and no more can be; revoke some"
             raise Conflict(why, [Fault("", why)])
+        if _kept_bytes(desk, tenant) >= KEPT_BYTES_MAX:
+            why = (
+                f"the tokens of tenant {tenant!r} take more than {KEPT_BYTES_MAX >> 20} MiB, with those that are over"
+                " or revoked; those that expire are forgotten an hour after that"
+            )
+            raise Conflict(why, [Fault("", why)])
         return {(TOKEN, token_id): body_of(token)}
 
     await say(desk, make, act="token create")
@@ -103,7 +113,8 @@ async def revoke(desk: Desk, token_id: str) -> None:
             raise NotFound(f"there is no token {token_id[:64]!r}")
         if token.revoked_at_ms:
             return {}
-        gone = msgspec.structs.replace(token, hash=NOBODYS, revoked_at_ms=desk.clock.wall_ms())
+        now_ms = desk.clock.wall_ms()
+        gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
         return {(TOKEN, token_id): body_of(gone)}
 
     await say(desk, make, bounded=False, act="token revoke")
@@ -112,3 +123,11 @@ async def revoke(desk: Desk, token_id: str) -> None:
 def _find(desk: Desk, token_id: str) -> Token | None:
     token = desk.tokens.get(token_id)
     return token if token is not None and desk.principal.sees(token.tenant) else None
+
+
+def _kept_bytes(desk: Desk, tenant: str) -> int:
+    """What all of a tenant take that are not forgotten yet."""
+    rules = desk.workers.rules.all(TOKEN)
+    return sum(
+        rule.size_bytes for rule in rules if (one := desk.tokens.get(rule.name)) is not None and one.tenant == tenant
+    )

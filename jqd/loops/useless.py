@@ -9,6 +9,7 @@ from jqd.runner.workers import HANDLER, KIND
 from jqd.words.audit import is_old, stale
 from jqd.words.rules import Rule, Rules
 from jqd.words.schedules import FIRED, SCHEDULE
+from jqd.words.tokens import over
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
 DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
@@ -29,6 +30,7 @@ def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
     gone += [rule for rule in rules.every() if rule.kind == FIRED and rule.name in ended and not rule.is_deleted]
     gone += stale(rules, now_ms)
+    gone += [rule for rule in rules.every() if over(rule, now_ms)]
     for rule in deleted:
         if is_stale(rule, now_ms) or left[rule.kind] > DELETED_MAX:
             left[rule.kind] -= 1
@@ -42,8 +44,8 @@ def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
 
 
 def is_stale(rule: Rule, now_ms: int) -> bool:
-    """Whether it says that there is none any more, or who did what, and said so long ago."""
-    if is_old(rule, now_ms):
+    """Whether it says that there is none any more, or who did what, and said so long ago; or a token is over."""
+    if is_old(rule, now_ms) or over(rule, now_ms):
         return True
     kept_s = DELETED_S if rule.kind == KIND else ENDED_S
     return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)

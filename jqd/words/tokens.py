@@ -3,7 +3,8 @@
     jqd_0123456789abcdef_AbC…          what its owner sends: the id of the rule, and the secret
          16 digits        43 characters
 
-A revoked token stays a rule, for ever: were it forgotten, a daemon that was away for long would bring it back.
+A revoked token stays a rule, for ever: were it forgotten, a daemon that was away for long would bring it back. One
+whose time is over is forgotten: whoever brings it back brings one that is over.
 """
 
 import enum
@@ -24,6 +25,9 @@ ID_BYTES, SECRET_BYTES = 8, 32
 ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
 NOBODYS = bytes(32)  # compared with where there is no such token: it takes as long
+
+OVER_S = 3_600.0  # a token whose time is over is kept so long: clocks differ
+SWEPT_MIN = 1_000  # known tokens, below which none is looked for that is over
 
 
 class Role(enum.StrEnum):
@@ -78,9 +82,23 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether it may be used."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
+    def is_over(self, now_ms: int) -> bool:
+        """Whether its time was over long ago, revoked or not: it can never be used again."""
+        return bool(self.until_ms) and now_ms - self.until_ms > OVER_S * 1000
+
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Token)
+
+
+def over(rule: Rule, now_ms: int) -> bool:
+    """Whether it is one of a token whose time was over long ago."""
+    if rule.kind != TOKEN or rule.is_deleted:
+        return False
+    try:
+        return _decoder.decode(rule.body).is_over(now_ms)
+    except msgspec.MsgspecError:
+        return False  # a newer jqd's, and said when it came; that one forgets it
 
 
 def is_token_id(text: str) -> bool:
@@ -93,6 +111,7 @@ class Tokens:
 
     def __init__(self, rules: Rules, clock: Clock) -> None:
         self._known: dict[str, Token] = {}
+        self._sweep_at = SWEPT_MIN
         self._clock = clock
         self._log = get_logger("tokens")
         rules.watch(TOKEN, self._ruled)
@@ -129,6 +148,10 @@ class Tokens:
         self._known.pop(rule.name, None)
         if rule.is_deleted:
             return
+        if len(self._known) >= self._sweep_at:  # forgotten rules are told to nobody
+            now_ms = self._clock.wall_ms()
+            self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
+            self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
         try:
             self._known[rule.name] = _decoder.decode(rule.body)
         except msgspec.MsgspecError as error:

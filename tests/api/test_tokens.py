@@ -10,7 +10,8 @@ from msgspec import structs
 from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
-from jqd.words.tokens import MAY, Role
+from jqd.loops.useless import carried, useless
+from jqd.words.tokens import MAY, OVER_S, Role
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
 
@@ -102,6 +103,34 @@ async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_agai
     edge.workers.rules.take([rule, structs.replace(rule, at_ms=rule.at_ms + 10**12)])
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401, "an older rule brings it back"
     assert (await call(edge, ROOT, "DELETE", "/v1/tokens/0123456789abcdef")).status == 404
+
+
+async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over(edge, monkeypatch):
+    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 5_000)
+    boss = (await make(edge, "master", tenant="acme"))["token"]
+    wish = {"role": "push", "scopes": ["x" * 100] * 20, "expires_in": 0.001}
+    made = [await call(edge, boss, "POST", "/v1/tokens", wish) for _ in range(4)]
+    assert [told.status for told in made] == [201, 201, 409, 409]
+    assert "tenant 'acme'" in made[-1].body["detail"]
+    await make(edge, "push", tenant="other")
+    rules = edge.workers.rules
+    gone = {told.body["token_id"] for told in made[:2]}
+    assert useless(rules, edge.workers, edge.clock.wall_ms()) == []
+    edge.clock.advance(OVER_S + 1)
+    frame = [rule for rule in rules.every() if rule.name in gone]
+    assert useless(rules, edge.workers, edge.clock.wall_ms()) == frame
+    assert carried(rules, frame, edge.clock.wall_ms()) == []
+    for rule in frame:
+        rules.forget(rule)
+    assert (await call(edge, boss, "POST", "/v1/tokens", wish)).status == 201
+
+
+async def test_what_a_revoked_token_was_for_is_not_kept(edge):
+    made = await make(edge, "push", scopes=["mail"], note="billing")
+    await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")
+    (rule,) = edge.workers.rules.all("token")
+    assert b"mail" not in bytes(rule.body)
+    assert b"billing" not in bytes(rule.body)
 
 
 async def test_a_tenants_master_makes_and_sees_tokens_of_his_tenant_alone(edge):
