@@ -104,6 +104,12 @@ def forgotten(rule: Rule, *, now_ms: int) -> Rule:
     return Rule(FIRED, rule.name, rule.revision | FORGOTTEN, now_ms)
 
 
+def _seen_to(rule: Rule) -> Fired:
+    """Also of one that was forgotten: whoever did not hear of the deletion may change the schedule after it, and it
+    stands again. No note of a date up to that one would hold."""
+    return Fired(rule.revision // ORIGINS) if rule.is_deleted else _fired_decoder.decode(rule.body)
+
+
 _encoder = msgspec.msgpack.Encoder()
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)
 _fired_decoder = msgspec.msgpack.Decoder(Fired)
@@ -213,7 +219,7 @@ class Schedules:
         try:
             if said is not None and not said.is_deleted:
                 schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
-                done = NEVER if fired is None or fired.is_deleted else _fired_decoder.decode(fired.body)
+                done = NEVER if fired is None else _seen_to(fired)
                 self._known[rule.name] = Known(rule.name, schedule, done)
                 self._new.add(rule.name)
         except msgspec.MsgspecError as error:

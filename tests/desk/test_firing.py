@@ -16,7 +16,7 @@ from jqd.words.job import Fate
 from jqd.words.record import Lane, date_digest, decode_jobs, decode_rules
 from jqd.words.recur import Recurrence
 from jqd.words.rules import NIL, Rule
-from jqd.words.schedules import FIRED, SCHEDULE, Known, Schedule, body_of
+from jqd.words.schedules import FIRED, SCHEDULE, Fired, Known, Schedule, body_of, fired_rule, forgotten
 from tests.api.whole import Whole
 
 PLAN = Plan(job=Template(name="report", argument=Raw(b"\x07"), max_retry=1), every=60.0, jitter=30.0)
@@ -204,6 +204,14 @@ async def test_one_of_a_newer_jqd_or_of_a_zone_that_is_not_known_here_is_left_to
     (complaint,) = desk(edge).schedules.complaints()
     assert "'Mars/Mons' is no time zone" in complaint
     assert (await edge.call("GET", "/v1/schedules/m")).body["next"] == []
+
+
+async def test_what_stands_again_after_it_was_deleted_goes_on_behind_the_last_date(edge: Whole) -> None:
+    body = Raw(body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence(every_ms=1000), since_ms=1)))
+    fired = fired_rule("n", Fired(5000, "n@5", 5000), now_ms=5000)
+    edge.workers.rules.take([Rule(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
+    edge.workers.rules.take([Rule(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it
+    assert desk(edge).schedules.known["n"].through_ms == 5000
 
 
 async def test_a_job_of_a_newer_jqd_is_left_to_others_and_stops_nothing(edge: Whole) -> None:
