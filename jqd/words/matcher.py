@@ -19,6 +19,10 @@ ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it 
 _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 # A map without that key, and what is no map at all.
 _MISSING = ("NOT_FOUND: Key not found", "INVALID_ARGUMENT: Applying SELECT to non-message type")
+_LOOP_WORD = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
+# The budget counts the values gone through, and not what is done with each: to join a job's list in a loop over it, or
+# to build a regular expression, takes seconds to minutes.
+_SLOW = re.compile(r"\bmatches\b|\bjob\b(?!\s*\.\s*(?:name|priority|tenant)\b)")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 # Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
 _NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
@@ -47,9 +51,14 @@ class Expression:
         """`types`: what may come of it, as CEL names them. Raises NotUnderstood."""
         if len(text) > EXPRESSION_LENGTH_MAX:
             raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
+        if "//" in text and _LOOP_WORD.search(text):
+            raise NotUnderstood("where it goes through a list it has no //, which may hide how often", text.index("//"))
         loops = list(_LOOP.finditer(text))
         if len(loops) > 1:
             raise NotUnderstood("it may go through one list: two of them take long", loops[1].start())
+        if loops and (slow := _SLOW.search(text, loops[0].end())):
+            why = f"behind the beginning of a loop {slow[0]!r} may not stand: for each value it takes long"
+            raise NotUnderstood(why, slow.start())
         self.text = text
         self._types = types
         try:

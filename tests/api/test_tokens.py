@@ -280,3 +280,13 @@ async def test_the_operators_own_worker_of_lightjq_is_nobody_elses():
         told = await call(whole, token, "POST", "/worker", {"name": "mailer", "max_jobs": 3, "jobs": ["evil"]})
         assert told.status == (400 if status == 403 else status), told.body
     assert [one.url for one in whole.workers.list()] == ["http://127.0.0.1:8000"]
+
+
+async def test_a_viewer_looks_at_results_and_takes_none_away(edge):
+    viewer, pusher = [(await make(edge, role))["token"] for role in ("viewer", "push")]
+    pushed = await call(edge, pusher, "POST", "/v1/jobs", {"name": "mail"})
+    await edge.apply()
+    path = f"/v1/jobs/{pushed.body['job_id']}/result"
+    told = [(await call(edge, *who)).status for who in [(viewer, "GET", path), (viewer, "GET", f"{path}?consume=1")]]
+    assert told == [200, 403]
+    assert (await call(edge, pusher, "GET", f"{path}?consume=1")).status == 200

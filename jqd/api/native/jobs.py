@@ -12,8 +12,9 @@ from jqd.api.parts import Parts
 from jqd.api.read import YES, Flag, Seconds, read_query
 from jqd.desk.cancel import cancel, purge
 from jqd.desk.polls import look, take_result
-from jqd.words.errors import Conflict
+from jqd.words.errors import Conflict, Denied
 from jqd.words.job import NIL, State
+from jqd.words.tokens import Role
 
 
 class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +54,8 @@ async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
     query = read_query(request, Fetching)
     consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
+    if consume and not request.who.may(Role.PUSH):
+        raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
     view = await look(parts.desk, job_id, wait_s)
     # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
