@@ -29,7 +29,7 @@ from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
-from jqd.words.setting import SECRET
+from jqd.words.setting import SECRET, WHOLE
 from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
@@ -300,6 +300,7 @@ def _close_words(word: str, known: Iterable[str]) -> list[str]:
 def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> Any:
     hints = _fields(kind)
     built = {}
+    whole = {one.name: one.metadata.get(SECRET) for one in dataclasses.fields(kind)}
     for name, value in values.items():
         place = (*path, name)
         if dataclasses.is_dataclass(hints[name]):
@@ -308,7 +309,10 @@ def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins:
             try:
                 built[name] = read_setting(hints[name], value, name)
             except ValueError as error:
-                raise ConfigError(f"{origins.get(place, 'default')}: {'.'.join(place)} {error}") from error
+                message = str(error)
+                if whole.get(name) == WHOLE and str(value) in message:  # it is a password all the same
+                    message = "is not of the right type: write one text, in quotes"
+                raise ConfigError(f"{origins.get(place, 'default')}: {'.'.join(place)} {message}") from error
     try:
         return kind(**built)
     except (ValueError, TypeError, ConfigError) as error:

@@ -143,6 +143,15 @@ def test_a_wrong_setting_is_not_repeated_where_a_password_may_be_in_it(value: st
     assert "a-secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["master_key = 123456789", 'client_key = ["123456789"]'])
+def test_a_key_of_the_wrong_type_is_not_repeated(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "jqd.toml"
+    file.write_text(f"[api]\n{text}\n")
+    with pytest.raises(ConfigError, match=r"api\.\w+_key is not of the right type") as refused:
+        load(file=file, environ={})
+    assert "123456789" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [

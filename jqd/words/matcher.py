@@ -5,7 +5,8 @@
 A job has name, argument, priority, tags and tenant.
 
 The library is Google's own runtime (docs/adr/0048): it says what is wrong with an expression and where, knows which
-type comes of it, and gives up after some thousand steps, so no expression holds up a daemon.
+type comes of it, and gives up after some thousand steps. What takes long within one step is refused in loops; the
+worst that is known outside of them, twenty patterns out of the argument, takes 0.7 s a job.
 """
 
 import re

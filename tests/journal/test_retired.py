@@ -36,8 +36,11 @@ async def fill(journal: Journal) -> int:
 async def read(journal: Journal, lane: Lane) -> list[bytes]:
     """As a lane that begins anew reads it."""
     journal.read_cancel(lane, 0)
-    token = journal.read_reserve(lane, 100)
-    return [piece.body for piece in await journal.read(token)] if token else []
+    bodies: list[bytes] = []
+    while token := journal.read_reserve(lane, 100):
+        bodies += [piece.body for piece in await journal.read(token)]
+        journal.rsync(lane, token.end)
+    return bodies
 
 
 def contents(files: MemoryFiles) -> bytes:
