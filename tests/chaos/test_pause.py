@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -143,7 +143,11 @@ async def ward(directory: Path, patients: int, settings: dict[str, str]) -> Asyn
     """Patients with a worker each, and a daemon that is well and has none yet."""
     history = History(directory)
     jobs = [f"hand-{i}" for i in range(patients)]
-    with short_directory() as base, _ended(Cluster(base, history, Random(0), patients + 1, patients + 1)) as cluster:
+    with (
+        closing(history),
+        short_directory() as base,
+        _ended(Cluster(base, history, Random(0), patients + 1, patients + 1)) as cluster,
+    ):
         async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
             for edge in cluster.edges:
                 await nursery.start(edge.run)
@@ -162,7 +166,6 @@ async def ward(directory: Path, patients: int, settings: dict[str, str]) -> Asyn
                 made = [await _patient(cluster, http, i) for i in range(patients)]
                 yield Ward(cluster, http, store, made, well_id, f"http://{relief}/")
             nursery.cancel_scope.cancel()
-    history.close()
 
 
 async def _patient(cluster: Cluster, http: httpx2.AsyncClient, i: int) -> Patient:
@@ -230,7 +233,8 @@ async def _strike(all_: Ward, patient: Patient, leases: float, *, cut_off: bool)
     await all_.wait_ended(jobs)
     assert len(all_.runs(patient.claimed)) == 1, f"{leases} leases: {all_.runs(patient.claimed)}"
     for job_id in jobs:
-        if leases > 1:  # before that it may trust what it holds
+        # Before that it may trust what it holds; or a little later, where it renews before anybody took its seat.
+        if leases > 1 and (leases != 1.1 or patient.sysid in all_.reaped()):
             _check_sent_after(all_, patient, job_id, back_t)
         if leases * LEASE_S > TAKEN_OVER_S:
             taken = [run["t"] - struck_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]

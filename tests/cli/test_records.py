@@ -89,6 +89,7 @@ def test_a_record_says_all_there_is() -> None:
         "timeout": 1.5,
         "keep_result": True,
         "eligible_at": "2027-01-15T08:01:00.000Z",
+        "expires_at": None,
         "chosen_id": "mine",
         "tags": ["a", "b"],
         "backoff": None,

@@ -66,7 +66,7 @@ UNKEPT: dict[str, Mistake] = {
         101,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
-        in_scripts("    end_late(one)\n    table.insert", "    table.insert"),
+        in_scripts("    end_late(one)\n    too_late(one)", "    too_late(one)"),
         changes=True,
     ),
     "names-lapse": mistake(
