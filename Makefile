@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-# Tests run side by side on this many processes. Two thirds of their time they wait, for leases, clocks and other
-# processes: four of them keep the two cores busy that a small machine has.
-JOBS   ?= 4
+# Tests and benchmarks run side by side on this many processes; two is what a small machine has. With four some tests that
+# watch for stalls of a quarter of a second meet each other's.
+JOBS   ?= 2
 
 # A virtual environment has absolute paths in it, so a folder that was moved or copied gets a new one.
 MOVED  := $(shell test -e $(STAMP) && test "$$(cat $(STAMP))" != "$(CURDIR)" && echo moved)
