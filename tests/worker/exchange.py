@@ -1,5 +1,6 @@
 """One ASGI request, played without a server: what is sent is seen piece by piece, and the client may hang up."""
 
+import threading
 from typing import Any
 
 import msgpack
@@ -8,6 +9,8 @@ import trio
 
 from jqd import App
 from jqd.worker.service import Service, ServiceConfig
+
+PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
 
 
 class Exchange:
@@ -96,3 +99,32 @@ async def run_batch(app: App | Service, *jobs: dict[str, Any], config: ServiceCo
     finally:
         if service is not app:
             service.close()
+
+
+class Gate:
+    """A job that stands still until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.ran: list[Any] = []
+
+    def __call__(self, argument: Any) -> Any:
+        self.ran.append(argument)
+        self.begun.release()
+        assert self.go.wait(PATIENCE_S)
+        return argument
+
+    async def wait_begun(self) -> None:
+        assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE_S)
+
+
+def gated() -> tuple[App, Gate]:
+    app, gate = App(), Gate()
+    app.job("gate")(lambda argument, /: gate(argument))
+    app.job("echo")(lambda argument, /: argument)
+    return app, gate
+
+
+def jobs(name: str, count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"job_id": f"{name}-{n}", "name": name, "argument": n} | more for n in range(count)]
