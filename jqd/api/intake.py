@@ -15,6 +15,7 @@ from jqd.words.tenant import SEPARATOR
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
 TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
+NATIVE = "/v1/"
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 
 
@@ -69,7 +70,9 @@ def check_head(heading: Heading, bytes_max: int) -> None:
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise Problem(415, f"Content-Encoding {encoding.strip().lower()[:32]!r} is not taken; send the body as it is")
     if _has_separator(heading):
-        raise Problem(422, "path, query and headers name nothing with the character U+001F: no name has it")
+        # The other surfaces have no word for a wrong name: there is none like it.
+        status = 422 if heading.path.startswith(NATIVE) else 404
+        raise Problem(status, "path, query and headers name nothing with the character U+001F: no name has it")
 
 
 def _has_separator(heading: Heading) -> bool:
@@ -77,8 +80,10 @@ def _has_separator(heading: Heading) -> bool:
 
     Bodies say names too: what they say is looked at where a name becomes one of ours (`Desk.own`).
     """
-    texts = (heading.path, *heading.headers.values())
-    return any(SEPARATOR in text for text in texts) or SEPARATOR.encode() in unquote_to_bytes(heading.query)
+    if any(SEPARATOR in text for text in (heading.path, *heading.headers.values())):
+        return True
+    # No other surface names anything in a query, and what they do not know there they pass over.
+    return heading.path.startswith(NATIVE) and SEPARATOR.encode() in unquote_to_bytes(heading.query)
 
 
 async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:

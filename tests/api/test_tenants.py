@@ -148,7 +148,11 @@ async def test_no_name_from_outside_is_another_tenants(edge):
     for path in ("jobs", "errors", "events"):
         assert (await call(edge, "GET", f"/v1/{path}?limit=1&name=acme%1fmail")).status == 422, path
     assert (await call(edge, "DELETE", "/v1/workers/acme%1Fw")).status == 422
-    assert (await call(edge, "DELETE", "/worker", headers={"worker-id": annotate("acme", "w")})).status == 400
+    assert (await call(edge, "DELETE", "/worker", headers={"worker-id": annotate("acme", "w")})).status == 404
+    assert (await call(edge, "GET", "/job/acme%1Fa")).status == 404
+    assert (await call(edge, "GET", "/job/nobody/polling?odd=%1F&timeout=0")).status == 404, (
+        "what it does not know it passes over"
+    )
     for name in ("ACME", "a/b", "-a", "a" * 33):
         told = await call(edge, "GET", "/v1/jobs", headers={"jqd-tenant": name})
         assert told.status == 422, name
