@@ -29,7 +29,7 @@ from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
-from jqd.words.setting import SECRET, WHOLE
+from jqd.words.setting import SECRET, WHOLE, masked
 from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
@@ -52,7 +52,7 @@ class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
-    advertise: str = ""
+    advertise: str = field(default="", metadata={SECRET: True})  # a URL may have a password in it
     """The URL that workers are told, to come here when their daemon is away. Empty: by `bind`, unless a wildcard."""
     hosts: Hosts = ()
     """Names that `Host` may have besides those of loopback, as a proxy passes them on. If none is given, any name is
@@ -78,7 +78,9 @@ class HttpConfig:
             raise ValueError("tls_clients is about TLS: set tls_cert and tls_key, too")
         address.parse(self.bind)
         if self.advertise and not address.is_http(self.advertise):
-            raise ValueError(f"advertise = {self.advertise!r} is no URL; write one like https://jqd.example.org:7420")
+            raise ValueError(
+                f"advertise = {masked(self.advertise)!r} is no URL; write one like https://jqd.example.org:7420"
+            )
 
     def advertised(self, url: str) -> str:
         """The URL that others are told, of a daemon that listens at `url`; empty: it cannot know."""

@@ -26,7 +26,7 @@ class ApiConfig(DeskConfig):
     for it, and that surface takes nothing."""
     client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
     """Of clients of Skygear, who may call nothing that there is here, and are told so."""
-    lightjq_workers: NamedUrls = ()
+    lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})  # a URL may have a password in it
     """Where LightJQ workers are reached that register without a `url`, as their interface has it: by their names."""
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ def test_where_each_was_said_and_no_password(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file, secret = tmp_path / "jqd.toml", tmp_path / "secret"
-    file.write_text('drain_s = "1m"\n[api]\njob_bytes_max = "512KiB"\n')
+    file.write_text('drain_s = "1m"\n[api]\njob_bytes_max = "512KiB"\nlightjq_workers = ["w=http://u:s3@c@h/"]\n')
     secret.write_text("redis://me:s3@c/ret@a/0?password=other redis://b")
     monkeypatch.setenv("JQD_STORE__URLS_FILE", str(secret))
     monkeypatch.setenv("JQD_LOG__LEVEL", "error")
@@ -56,6 +56,7 @@ def test_where_each_was_said_and_no_password(
         "http.bind": ("127.0.0.1:1", "--bind"),
         "store.urls": (["redis://…@a/0?password=…", "redis://b"], f"JQD_STORE__URLS_FILE ({secret})"),
         "api.job_bytes_max": (512 * 1024, str(file)),
+        "api.lightjq_workers": (["w=http://…@h/"], str(file)),
         "api.master_key": ("…", f"JQD_API__MASTER_KEY_FILE ({secret.with_name('key')})"),
         "log.level": ("error", "JQD_LOG__LEVEL"),
     }
