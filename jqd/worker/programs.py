@@ -13,12 +13,13 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.worker.onward import Onward
 from jqd.worker.voice import OUTPUT_BYTES_MAX
 from jqd.worker.wire import MSGPACK, Codec
 
 READ_BYTES = 1 << 16
 READS_MAX = 16  # in one go: a program that never stops must not hold up the others' jobs
-ONWARD = 2  # the worker's own
+ONWARD = Onward(2)  # the worker's own log
 
 
 class Printing(Protocol):
@@ -63,10 +64,7 @@ class Programs:
         if job is not None:
             job.printed += data
             del job.printed[:-OUTPUT_BYTES_MAX]
-        try:
-            os.write(ONWARD, data)
-        except OSError:
-            return  # nobody reads the worker's log any more: that must not end the worker
+        ONWARD.add(data)
 
 
 def text_of(printed: bytearray) -> str:
