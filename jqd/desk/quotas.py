@@ -10,7 +10,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreAway, StoreRefused
-from jqd.words.quotas import QUOTA, Quota, body_of
+from jqd.words.quotas import FREE, QUOTA, Charge, Quota, body_of
 from jqd.words.rules import NIL
 from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
 
@@ -62,16 +62,16 @@ async def delete(desk: Desk, tenant: str) -> None:
     await say(desk, make)
 
 
-async def spend(desk: Desk, jobs: int, size_bytes: int) -> None:
-    """A push of so much is taken, or Pressed is raised, which names the limit; without a quota it costs nothing."""
+async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:
+    """Keep so much for a push, or raise Pressed, which names the limit; without a quota it costs nothing."""
     tenant, quotas = desk.principal.tenant, desk.quotas
     quota = quotas.known.get(tenant)
     if not tenant or quota is None:
-        return
+        return FREE
     if quota.queued is not None or quota.in_flight is not None:
         await _look(desk)
     if tenant not in quotas.known:
-        return  # it was deleted meanwhile
+        return FREE  # it was deleted meanwhile
     _, daemons = desk.workers.place()
     over = quotas.over(tenant, jobs, daemons)
     if over is not None:
@@ -79,7 +79,7 @@ async def spend(desk: Desk, jobs: int, size_bytes: int) -> None:
         raise Pressed(
             f"nothing was taken: the quota of tenant {tenant!r} is spent, {limit}", retry_after_s=int(wait_s) + 1
         )
-    quotas.spend(tenant, jobs, size_bytes, daemons)
+    return quotas.reserve(tenant, jobs, size_bytes, daemons)
 
 
 async def _look(desk: Desk) -> None:

@@ -14,10 +14,11 @@ from jqd.desk.keyed import other_request
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
-from jqd.desk.quotas import spend
+from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
+from jqd.words.quotas import FREE, Charge
 from jqd.words.record import Head, Lane, encode_jobs
 
 Level = Literal["fsync", "memory", "store"]
@@ -84,16 +85,23 @@ async def push(
         raise Incomplete(why, batch.told(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
-    if desk.principal.tenant:
-        await spend(desk, len(batch.jobs), len(batch.array))
+    if not desk.principal.tenant:
+        return await _push(desk, batch, wanted, FREE, atomic=atomic)
+    with await reserve(desk, len(batch.jobs), len(batch.array)) as charge:
+        return await _push(desk, batch, wanted, charge, atomic=atomic)
+
+
+async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
+    """What may be pushed."""
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(desk, batch.array, batch.jobs, NO_CHANGES)
         await desk.journal.wsync(frame.position, shielded=True)
+        charge.taken(len(batch.jobs), len(batch.array))
         desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
-        return await _push_named(desk, batch, wanted, atomic=atomic)
-    taken = await take(desk, batch.array, batch.jobs, wanted)
+        return await _push_named(desk, batch, wanted, charge, atomic=atomic)
+    taken = await take(desk, batch.array, batch.jobs, wanted, charge=charge)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
     bad = {fault.place for fault in batch.refused}
@@ -102,7 +110,7 @@ async def push(
     return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
 
 
-async def _push_named(desk: Desk, batch: Batch, wanted: Ack, *, atomic: bool) -> Pushed:
+async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
     agreed = await agree(desk, batch)
     if batch.key and agreed.refused:
@@ -120,7 +128,8 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, *, atomic: bool) ->
     taken: Accepted | None = None
     if agreed.jobs:
         mixed = 0 < len(agreed.changes) < len(agreed.jobs)
-        taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes, confirmed if mixed else None)
+        then = confirmed if mixed else None
+        taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes, then, charge=charge)
         if not mixed and wanted.level != "memory":
             await confirmed()
     refused = refusals(batch, agreed)
@@ -159,6 +168,8 @@ async def take(
     wanted: Ack = FSYNC,
     changes: Changes | None = None,
     confirmed: Callable[[], Awaitable[None]] | None = None,
+    *,
+    charge: Charge = FREE,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
@@ -176,8 +187,9 @@ async def take(
         if wanted.level != "memory":
             # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
             await desk.journal.wsync(frame.position, shielded=True)
-            if confirmed is not None and frame.lane is Lane.CHANGES:
-                await confirmed()
+        charge.taken(len(frame.job_ids), frame.size_bytes)
+        if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
+            await confirmed()
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
     names = job_ids
     if changes:
@@ -195,6 +207,8 @@ class Written(Struct, frozen=True, gc=False):
     position: int
     """Behind it."""
     job_ids: list[str]
+    size_bytes: int
+    """Of its jobs as they were pushed."""
     places: Sequence[int] = ()
     """Of its jobs in the request, where others are in another frame."""
 
@@ -220,9 +234,9 @@ def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *,
     lane = Lane.CHANGES if changes else Lane.JOBS
     position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant))
     if changes:
-        return Written(lane, position, [changes[index][0] for index in range(len(jobs))])
+        return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
     desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)
-    return Written(lane, position, ids.ids())
+    return Written(lane, position, ids.ids(), len(array))
 
 
 def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> Iterator[Written]:

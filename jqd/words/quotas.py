@@ -4,11 +4,15 @@ Rates are kept by each daemon for its share, the limit divided by the living dae
 the limit, and less where a tenant's pushes come to one of them only. A batch is taken whole or not at all, and may take
 a rate into debt, which is waited for. Numbers of jobs are those of the store, looked at each second, and what was
 pushed here since: so a limit may be passed by what other daemons took in that second.
+
+A push reserves all that it has before anything is waited for, and what was not taken of it is given back: so pushes
+beside each other are bounded as those after one another, and only what was taken is paid for.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import msgspec
 
@@ -47,9 +51,40 @@ class Bucket:
         self._at_s = now_s
         return max(0.0, -self._level_s)
 
-    def spend(self, amount: float, rate: float) -> None:
-        """So much, also more than there is."""
-        self._level_s -= amount / rate
+    def spend(self, seconds: float) -> None:
+        """So many of the rate, also more than there are; below 0: give back."""
+        self._level_s -= seconds
+
+
+class Charge:
+    """What a push has reserved. When it is over (`with`) what was not taken of it goes back."""
+
+    def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
+        self.reserved = jobs, size_bytes
+        self._taken = 0, 0
+        self._settle: list[Callable[[int, int], None]] = []
+
+    def taken(self, jobs: int, size_bytes: int) -> None:
+        """So much of it is as safe as was asked for."""
+        if self._settle:
+            self._taken = self._taken[0] + jobs, self._taken[1] + size_bytes
+
+    def when_over(self, settle: Callable[[int, int], None]) -> None:
+        """Call `settle` with the jobs and bytes that were taken."""
+        self._settle.append(settle)
+
+    def __enter__(self) -> Self:
+        """Of a push that begins."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is over, however it went."""
+        for settle in self._settle:
+            settle(*self._taken)
+
+
+FREE = Charge()
+"""Of pushes that no quota bounds."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -67,6 +102,8 @@ class Quotas:
         self.looked_at_s = -math.inf
         self._clock = clock
         self._since: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._reserved: Counter[str] = Counter()
+        """By pushes that are not over: however long they wait, no count has them yet."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._log = get_logger("quotas")
         rules.watch(QUOTA, self._ruled)
@@ -85,19 +122,34 @@ class Quotas:
             if rate is not None and (wait_s := self._bucket(tenant, name).wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", wait_s
         waiting, alive = self.counts.get(tenant, (0, 0))
-        new = sum(since[tenant] for since in self._since) + jobs
+        new = self._reserved[tenant] + sum(since[tenant] for since in self._since) + jobs
         for name, most, there in (("queued", quota.queued, waiting), ("in_flight", quota.in_flight, alive)):
             if most is not None and there + new > most:
                 return f"{name}: {most} jobs", AGAIN_S
         return None
 
-    def spend(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> None:
-        """So much is pushed."""
-        quota = self.known[tenant]
-        self._since[0][tenant] += jobs
-        for name, rate, amount in (("rate", quota.rate, jobs), ("bytes", quota.bytes, size_bytes)):
+    def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> Charge:
+        """Keep so much for a push, whatever there is."""
+        quota, charge = self.known[tenant], Charge(jobs, size_bytes)
+        for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:
-                self._bucket(tenant, name).spend(amount, rate / daemons)
+                self._spend(charge, self._bucket(tenant, name), rate / daemons, place)
+        self._reserved[tenant] += jobs
+
+        def settle(taken_jobs: int, _: int) -> None:
+            self._reserved[tenant] -= jobs
+            if not self._reserved[tenant]:
+                del self._reserved[tenant]
+            self._since[0][tenant] += taken_jobs
+
+        charge.when_over(settle)
+        return charge
+
+    def _spend(self, charge: Charge, bucket: Bucket, rate: float, place: int) -> None:
+        reserved = charge.reserved[place]
+        bucket.spend(reserved / rate)
+        # The bucket stays the same one: a quota that is said anew meanwhile has another, of which nothing was spent.
+        charge.when_over(lambda *taken: bucket.spend((taken[place] - reserved) / rate))
 
     def _of(self, daemons: int) -> str:
         return "" if daemons == 1 else f", this daemon's share is one of {daemons}"

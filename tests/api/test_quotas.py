@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
+from jqd.words.errors import JournalRefused
 from jqd.words.quotas import BURST_S
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
@@ -59,6 +62,46 @@ async def test_a_daemon_takes_its_share_of_a_rate(edge):
     assert told == [201, 429]
     edge.clock.advance(1)
     assert [(await push(edge)).status for _ in range(3)] == [201, 201, 429]
+
+
+@pytest.mark.parametrize("limit", [{"rate": 10}, {"bytes": 1_000}, {"queued": 60}])
+async def test_what_was_not_taken_costs_nothing(edge, limit):
+    """Ten times over what there is: the same again, another job under an id that is taken, and a disk that refuses."""
+    await put(edge, **limit)
+    known: dict[str, Any] = {"job_id": "order-7", "argument": "x" * 400}
+    assert (await push(edge, **known)).status == 201
+    for _ in range(60):
+        assert (await push(edge, **known)).status == 200
+        assert (await push(edge, job_id="order-7", argument="y" * 400)).status == 409
+    edge.journal.refuse = JournalRefused("the disk is full", full=True)
+    for _ in range(60):
+        assert (await push(edge, argument="x" * 400)).status == 507
+    edge.journal.refuse = None
+    mixed = [{"name": "mail", "argument": "x" * 400, **named} for named in ({}, {"job_id": "order-7"}, {"job_id": "b"})]
+    for _ in range(3):
+        told = await edge.call("POST", "/v1/jobs", mixed, accept=JSON, headers=ACME)
+        assert told.status == 201, told.body
+    assert (await push(edge, 40)).status == 201
+
+
+@pytest.mark.parametrize("limit", [{"rate": 10}, {"queued": 50}])
+async def test_pushes_beside_each_other_are_not_more_than_one_after_another(edge, limit):
+    await put(edge, **limit)
+    told: list[int] = []
+
+    async def one(number: int) -> None:
+        told.append((await push(edge, job_id=f"order-{number}")).status)
+
+    edge.journal.hold = hold = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for seconds in (0, 3, 3):  # numbers of jobs are looked at meanwhile, and none of these is in the store
+            edge.clock.advance(seconds)
+            for number in range(100):
+                nursery.start_soon(one, number)
+            await trio.testing.wait_all_tasks_blocked()
+        hold.set()
+    assert (len(told), {*told}) == (300, {201, 429})
+    assert told.count(201) <= (50 if "queued" in limit else 3 + 50 + 60)
 
 
 async def test_bytes_count_as_they_are_pushed(edge):
