@@ -1,7 +1,10 @@
 """A simulation that cannot find a planted mistake proves nothing."""
 
 import pytest
+import trio
 
+from jqd.desk import handlers, pauses, workers
+from jqd.testing.bugs import Bug
 from jqd.testing.sim import simulate
 from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of
 from jqd.testing.sim.mistake import in_scripts
@@ -9,7 +12,8 @@ from jqd.testing.store import SCRIPTS
 
 OF_THE_MODEL = 11  # mistakes that the model of the protocol was checked with
 # One seed of a hundred finds these: after any change of the code that is half a minute for each.
-RARE = frozenset({"applied-elsewhere", "deleted-forgotten", "hand-over-forgotten", "not-synced", "older-lease-stays"})
+RARE = frozenset({"applied-elsewhere", "deleted-forgotten", "hand-over-forgotten", "older-lease-stays"})
+ASKED_AS_IT_BREAKS = 16  # with this seed of `not-synced` a client asks a daemon in the very step in which that breaks
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in RARE)) for name in MISTAKES])
@@ -23,6 +27,22 @@ def test_the_mistake_is_found_by_its_name_and_is_gone_after(name: str) -> None:
 def test_all_mistakes_of_the_model_are_planted() -> None:
     assert len(MISTAKES) > OF_THE_MODEL
     assert set(MISTAKES) >= RARE
+
+
+def _broken(real: object) -> object:
+    async def say(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise AttributeError("it has no such field")
+
+    return say
+
+
+def test_a_mistake_on_which_daemons_break_is_no_mistake_that_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code around `not-synced` was another one, and for days nobody found it any more."""
+    broken = tuple(Bug("it breaks", owner, "say", _broken) for owner in (handlers, workers, pauses))
+    monkeypatch.setitem(MISTAKES, "not-synced", MISTAKES["not-synced"]._replace(parts=broken, seed=ASKED_AS_IT_BREAKS))
+    with pytest.raises(TypeError, match="not-synced is planted wrong.*ended by itself: AttributeError"):
+        hunt("not-synced")
 
 
 def test_a_mistake_in_lua_that_is_not_there_any_more_is_not_planted() -> None:

@@ -214,8 +214,10 @@ class Node:
                 daemon.workers.register(Card(name=name, max_jobs=PULLED, id=name, ttl_s=86_400.0))
             async with trio.open_nursery() as requests:
                 life.requests = requests
-                await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
-                life.requests = None
+                try:
+                    await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
+                finally:  # whoever asks in the very step in which a daemon breaks finds nobody, and not a closed door
+                    life.requests = None
                 requests.cancel_scope.cancel()
 
     def kill(self) -> None:

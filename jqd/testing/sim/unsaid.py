@@ -1,5 +1,6 @@
 """Mistakes about rules, planted as those of `bugs.py`: what was said of a worker is not known, or not for long."""
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,12 +35,11 @@ def _by_clock_alone(real: Real) -> Real:
     return make
 
 
-class _Unsynced:
-    """A desk whose journal syncs at once, it says."""
-
-    def __init__(self, desk: Any) -> None:
-        self.workers, self.clock = desk.workers, desk.clock
-        self.journal = SimpleNamespace(write=desk.journal.write, ids=desk.journal.ids, wsync=_at_once)
+def _unsynced_desk(desk: Any) -> Any:
+    """The same, whose journal syncs at once, it says."""
+    other = copy.copy(desk)
+    other.journal = SimpleNamespace(write=desk.journal.write, ids=desk.journal.ids, wsync=_at_once)
+    return other
 
 
 async def _at_once(*_: Any, **__: Any) -> None:
@@ -48,7 +48,7 @@ async def _at_once(*_: Any, **__: Any) -> None:
 
 def _unsynced(real: Real) -> Real:
     async def say(desk: Any, *args: Any, **named: Any) -> None:
-        await real(_Unsynced(desk), *args, **named)
+        await real(_unsynced_desk(desk), *args, **named)
 
     return say
 
@@ -85,7 +85,7 @@ UNSAID: dict[str, Mistake] = {
     ),
     "not-synced": mistake(
         "kill,disk",
-        0,
+        5,
         "older",
         "what was said is answered before it is on disk",
         (handlers, "say", _unsynced),
