@@ -7,7 +7,7 @@ from jqd.desk import handlers, pauses, workers
 from jqd.testing.bugs import Bug
 from jqd.testing.sim import simulate
 from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of
-from jqd.testing.sim.mistake import in_scripts
+from jqd.testing.sim.mistake import Real, in_scripts
 from jqd.testing.store import SCRIPTS
 
 OF_THE_MODEL = 11  # mistakes that the model of the protocol was checked with
@@ -29,7 +29,7 @@ def test_all_mistakes_of_the_model_are_planted() -> None:
     assert set(MISTAKES) >= RARE
 
 
-def _broken(real: object) -> object:
+def _broken(real: Real) -> Real:
     async def say(*_: object) -> None:
         await trio.lowlevel.checkpoint()
         raise AttributeError("it has no such field")
@@ -41,7 +41,7 @@ def test_a_mistake_on_which_daemons_break_is_no_mistake_that_is_not_found(monkey
     """The code around `not-synced` was another one, and for days nobody found it any more."""
     broken = tuple(Bug("it breaks", owner, "say", _broken) for owner in (handlers, workers, pauses))
     monkeypatch.setitem(MISTAKES, "not-synced", MISTAKES["not-synced"]._replace(parts=broken, seed=ASKED_AS_IT_BREAKS))
-    with pytest.raises(TypeError, match="not-synced is planted wrong.*ended by itself: AttributeError"):
+    with pytest.raises(TypeError, match=r"not-synced is planted wrong.*ended by itself: AttributeError"):
         hunt("not-synced")
 
 
