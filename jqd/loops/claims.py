@@ -127,6 +127,11 @@ class Claims:
         """Whether nothing of this partition is in our hand, nor on its way there."""
         return not self.runner.in_hand and not self.is_claiming
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a job of this partition is queued or running here."""
+        return self.runner.is_working
+
     def wake(self) -> None:
         """Something may be ready now. A hint: losing it costs the time between two looks."""
         self.is_stale = True

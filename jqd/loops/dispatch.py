@@ -101,7 +101,7 @@ class Dispatch:
             if awaited is not None and row.priority > awaited:
                 return  # a worker begins with what it is given first
             if claims.since_s is None and claims.is_fresh:
-                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle())
+                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=self._is_working())
                 if suspects is None:
                     return
                 taken = self._alone.taken if suspects is Suspects.ALONE else None
@@ -119,6 +119,10 @@ class Dispatch:
     def _is_idle(self) -> bool:
         """Whether this daemon holds no job, of no partition."""
         return all(each.is_idle for each in self._claims)
+
+    def _is_working(self) -> bool:
+        """Whether a job of any partition is queued or running here."""
+        return any(each.is_working for each in self._claims)
 
 
 def _may_run(row: Row) -> bool:

@@ -209,6 +209,11 @@ class Runner:
         """The number of those that `get_running_jobs` would give."""
         return len(self._ledger)
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a job is queued or running here: all others in hand have stopped, and the store is to hear of it."""
+        return self._ledger.at_work > 0
+
     def get_running_jobs(self) -> dict[str, int]:
         """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
         return self._ledger.fences()

@@ -55,6 +55,7 @@ class HandRunner:
         self.stops = 0
         self.lost: list[str] = []
         self.cancelled: list[str] = []
+        self.ended: set[str] = set()  # of those in hand: the store has not heard of it
         self._in_hand: dict[str, int] = {}
         self._bell = trio.Event()
 
@@ -77,6 +78,10 @@ class HandRunner:
     @property
     def in_hand(self) -> int:
         return len(self._in_hand)
+
+    @property
+    def is_working(self) -> bool:
+        return bool(self._in_hand.keys() - self.ended)
 
     async def wait_free(self) -> None:
         await trio.sleep_forever()

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
+from jqd.loops.alone import EMPTYING_S, OTHERS, TELLING_S, Alone
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
@@ -252,6 +252,25 @@ async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_cloc
         await until(lambda: sides.started == ["0", "1", "2"])
 
 
+async def test_a_suspect_does_not_wait_for_a_partition_that_cannot_be_told_what_ended(autojump_clock: None) -> None:
+    """One server is stopped with jobs of ours in hand: the suspect of another runs in company, and others behind it."""
+    async with running() as sides:
+        one, two, _ = sides.sides
+        await two.add(Job("0", "b"))
+        await until(lambda: sides.started == ["0"])
+        two.runner.ended.add("0")
+        two.store.away = "stopped"
+        one.hangs = {"get_waiting_jobtypes": 1}
+        await one.add(Job("1", "a"))
+        await blame(one.store, "1")
+        one.hangs = {}
+        await until(lambda: any(row.suspect for row in one.claims.rows))
+        await one.add(Job("2", "c", priority=1))
+        began_s = trio.current_time()
+        await until(lambda: sides.started[1:] == ["1", "2"])
+        assert TELLING_S - 0.1 <= trio.current_time() - began_s < TELLING_S + 4 * IDLE_S
+
+
 async def test_jobs_behind_a_suspect_hold_up_no_other_partition(autojump_clock: None) -> None:
     """Others have their turn: what waits behind the suspect is claimed, and equal jobs elsewhere beside it."""
     async with running() as sides:
@@ -273,41 +292,43 @@ def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
     clock = ManualClock()
     alone = Alone(clock, ALONE_S)
     clock.advance(1)
-    assert alone.judge(suspect=False, empty=False) is Suspects.NONE
-    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
+    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
     alone.taken(1)
-    assert alone.judge(suspect=True, empty=False) is None
+    assert alone.judge(suspect=True, empty=False, working=True) is None
     clock.advance(2)
-    assert alone.judge(suspect=True, empty=True) is Suspects.NONE
+    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.NONE
     clock.advance(2 * OTHERS - 0.5)
-    assert alone.judge(suspect=True, empty=True) is Suspects.NONE
+    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.NONE
     clock.advance(1)
-    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
     clock.advance(ALONE_S)
-    assert alone.judge(suspect=False, empty=False) is Suspects.NONE, "whatever kills does it soon"
+    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE, "whatever kills does it soon"
 
 
 def test_a_suspect_that_another_daemon_took_holds_up_nobody() -> None:
     clock = ManualClock()
     alone = Alone(clock, ALONE_S)
-    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
     alone.taken(5)
-    assert alone.judge(suspect=False, empty=False) is Suspects.NONE
+    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
 
 
 def test_a_hand_that_never_empties_takes_the_suspect_in_company() -> None:
     clock = ManualClock()
     alone = Alone(clock, ALONE_S)
     clock.advance(1)
-    assert alone.judge(suspect=True, empty=False) is None
-    assert alone.judge(suspect=False, empty=False) is Suspects.NONE, (
+    assert alone.judge(suspect=True, empty=False, working=True) is None
+    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE, (
         "what is better goes first; the waiting begins anew"
     )
     clock.advance(EMPTYING_S - 1)
-    assert alone.judge(suspect=True, empty=False) is None
+    assert alone.judge(suspect=True, empty=False, working=True) is None
     clock.advance(EMPTYING_S)
-    assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY
-    assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY, "it is not waited for again so soon"
+    assert alone.judge(suspect=True, empty=False, working=True) is Suspects.COMPANY
+    assert alone.judge(suspect=True, empty=False, working=True) is Suspects.COMPANY, (
+        "it is not waited for again so soon"
+    )
 
 
 async def test_jobs_that_linger_are_claimed_the_moment_that_is_over(autojump_clock: None) -> None:
