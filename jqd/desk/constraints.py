@@ -167,9 +167,9 @@ def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
         found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
     if found:
         raise Invalid(found[0].detail, found)
-    if desk.partitions > 1:
-        why = "constraints hold in a store of one partition only: with several nobody counts for all of them yet"
-        raise Conflict(why, [Fault("", why)])
+    if desk.partitions > 1 and (wish.rate or wish.concurrency):
+        why = "a rate or concurrency is counted in a store of one partition only; over several a constraint may pause"
+        raise Conflict(why, [Fault("/rate" if wish.rate else "/concurrency", why)])
     rate = constraints.Rate(wish.rate.limit, wish.rate.per_s, wish.rate.burst) if wish.rate else None
     until_ms = EVER_MS if wish.pause is True else 0
     if wish.pause not in (None, True, False):
