@@ -104,7 +104,7 @@ class Ledger:
         return self._entries.get(job_id)
 
     def fences(self) -> dict[str, int]:
-        """Id → fence of all in hand."""
+        """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def generations(self) -> dict[str, int]:

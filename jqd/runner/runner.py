@@ -73,7 +73,9 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
+        self.get_running_jobs = self._ledger.fences
         self.get_generations = self._ledger.generations
+        self.wait_stopped = self._ledger.wait_stopped
         self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates, wrong)
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
@@ -213,14 +215,6 @@ class Runner:
     def is_working(self) -> bool:
         """Whether a job is queued or running here: all others in hand have stopped, and the store is to hear of it."""
         return self._ledger.at_work > 0
-
-    def get_running_jobs(self) -> dict[str, int]:
-        """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
-        return self._ledger.fences()
-
-    async def wait_stopped(self) -> None:
-        """Until `get_stopped_jobs` would give something."""
-        await self._ledger.wait_stopped()
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
         """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `out_of_hand`."""
