@@ -40,7 +40,9 @@ class Batch(Struct):
     plain: bool = False
     """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
     key: str = ""
-    """What its pusher calls the whole request by (`keyed.py`)."""
+    """The id of the job that stands for the whole request, where its pusher gave that a key (`keyed.py`)."""
+    request: str = ""
+    """Digest of the whole request, then."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:
         """As whoever sent the jobs knows them: one that came alone has no place among others."""

@@ -1,9 +1,10 @@
 """A push under a key of its pusher's: the same request again counts once, another request under that key is refused.
 
-A key is nothing but names: the first job is called after the key, the last and those between after the key and their
-place. So a key is durable, and holds on all daemons, because names are and do (`names.py`); it is free again when its
-jobs are forgotten. A request with another job at any place, or with another last one because it is longer or shorter,
-meets a name that has other content, before anything is journaled.
+A key is nothing but names, so it is durable and holds on all daemons, because names are and do (`names.py`); it is free
+again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
+is compared by the digest of all that came with its job, so any other request under the key, and be it this one with
+more jobs or fewer, meets that name before anything is journaled. The other jobs are called after the key, that digest
+and their place: no other request asks for their names, and who has the first one has them all.
 
 That some names are known and others are not is no sign of another request: its daemon may have died between two calls
 of the store.
@@ -16,7 +17,8 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.desk.batch import Batch
-from jqd.words.errors import Fault, Invalid
+from jqd.words.errors import Fault, Invalid, NotYet
+from jqd.words.record import request_digest
 
 KEY_LENGTH_MAX = 255  # characters of a key: as others have it
 STEM = "idempotency-key."
@@ -32,16 +34,25 @@ def under_key(batch: Batch, key: str) -> Batch:
     if named is not None:
         why = "a job_id does for one job what an Idempotency-Key does for a request: give one of the two"
         raise Invalid(why, batch.told([Fault("/job_id", why, named)]))
+    # What cannot be read is told by its place: none of it is ever taken, whatever it is.
+    shape = [batch.single, batch.size, *(fault.place or 0 for fault in batch.refused)]
+    request = request_digest(batch.array, shape)
     first = STEM + b32encode(sha256(key.encode()).digest()[:DIGEST_BYTES]).decode().lower()
-    names = [first, *(f"{first}.{place}" for place in range(1, len(batch.jobs)))]
-    if len(names) > 1:
-        names[-1] = f"{first}.last"
+    names = [first, *(f"{first}.{request}.{place}" for place in range(1, len(batch.jobs)))]
     items = [
         {**item, "job_id": Raw(_encoder.encode(name))}
         for item, name in zip(_items_decoder.decode(batch.array), names, strict=True)
     ]
     jobs = [structs.replace(job, job_id=name) for job, name in zip(batch.jobs, names, strict=True)]
-    return structs.replace(batch, array=_encoder.encode(items), jobs=jobs, plain=False, key=key)
+    return structs.replace(batch, array=_encoder.encode(items), jobs=jobs, plain=False, key=first, request=request)
+
+
+def expect_first(batch: Batch) -> None:
+    """Raises Invalid where the job that stands for the request is refused for what this daemon knows or who asks: the
+    others would go without a name that another request must meet."""
+    if batch.key and batch.jobs[0].job_id != batch.key:
+        why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
+        raise Invalid(why, batch.told(batch.refused))
 
 
 def other_request() -> Invalid:
@@ -49,4 +60,13 @@ def other_request() -> Invalid:
     return Invalid(
         "this Idempotency-Key came with another request before; nothing was taken. Give a new request a new key, and "
         "send the same one again as it was"
+    )
+
+
+def overtaken() -> NotYet:
+    """What is said where a name was given away while its job was written. The names that stayed keep their jobs: the
+    request that came meanwhile may be the same one, and was told that it has them."""
+    return NotYet(
+        "while this request was written to disk another one came under its Idempotency-Key: send it again, to hear "
+        "whether it was the same"
     )

@@ -16,7 +16,7 @@ from jqd.words.errors import Fault, NotYet, StoreAway, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, cancel_of, date_digest, digest_of, encode_cancels
+from jqd.words.record import Lane, cancel_of, date_digest, digest_of, encode_cancels, keyed_digest
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
@@ -43,10 +43,12 @@ class Agreed(NamedTuple):
     """Of the store that gave the names."""
     dated: bool = False
     """These are jobs of schedules' dates."""
+    request: str = ""
+    """Digest of the request that has a key, all of whose jobs these are."""
 
     def digest(self, place: int, item: Raw) -> str:
         """That of one of the jobs."""
-        return _digest(self.jobs[place], item, dated=self.dated)
+        return _digest(self.jobs[place], item, self.request, dated=self.dated)
 
 
 def has_names(jobs: Sequence[NewJob]) -> bool:
@@ -59,7 +61,7 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
     is to do. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
     items = _items_decoder.decode(batch.array)
     try:
-        digests = [_digest(job, item, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
+        digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
         verdicts = await _ask(desk, batch.jobs, digests)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
@@ -86,7 +88,7 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
         kept.append(items[place])
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
-    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated)
+    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request)
 
 
 async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
@@ -139,9 +141,11 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     return lost
 
 
-def _digest(job: NewJob, item: Raw, *, dated: bool) -> str:
+def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
     if job.job_id is None:
         return ""
+    if request:
+        return keyed_digest(job.job_id, request)
     return date_digest(job.job_id) if dated else digest_of(item)
 
 

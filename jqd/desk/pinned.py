@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from jqd.desk.batch import Batch, in_order
 from jqd.desk.desk import Desk
@@ -130,4 +130,5 @@ def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_i
     faults = [Fault(f"/{field}", why[said], place) for place, _, job in rows if (said := getattr(job, field)) in why]
     good = [(item, job) for _, item, job in rows if getattr(job, field) not in why]
     array = _encoder.encode([item for item, _ in good])
-    return Batch(batch.single, batch.size, array, [job for _, job in good], in_order([*batch.refused, *faults]))
+    refused = in_order([*batch.refused, *faults])
+    return structs.replace(batch, array=array, jobs=[job for _, job in good], refused=refused)

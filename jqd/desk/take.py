@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
-from jqd.desk.keyed import other_request
+from jqd.desk.keyed import expect_first, other_request, overtaken
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
@@ -112,6 +112,7 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
 
 async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
+    expect_first(batch)
     agreed = await agree(desk, batch)
     if batch.key and agreed.refused:
         raise other_request()
@@ -129,9 +130,13 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
     if agreed.jobs:
         mixed = 0 < len(agreed.changes) < len(agreed.jobs)
         then = confirmed if mixed else None
-        taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes, then, charge=charge)
+        taken = await take(
+            desk, agreed.array, agreed.jobs, wanted, agreed.changes, then, charge=charge, request=agreed.request
+        )
         if not mixed and wanted.level != "memory":
             await confirmed()
+    if batch.key and lapsed:
+        raise overtaken()
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
     if refused and batch.single:
@@ -170,19 +175,20 @@ async def take(
     confirmed: Callable[[], Awaitable[None]] | None = None,
     *,
     charge: Charge = FREE,
+    request: str = "",
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
     `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
     `confirmed`: called when those are synced, before jobs without such an id are written. If it raises, the others are
-    not taken: who is told to push all again would have them twice.
+    not taken: who is told to push all again would have them twice. `request`: digest of the whole, if it has a key.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
     both = _write_both(desk, array, jobs, changes) if changes and len(changes) < len(jobs) else None
     written: list[Written] = []
-    for frame in both or (write(desk, array, jobs, changes or {}),):
+    for frame in both or (write(desk, array, jobs, changes or {}, request=request),):
         written.append(frame)
         if wanted.level != "memory":
             # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
@@ -213,10 +219,13 @@ class Written(Struct, frozen=True, gc=False):
     """Of its jobs in the request, where others are in another frame."""
 
 
-def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *, life: str = "") -> Written:
+def write(
+    desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *, life: str = "", request: str = ""
+) -> Written:
     """One frame: of changes if that is what these are, all of them.
 
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
+    `request`: digest of the whole request, if it has a key.
     """
     own, tenant = desk.own, desk.principal.tenant
     homes = home_of(own(jobs[0].name)) if len(jobs) == 1 else homes_of([own(job.name) for job in jobs])
@@ -230,7 +239,7 @@ def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *,
     options = desk.options.left_out(array, jobs, tenant)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
-    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options)
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request)
     lane = Lane.CHANGES if changes else Lane.JOBS
     position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant))
     if changes:

@@ -94,6 +94,9 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     copied: tuple[int, int] | None = None
     """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
     from. The others follow it by one, in both."""
+    request: str = ""
+    """Of jobs that were pushed under an Idempotency-Key: the digest of all that came with them, which is what their
+    names are compared by."""
 
 
 class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -121,6 +124,7 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)
+_records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 _tenant_decoder = msgspec.msgpack.Decoder(_OfTenant)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
@@ -218,7 +222,7 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
         copied = first_at + first, position + first
         theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
         options = [(each, places) for each, places in theirs if places]
-        carried = Head(given[first], head.at, eligible, changes, homes, head.life, options, copied)
+        carried = Head(given[first], head.at, eligible, changes, homes, head.life, options, copied, head.request)
         yield lane, len(indexes), encode_jobs(carried, jobs, tenant)
 
 
@@ -292,6 +296,8 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
     pushed = kind in (ChangeKind.NEW, ChangeKind.REPLACE)
     if pushed and head.life:  # by a schedule
         return Change(revision, generation, kind, date_digest(job.job_id or ""), head.life)
+    if pushed and head.request:
+        return Change(revision, generation, kind, keyed_digest(job.job_id or "", head.request))
     return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
 
 
@@ -305,6 +311,18 @@ def date_digest(job_id: str) -> str:
     """In its place for the job of a schedule's date: the same whatever was said of the schedule meanwhile, for of two
     daemons that fire the date one may not have heard of that yet, and it is one job."""
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
+
+
+def keyed_digest(job_id: str, request: str) -> str:
+    """In its place for a job under an Idempotency-Key: the same as long as all of its request is."""
+    return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
+
+
+def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
+    """32 hexadecimal digits that tell a whole request from any other. `jobs`: a MessagePack array, as pushed; `shape`:
+    numbers that say how they came."""
+    content = _encoder.encode([shape, _records_decoder.decode(jobs)])
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def digest_of(job: Raw) -> str:

@@ -2,10 +2,15 @@
 
 import msgspec
 import pytest
+from msgspec import Raw, structs
 
 from jqd.desk import DeskConfig
 from jqd.desk.batch import read_array
 from jqd.desk.keyed import KEY_LENGTH_MAX, under_key
+from jqd.desk.names import agree
+from jqd.desk.take import take
+from jqd.store import StoreConfig
+from jqd.words.record import carry_jobs, decode_jobs
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
 
@@ -46,44 +51,103 @@ async def test_another_key_is_another_request(edge):
     assert len(ids) == 5, "blanks at its ends are none of a header's value"
 
 
-OTHERS = [
-    {"name": "mail", "argument": 2},
-    {"name": "bill", "argument": 1},
-    {**ONE, "delay": 5},
-    [ONE, ONE, {"name": "bill"}],
-]
+OTHERS = [{"name": "mail", "argument": 2}, {"name": "bill", "argument": 1}, {**ONE, "delay": 5}, [ONE], [ONE, ONE]]
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 async def test_another_request_under_the_key_is_refused(edge, other):
     assert (await push(edge, ONE)).status == 201
-    if isinstance(other, list):
-        assert (await push(edge, [ONE, *MANY], "k-2")).status == 201
     frames = len(edge.journal.frames)
-    answer = await push(edge, other, "k-2" if isinstance(other, list) else "k-1")
+    answer = await push(edge, other)
     assert (answer.status, "Idempotency-Key" in answer.body["detail"]) == (422, True)
     assert len(edge.journal.frames) == frames, "nothing of it was taken"
 
 
 @pytest.mark.parametrize("at", range(4))
-async def test_so_is_one_that_differs_anywhere_or_is_longer_or_shorter(edge, at):
+async def test_so_is_one_that_differs_anywhere(edge, at):
     assert (await push(edge, MANY)).status == 201
     changed = [{**job, "priority": 3} if place == at else job for place, job in enumerate(MANY)]
-    for other in (changed, MANY[: at or 3], [*MANY, *OTHERS[:3][: at + 1]], MANY[at]):
-        if other in (MANY[0], MANY[:1]):
-            continue  # of a single job the key's first name is all there is: it is known, and nothing is taken
+    for other in (changed, MANY[:at] + MANY[at + 1 :], [*MANY[:at], ONE, *MANY[at:]], MANY[at], [MANY[at]]):
         assert (await push(edge, other)).status == 422, other
     assert await arguments(edge) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 499, 500, 501, 5_000])
+async def test_so_is_one_that_begins_as_the_first_did_and_is_longer_or_shorter(edge, size):
+    """All jobs alike: no place tells them apart, only how many there are."""
+
+    async def told(jobs: int) -> int:
+        answer = await edge.call("POST", "/v1/jobs", [ONE] * jobs, headers={"idempotency-key": "k-1"})
+        return int(answer.status)
+
+    assert await told(size) == 201
+    for other in sorted({1, 2, size // 2, size - 1, size + 1, size + 500, 2 * size} - {0, size}):
+        assert await told(other) == 422, other
+    assert await told(size) == 200
+    assert len(edge.journal.jobs()) == size
+
+
+def test_requests_are_told_apart_by_all_that_is_in_them():
+    """Of any two only the first job's name is the same, and no digest: whoever has that name has the request."""
+    bodies = [[ONE] * size for size in range(1, 40)] + [MANY, MANY[:3], [{"name": ""}, *MANY], [*MANY, {"name": ""}]]
+    batches = [under_key(read_array(msgspec.msgpack.encode(body), False, DeskConfig()), "k-1") for body in bodies]
+    batches.append(under_key(read_array(msgspec.msgpack.encode([ONE]), True, DeskConfig()), "k-1"))
+    assert len({batch.request for batch in batches}) == len(batches)
+    assert {batch.jobs[0].job_id for batch in batches} == {batches[0].key}
+    names = [job.job_id for batch in batches for job in batch.jobs[1:]]
+    assert len(set(names)) == len(names)
+
+
+async def test_a_copy_of_the_journal_has_the_same_names(edge):
+    """Retention copies single jobs to the journal's end: what their names are compared by goes along."""
+    assert (await push(edge, MANY)).status == 201
+    ((_, _, body),) = edge.journal.frames
+    jobs = {job.id: job for job in decode_jobs(body)}
+    for job_id, job in jobs.items():
+        ((_, _, copied),) = carry_jobs(body, {job_id}, 0)
+        assert [each.change for each in decode_jobs(copied)] == [job.change]
 
 
 async def test_what_was_begun_and_not_finished_is_finished_by_the_same_request(edge):
     """A daemon died between two calls of the store: some names are known, the others are not."""
     batch = under_key(read_array(msgspec.msgpack.encode(MANY), False, DeskConfig()), "k-1")
-    begun = [{**job, "job_id": named.job_id} for job, named in zip(MANY, batch.jobs, strict=True)][1:]
-    assert (await edge.call("POST", "/v1/jobs", begun)).status == 201
+    desk = edge.api._parts.desk
+    items = msgspec.msgpack.decode(batch.array, type=list[Raw])
+    rest = structs.replace(batch, jobs=batch.jobs[1:], array=msgspec.msgpack.encode(items[1:]))
+    agreed = await agree(desk, rest)
+    await take(desk, agreed.array, agreed.jobs, changes=agreed.changes, request=agreed.request)
+    await edge.apply()
     answer = await push(edge, MANY)
     assert (answer.status, len(answer.body["duplicates"]), None in answer.body["job_ids"]) == (201, 3, False)
     assert await arguments(edge) == [0, 1, 2, 3]
+
+
+async def test_nothing_goes_where_the_first_job_is_refused_for_what_is_known_here(edge):
+    """Else the others would be taken without the name by which another request under the key is known."""
+    assert (await edge.call("PUT", "/v1/handlers/bill", {"lang": "http", "body": "http://x.test/"})).status in (
+        200,
+        201,
+    )
+    frames = len(edge.journal.frames)
+    refused = await push(edge, [{"name": "bill@9"}, *MANY])
+    assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/0/name")
+    assert len(edge.journal.frames) == frames
+    taken = await push(edge, [*MANY, {"name": "bill@9"}], "k-2")
+    assert (taken.status, (await push(edge, MANY, "k-2")).status) == (207, 422)
+
+
+async def test_a_name_given_away_while_the_disk_stood_still_is_heard_by_sending_again(edge):
+    """Its reservation ran out meanwhile, and another request has the key."""
+    sync = edge.journal.wsync
+
+    async def slow(position, *, shielded=False):
+        edge.journal.wsync = sync
+        edge.clock.advance(StoreConfig().name_reserve_s + 1)
+        assert (await push(edge, [ONE, ONE])).status == 201
+        await sync(position, shielded=shielded)
+
+    edge.journal.wsync = slow
+    assert [(await push(edge, MANY)).status, (await push(edge, MANY)).status] == [503, 422]
 
 
 async def test_bad_jobs_are_refused_alike_each_time(edge):
