@@ -1,5 +1,7 @@
 """What it costs to choose what runs next: of 1,000 jobtypes, under constraints, and from a queue for each of many keys.
 
+And what jobs that may not start yet cost the others: 100,000 of one limit, or 50,000 keys with two jobs each.
+
 The stores lie side by side in one Valkey, and take turns: the ratios are of one run. Nothing is limited, so that the
 same is claimed everywhere. Constraints match as a daemon has them match, when it applies jobs to the store.
 """
@@ -20,7 +22,7 @@ from msgspec.structs import replace
 
 from bench.memory import used_bytes
 from bench.result import Result
-from bench.scale import BATCH, JOURNAL, TYPES_LOOKED_AT, Place
+from bench.scale import BATCH, CHUNK, JOURNAL, TYPES_LOOKED_AT, Place
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, RedisStore, StoreConfig, WaitingType, open_embedded, open_store
 from jqd.words.clock import SystemClock
@@ -52,6 +54,13 @@ MANY = {
     )
     for kind in range(RULES)
 }
+LIMITED = "export"
+HOURLY = Rate(1, 3_600.0)
+BESIDE = {
+    "alone": Constraint(match=f"job.name == '{LIMITED}'", rate=HOURLY),
+    "limited": Constraint(match=f"job.name == '{LIMITED}'", rate=HOURLY),
+    "keys": Constraint(match=f"job.name == '{LIMITED}'", key="job.argument.customer", rate=HOURLY),
+}
 KEYED = {"customer": Constraint(match="true", key="job.argument.customer", rate=Rate(10, 1.0))}
 
 
@@ -72,6 +81,7 @@ class Ruled(Place):
         self.matches_s: list[float] = []
         self.turns_s: list[float] = []
         self.argument_bytes = 0
+        self.jobtype, self.priority = JOBTYPE, 0
         rules = Rules()
         bodies = {(CONSTRAINT, name): body_of(with_digest(name, wish)) for name, wish in wishes.items()}
         self.rules = rules.take(rules.make(bodies, now_ms=SystemClock().wall_ms(), origin=0))
@@ -100,12 +110,29 @@ class Ruled(Place):
         """One job, in the queue where its constraints have it wait. Jobs of equal keys stand far from each other."""
         number = next(self._numbers)
         fields = {"customer": number % self._keys, "kind": number % RULES, "text": PAD[number % len(PAD)]}
-        job = Job(job_id, JOBTYPE, argument=msgspec.msgpack.encode(fields), created_at_ms=now_ms)
+        argument = msgspec.msgpack.encode(fields)
+        job = Job(job_id, self.jobtype, argument=argument, priority=self.priority, created_at_ms=now_ms)
         self.argument_bytes += len(job.argument)
         began_s = time.perf_counter()
         queue = self._constraints.queue_of(job)
         self.matches_s.append(time.perf_counter() - began_s)
         return replace(job, queue=queue)
+
+    async def fill(self, jobs: int) -> None:
+        """So many jobs before all others, that a constraint limits. What it lets through is claimed for good."""
+        self.jobtype, self.priority = LIMITED, -1
+        await self.add(jobs)
+        self.jobtype, self.priority = JOBTYPE, 0
+        while (await self._store.get_waiting_jobtypes([Wanted()], 1))[0].jobtype == LIMITED:
+            await self._store.get_waiting_jobs(
+                self._owner,
+                LIMITED,
+                CHUNK,
+                priority_min=-1,
+                priority_max=-1,
+                bytes_max=1 << 20,
+                version=self.version,
+            )
 
     def accept(self, held: list[Held]) -> list[Held]:
         """Those that may start by the constraints that this daemon knows: all, or it is wrong."""
@@ -152,6 +179,7 @@ async def _run(jobs: int) -> Result:
         for _ in range(ROUNDS):
             for place in places.values():
                 await place.turn()
+        figures |= await _beside(stack, url, jobs)
         store = await stack.enter_async_context(open_store(StoreConfig(url, "types")))
         typed = Typed(store, await _joined(store), TYPES)
         await typed.add(TYPES * JOBS_PER_TYPE)
@@ -176,6 +204,25 @@ async def _plain_alone(plain: Ruled) -> dict[str, float]:
     }
     plain.forget_figures()
     return figures
+
+
+async def _beside(stack: AsyncExitStack, url: str, jobs: int) -> dict[str, float]:
+    """Jobs that nothing limits, behind limited ones: rates over those of a store where no limited one waits."""
+    places: dict[str, Ruled] = {}
+    for name, wish in BESIDE.items():
+        store = await stack.enter_async_context(open_store(StoreConfig(url, f"beside-{name}")))
+        place = places[name] = Ruled(store, await _joined(store), {name: wish}, max(1, jobs // JOBS_PER_KEY))
+        await place.say()
+        await place.add(10 * BATCH)
+        if name != "alone":
+            await place.fill(jobs)
+    for _ in range(ROUNDS):
+        for place in places.values():
+            await place.turn()
+    alone = statistics.median(places["alone"].turns_s)
+    return {
+        f"beside_{name}_turns_ratio": alone / statistics.median(places[name].turns_s) for name in ("limited", "keys")
+    }
 
 
 async def _choices(store: RedisStore) -> dict[str, float]:
