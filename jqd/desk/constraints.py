@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from jqd.desk.desk import Desk
 from jqd.desk.job import Date
 from jqd.desk.listing import page_of
-from jqd.desk.rules import learned, say, told
+from jqd.desk.rules import expect_room, learned, say, told
 from jqd.store import JobView
 from jqd.words import constraints
 from jqd.words.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
@@ -18,10 +18,11 @@ from jqd.words.errors import Conflict, Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.words.rules import NIL, Rules
+from jqd.words.shares import Share
 from jqd.words.tenant import tenant_of
 
-CONSTRAINTS_MAX = 100  # of a tenant: each may be asked of each job of its, together some 0.3 ms where all look into it
-TENANTS_MAX = 1_000  # of all tenants but "", whose own nobody takes away: each is passed over with each job of another
+CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
+# a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
 PER_S_MAX = 31 * 86_400.0  # a month
@@ -74,32 +75,23 @@ class Trial(Struct, frozen=True):
 async def put(desk: Desk, name: str, wish: Limits) -> bool:
     """Say a constraint; it is on disk when this returns. Whether there was none of that name.
 
-    Raises Invalid, Conflict, NotYet, JournalRefused.
+    Raises Invalid, Conflict, Pressed, NotYet, JournalRefused.
     """
     constraint = understood(desk, name, wish)
     await told(desk)
     own, new = desk.own(name), list[bool]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        new.append(own not in desk.constraints.known)
-        if new[-1]:
-            _refuse_more(desk, tenant_of(own))
+        before = desk.constraints.known.get(own)
+        new.append(before is None)
+        if before is None:
+            expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
+        if before is None or before.constraint.digest != constraint.digest:
+            desk.turnings.spend(tenant_of(own), desk.workers.place()[1])
         return {(CONSTRAINT, own): body_of(constraint)}
 
     await say(desk, make)
     return new[-1]
-
-
-def _refuse_more(desk: Desk, tenant: str) -> None:
-    """Raises Conflict."""
-    whose = [one.tenant for one in desk.constraints.known.values()]
-    why = ""
-    if whose.count(tenant) >= CONSTRAINTS_MAX:
-        why = f"there are {CONSTRAINTS_MAX} constraints, and each may be asked of each job; delete some"
-    elif tenant and len(whose) - whose.count("") >= TENANTS_MAX:
-        why = f"all tenants together have {TENANTS_MAX} constraints, and no more can be"
-    if why:
-        raise Conflict(why, [Fault("", why)])
 
 
 async def delete(desk: Desk, name: str) -> None:

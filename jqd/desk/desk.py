@@ -16,6 +16,7 @@ from jqd.desk.options import Options
 from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.reported import Reported
 from jqd.desk.taken import Taken
+from jqd.desk.turnings import Turnings
 from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
@@ -83,6 +84,7 @@ class Desk:
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
     quotas: Quotas = field(init=False)
+    turnings: Turnings = field(init=False)
     drains: Pauses = field(init=False)
     """Daemons that begin nothing."""
 
@@ -92,6 +94,7 @@ class Desk:
         self.pauses = Pauses(self.workers.rules)
         self.tokens = Tokens(self.workers.rules, self.clock)
         self.quotas = Quotas(self.workers.rules, self.clock)
+        self.turnings = Turnings(self.clock)
         self.drains = Pauses(self.workers.rules, DRAIN)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 

@@ -11,11 +11,11 @@ from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_
 from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
 from jqd.words.errors import Fault, Invalid, NotFound
+from jqd.words.shares import Share, counted
 from jqd.words.tenant import tenant_of
 
-HANDLERS_MAX = (
-    1_000  # each look for work goes through them, and a jobtype seldom needs one that it shares with no other
-)
+HANDLERS = Share("handlers", 1_000)  # each look for work goes through them, and a jobtype seldom needs one that it
+# shares with no other
 VERSIONS_MAX = 10  # kept of each handler
 VERSION_BYTES_MAX = 131_072  # of one, with the texts that are kept and not run
 VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are told, and journaled anew, with each new one
@@ -49,7 +49,7 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
         known = desk.workers.handler(own) or Handler(0)
         number, now_ms = known.last + 1, desk.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
-        _refuse_more(desk, known, version)
+        _refuse_more(desk, own, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))
         options = desk.options.of_handler(own, definition.options.of_jobs, id_of(own, number))
@@ -59,10 +59,11 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
     return made[0]
 
 
-def _refuse_more(desk: Desk, known: Handler, version: Version) -> None:
+def _refuse_more(desk: Desk, own: str, known: Handler, version: Version) -> None:
     """Raises Invalid where there would be too many handlers, or one would be too large."""
-    if not known.versions and len(desk.workers.handlers()) >= HANDLERS_MAX:
-        why = f"there are {HANDLERS_MAX} handlers already, which is the most; delete some, or register a worker instead"
+    there = counted(map(tenant_of, desk.workers.handlers()))
+    if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
+        why = f"{why}, or register a worker instead"
         raise Invalid(why, [Fault("", why)])
     if (size := len(_encoder.encode(version))) > VERSION_BYTES_MAX:
         why = f"a version of a handler may take {VERSION_BYTES_MAX} bytes with all its texts, and this one has {size}"

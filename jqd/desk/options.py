@@ -1,5 +1,6 @@
 """Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -12,15 +13,14 @@ from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
 from jqd.words.options import NOTHING, JobOptions
 from jqd.words.rules import NIL, Rule, Rules
-from jqd.words.tenant import annotate
+from jqd.words.tenant import annotate, tenant_of
 
 KIND = "options"
 KEPT_S = (
     7 * 86_400.0
 )  # options that no registration names stay so long: a push during a deploy, or over a weekend, gets them
-UNNAMED_MAX = (
-    10_000  # and no more than so many of them, those said last: programs that make up names leave some with each
-)
+UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said last: programs that make up names
+# leave some with each
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -85,7 +85,11 @@ class Options:
         before = self._unnamed_since_s
         unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
         since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
-        over = sorted(unnamed, key=self._revision)[: max(0, len(unnamed) - UNNAMED_MAX)]
+        left, over = Counter(map(tenant_of, unnamed)), set[str]()
+        for name in sorted(unnamed, key=self._revision):
+            if left[tenant_of(name)] > UNNAMED_MAX:
+                left[tenant_of(name)] -= 1
+                over.add(name)
         gone = sorted({*over, *(name for name, at_s in since_s.items() if now_s - at_s > KEPT_S)})
         return {(KIND, name): NIL for name in gone}
 

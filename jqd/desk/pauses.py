@@ -4,15 +4,16 @@ from collections.abc import Mapping
 
 from jqd.desk.desk import Desk
 from jqd.desk.hitch import Cause, Hitch
-from jqd.desk.rules import say, told
+from jqd.desk.rules import expect_room, say, told
 from jqd.words.dates import iso
-from jqd.words.errors import Conflict, Fault, Invalid
+from jqd.words.errors import Fault, Invalid
 from jqd.words.job import is_name
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import NIL
+from jqd.words.shares import Share
 from jqd.words.tenant import bare, tenant_of
 
-PAUSED_MAX = 1_000  # jobtypes: each look of a worker that takes any type names them to the store
+PAUSED = Share("paused jobtypes", 1_000)  # each look of a worker that takes any type names them to the store
 
 
 async def pause(desk: Desk, jobtype: str) -> int:
@@ -24,9 +25,8 @@ async def pause(desk: Desk, jobtype: str) -> int:
     own, since_ms = desk.own(jobtype), list[int]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if own not in desk.pauses.names and len(desk.pauses.names) >= PAUSED_MAX:
-            why = f"{PAUSED_MAX} jobtypes are paused, and no more can be; resume some"
-            raise Conflict(why, [Fault("", why)])
+        if own not in desk.pauses.names:
+            expect_room(PAUSED, desk.principal.tenant, map(tenant_of, desk.pauses.names))
         # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
         by = desk.pauses.by.get(own, "") if own in desk.pauses.names else desk.principal.token
         since_ms.append(desk.pauses.since_ms.get(own, desk.clock.wall_ms()))

@@ -1,15 +1,16 @@
 """Saying rules: journaled and synced before they hold here, then told to all. All of them together are bounded."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.words.audit import Doer, is_full, note_of, of_rules
-from jqd.words.errors import Fault, Invalid, NotYet, Pressed
+from jqd.words.audit import AUDIT, Doer, is_full, note_of, of_rules
+from jqd.words.errors import Conflict, Fault, Invalid, NotYet, Pressed
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule, Rules
+from jqd.words.shares import Share, counted
 
 LEARNED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
 # store that is there less than one
@@ -19,6 +20,9 @@ FULL_S = 60  # so often the oldest notes of who did what are dropped
 MIB = 1 << 20
 RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
 # 10,000 workers that name ten jobtypes each take some 5 MiB
+TENANT_BYTES_MAX = 8 * MIB  # of one tenant but "", without its tokens: 1,000 workers of ten jobtypes, and its notes of
+# who did what, take some 5 MiB
+TENANTS_BYTES_MAX = 40 * MIB  # of all but "", which has 8 MiB for itself beside these and their tokens
 
 T = TypeVar("T")
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
@@ -60,14 +64,28 @@ def _with_notes(
 
 
 def _refuse_more(rules: Rules, made: list[Rule]) -> None:
-    growth_bytes = rules.growth_bytes(made)
-    if growth_bytes > 0 and rules.size_bytes + growth_bytes > RULES_BYTES_MAX:
-        why = (
-            f"all registrations, handlers and options of jobtypes together may take {RULES_BYTES_MAX // MIB} MiB, and"
-            f" this one would make that {(rules.size_bytes + growth_bytes) / MIB:.1f}; delete workers or handlers that"
-            " are not needed, or register under the ids of those that are there"
-        )
-        raise Invalid(why, [Fault("", why)])
+    """Raises Invalid. Notes of who did what have a limit of their own, and keep nobody from deleting."""
+    growths = rules.growths([rule for rule in made if rule.kind != AUDIT])
+    for tenant, growth in growths.items():
+        have, most, whose = rules.size_bytes, RULES_BYTES_MAX, "all registrations, handlers and options of jobtypes"
+        tenants = have - rules.sizes[""]
+        if tenant and rules.sizes[tenant] + growth > TENANT_BYTES_MAX:
+            have, most, whose = rules.sizes[tenant], TENANT_BYTES_MAX, f"those of tenant {tenant!r}"
+        elif tenant and tenants + growth > TENANTS_BYTES_MAX:
+            have, most, whose = tenants, TENANTS_BYTES_MAX, 'those of all tenants but ""'
+        if growth > 0 and have + growth > most:
+            why = (
+                f"{whose} together may take {most / MIB:g} MiB, and this one would make that"
+                f" {(have + growth) / MIB:.1f}; delete workers or handlers that are not needed, or register under the"
+                " ids of those that are there"
+            )
+            raise Invalid(why, [Fault("", why)])
+
+
+def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
+    """Raise Conflict where a tenant cannot have one more. `tenants`: whose those are that there are."""
+    if why := share.why_no_more(tenant, counted(tenants)):
+        raise Conflict(why, [Fault("", why)])
 
 
 async def told(desk: Desk) -> None:

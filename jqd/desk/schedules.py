@@ -14,19 +14,20 @@ from jqd.desk.firing import fields_of, note
 from jqd.desk.job import Date, NewJob, Tags, Value, nothing
 from jqd.desk.limits import faults as job_faults
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
-from jqd.desk.rules import heard, learned, say, told
+from jqd.desk.rules import expect_room, heard, learned, say, told
 from jqd.desk.take import expect_open, push
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound, NotYet
+from jqd.words.errors import Fault, Invalid, NotFound, NotYet
 from jqd.words.job import Name, is_name
 from jqd.words.options import JobOptions
 from jqd.words.recur import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
 from jqd.words.rules import NIL
 from jqd.words.schedules import FIRED, NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of, forgotten
+from jqd.words.shares import Share
+from jqd.words.tenant import tenant_of
 
-SCHEDULES_MAX = (
-    10_000  # all daemons keep them in memory, and look when the next comes: 10 MB, and a second at the start
-)
+SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and look when the next comes: 10 MB, and a
+# second at the start
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
 NEXT = 5  # dates shown
@@ -95,9 +96,8 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
     def make() -> Mapping[tuple[str, str], bytes]:
         before = desk.schedules.known.get(own)
         new.append(before is None)
-        if before is None and len(desk.schedules.known) >= SCHEDULES_MAX:
-            why = f"there are {SCHEDULES_MAX} schedules, and no more than that are taken; delete some"
-            raise Conflict(why, [Fault("", why)])
+        if before is None:
+            expect_room(SCHEDULES, desk.principal.tenant, map(tenant_of, desk.schedules.known))
         schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
         return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
 
@@ -188,7 +188,7 @@ def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
     return (*islice(when.dates(after_ms), NEXT - 1),)
 
 
-_following = lru_cache(maxsize=SCHEDULES_MAX)(_dates)
+_following = lru_cache(maxsize=SCHEDULES.most)(_dates)
 """Kept until the next date comes: the 29th of February takes 1 ms, and whoever lists all asks for thousands."""
 
 

@@ -1,5 +1,6 @@
 """Tokens: made, listed and revoked at any daemon, for all of them. Their secrets are told to who makes them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -8,13 +9,15 @@ import msgspec
 from msgspec import Meta
 
 from jqd.desk.desk import Desk
-from jqd.desk.rules import learned, say
+from jqd.desk.rules import expect_room, learned, say
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, NotFound
 from jqd.words.job import Name
+from jqd.words.shares import Share
 from jqd.words.tenant import Tenant
 from jqd.words.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 
-TOKENS_MAX = 10_000  # that may be used: all daemons keep them in memory, some 3 MB
+TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
+TENANTS_BYTES_MAX = 16 << 20  # of all tenants' but those of "", with those that are kept
 KEPT_BYTES_MAX = (
     4 << 20
 )  # of a tenant's, with those that are over or revoked and still kept: some 12,000 without scopes.
@@ -80,15 +83,8 @@ async def create(desk: Desk, wish: Wish) -> Made:
     )
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if sum(1 for _ in desk.tokens) >= TOKENS_MAX:
-            why = f"there are {TOKENS_MAX} tokens, and no more can be; revoke some"
-            raise Conflict(why, [Fault("", why)])
-        if _kept_bytes(desk, tenant) >= KEPT_BYTES_MAX:
-            why = (
-                f"the tokens of tenant {tenant!r} take more than {KEPT_BYTES_MAX >> 20} MiB, with those that are over"
-                " or revoked; those that expire are forgotten an hour after that"
-            )
-            raise Conflict(why, [Fault("", why)])
+        expect_room(TOKENS, tenant, (one.tenant for _, one in desk.tokens))
+        _expect_bytes(_kept_bytes(desk), tenant)
         return {(TOKEN, token_id): body_of(token)}
 
     await say(desk, make, act="token create")
@@ -125,9 +121,23 @@ def _find(desk: Desk, token_id: str) -> Token | None:
     return token if token is not None and desk.principal.sees(token.tenant) else None
 
 
-def _kept_bytes(desk: Desk, tenant: str) -> int:
+def _expect_bytes(kept: Counter[str], tenant: str) -> None:
+    """Raises Conflict."""
+    have, most, whose = kept[tenant], KEPT_BYTES_MAX, f"tenant {tenant!r}"
+    if tenant and have < most:
+        have, most, whose = kept.total() - kept[""], TENANTS_BYTES_MAX, 'all tenants but ""'
+    if have >= most:
+        why = (
+            f"the tokens of {whose} take more than {most >> 20} MiB, with those that are over or revoked; those that"
+            " expire are forgotten an hour after that"
+        )
+        raise Conflict(why, [Fault("", why)])
+
+
+def _kept_bytes(desk: Desk) -> Counter[str]:
     """What all of a tenant take that are not forgotten yet."""
-    rules = desk.workers.rules.all(TOKEN)
-    return sum(
-        rule.size_bytes for rule in rules if (one := desk.tokens.get(rule.name)) is not None and one.tenant == tenant
-    )
+    kept: Counter[str] = Counter()
+    for rule in desk.workers.rules.all(TOKEN):
+        if (one := desk.tokens.get(rule.name)) is not None:
+            kept[one.tenant] += rule.size_bytes
+    return kept

@@ -9,6 +9,7 @@ from jqd.runner.workers import HANDLER, KIND
 from jqd.words.audit import is_old, stale
 from jqd.words.rules import Rule, Rules
 from jqd.words.schedules import FIRED, SCHEDULE
+from jqd.words.tenant import tenant_of
 from jqd.words.tokens import over
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
@@ -16,24 +17,28 @@ DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daem
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
 FIRED_S = 7 * 86_400.0  # what is known of the dates of a schedule is kept so long after it was deleted
-SILENT_MAX = DELETED_MAX = 10_000  # of each no more than so many: programs that make up names leave some with each.
+SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs that make up names leave some with each.
 # What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
 
 
 def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     """Those to be dropped everywhere, the oldest of each sort first."""
-    silent = sorted(workers.silent(), key=lambda one: one[0], reverse=True)
+    silent = sorted(workers.silent(), key=lambda one: one[0])
     deleted = sorted((rule for rule in rules.every() if _is_deleted(rule)), key=lambda rule: rule.at_ms)
-    silent_over, left = len(silent) - SILENT_MAX, Counter(rule.kind for rule in deleted)
-    gone = [rule for n, (since_s, rule) in enumerate(silent) if since_s > SILENT_S or n < silent_over]
+    kept, left, gone = Counter[str](), Counter(map(_sort, deleted)), list[Rule]()
+    for since_s, rule in silent:
+        kept[tenant_of(rule.name)] += 1
+        if since_s > SILENT_S or kept[tenant_of(rule.name)] > SILENT_MAX:
+            gone.append(rule)
+    gone.reverse()
     # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
     ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
     gone += [rule for rule in rules.every() if rule.kind == FIRED and rule.name in ended and not rule.is_deleted]
     gone += stale(rules, now_ms)
     gone += [rule for rule in rules.every() if over(rule, now_ms)]
     for rule in deleted:
-        if is_stale(rule, now_ms) or left[rule.kind] > DELETED_MAX:
-            left[rule.kind] -= 1
+        if is_stale(rule, now_ms) or left[_sort(rule)] > DELETED_MAX:
+            left[_sort(rule)] -= 1
             gone.append(rule)
     return gone
 
@@ -49,6 +54,10 @@ def is_stale(rule: Rule, now_ms: int) -> bool:
         return True
     kept_s = DELETED_S if rule.kind == KIND else ENDED_S
     return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)
+
+
+def _sort(rule: Rule) -> tuple[str, str]:
+    return rule.kind, tenant_of(rule.name)
 
 
 def _is_deleted(rule: Rule) -> bool:

@@ -1,5 +1,6 @@
 """The workers that hold, oldest registration first. What a registration asks of all of them is known uncounted."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from jqd.runner.worker import Worker
@@ -16,8 +17,10 @@ class Roll:
         self._servers: dict[Server, dict[str, None]] = {}
         self._is_ordered = True
         self._last = (0, "")  # the place of the last one, while they are in order
-        self.names = 0
-        """Jobtypes that all of them name."""
+        self.tenants: Counter[str] = Counter()
+        """Tenant → how many workers it has."""
+        self.names: Counter[str] = Counter()
+        """Tenant → jobtypes that all of its workers name."""
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -53,7 +56,8 @@ class Roll:
             self._last = place
         self._workers[worker.id] = worker
         self._servers.setdefault(_server(worker), {})[worker.id] = None
-        self.names += len(worker.jobs or ())
+        self.tenants[worker.tenant] += 1
+        self.names[worker.tenant] += len(worker.jobs or ())
 
     def pop(self, worker_id: str) -> Worker | None:
         """It does not hold any more."""
@@ -67,7 +71,8 @@ class Roll:
         del there[worker.id]
         if not there:
             del self._servers[_server(worker)]
-        self.names -= len(worker.jobs or ())
+        self.tenants[worker.tenant] -= 1
+        self.names[worker.tenant] -= len(worker.jobs or ())
 
 
 def _place(worker: Worker) -> tuple[int, str]:

@@ -22,12 +22,13 @@ from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
 from jqd.words.options import JobOptions
 from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.shares import Share
 from jqd.words.tenant import annotate
 
 KIND, HANDLER = "worker", "handler"  # of rules
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
-WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
-NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
+WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
+NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
 PULL_SILENT_S = (
     7 * 86_400.0
 )  # who asks for jobs and has not for a week is gone; if not, it is told 404 and registers anew
@@ -83,7 +84,7 @@ class Workers:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()
         known = self._workers.get(annotate(tenant, card.id)) if card.id else self._same_server(card, tenant)
-        self._refuse_more(known, card.jobs)
+        self._refuse_more(known, card.jobs, tenant)
         said = msgspec.structs.asdict(card)
         said["id"] = known.id if known else annotate(tenant, card.id or new_id(card))
         said |= {
@@ -342,16 +343,14 @@ class Workers:
         for watcher in self._watchers:
             watcher()
 
-    def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None) -> None:
+    def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None, tenant: str) -> None:
         """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
-        if known is None and len(self._workers) >= WORKERS_MAX:
-            raise refused("worker_id", f"{WORKERS_MAX} workers are registered already; unregister some")
+        if known is None and (why := WORKERS.why_no_more(tenant, self._workers.tenants)):
+            raise refused("worker_id", why)
         # A worker that repeats its registration stays, however many names there are.
-        had = len(known.jobs or ()) if known else 0
-        others = self._workers.names - had
-        if others + len(jobs or ()) > NAMES_MAX and len(jobs or ()) > had:
-            why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
-            raise refused("jobs", f'{why}; unregister some, or say "*" for every one')
+        more = len(jobs or ()) - (len(known.jobs or ()) if known else 0)
+        if more > 0 and (why := NAMES.why_no_more(tenant, self._workers.names, more)):
+            raise refused("jobs", f'{why}, or say "*" for every one')
 
     def _same_server(self, card: Card, tenant: str) -> Worker | None:
         return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))

@@ -5,11 +5,14 @@ revision holds, whichever comes first; one without a body says that there is non
 journals are told, and any number of times, ends with the same rules.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 import trio
 from msgspec import Raw
+
+from jqd.words.tenant import tenant_of
 
 NIL = b"\xc0"
 RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
@@ -95,8 +98,8 @@ class Rules:
         """Held from reading what holds until what was made of it is on disk and holds."""
         self.ahead_ms: dict[object, int] = {}
         """How far the clock of a store is ahead of ours since boot, as each of those who ask one heard last."""
-        self.size_bytes = 0
-        """Of all of them."""
+        self.sizes: Counter[str] = Counter()
+        """Tenant → bytes of those whose names are its. What is named otherwise counts for the tenant ""."""
         self._rules: dict[tuple[str, str], Rule] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0
@@ -136,7 +139,7 @@ class Rules:
             before = self._rules.get(rule.key)
             if rule.beats(before):
                 self._rules[rule.key] = rule
-                self.size_bytes += rule.size_bytes - (before.size_bytes if before else 0)
+                self.sizes[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
                 news.append(rule)
                 for watcher in self._watchers.get(rule.kind, ()):
                     watcher(rule)
@@ -146,7 +149,7 @@ class Rules:
         """Nobody needs this one any more. A later one of the same name may have come."""
         if self._rules.get(rule.key) == rule:
             del self._rules[rule.key]
-            self.size_bytes -= rule.size_bytes
+            self.sizes[tenant_of(rule.name)] -= rule.size_bytes
 
     def get(self, kind: str, name: str) -> Rule | None:
         """The one that holds, deleted or not."""
@@ -160,10 +163,18 @@ class Rules:
         """Of whatever kind, deleted ones too."""
         return [*self._rules.values()]
 
-    def growth_bytes(self, rules: Collection[Rule]) -> int:
-        """How much more all of them would be with these, of different names, in the place of those that hold."""
-        before = (self._rules.get(rule.key) for rule in rules)
-        return sum(rule.size_bytes for rule in rules) - sum(one.size_bytes for one in before if one is not None)
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them."""
+        return self.sizes.total()
+
+    def growths(self, rules: Collection[Rule]) -> Counter[str]:
+        """Tenant → how much more its own would be with these, of different names, in the place of those that hold."""
+        growths: Counter[str] = Counter()
+        for rule in rules:
+            before = self._rules.get(rule.key)
+            growths[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
+        return growths
 
     def holds(self, rule: Rule) -> bool:
         """Whether no later one is known."""

@@ -9,6 +9,7 @@ import trio.testing
 
 from jqd.desk import handlers
 from jqd.desk.rules import LOOK_S
+from jqd.words.shares import Share
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -237,10 +238,10 @@ async def test_large_versions_go_before_there_are_ten_and_a_larger_one_is_refuse
 
 
 async def test_there_are_only_so_many_handlers(edge, monkeypatch):
-    monkeypatch.setattr(handlers, "HANDLERS_MAX", 2)
+    monkeypatch.setattr(handlers, "HANDLERS", Share("handlers", 2))
     for name in ("a", "b", "a"):
         await put(edge, name)
     told = await edge.call("PUT", "/v1/handlers/c", HOOK, accept=JSON)
-    assert (told.status, "there are 2 handlers already" in told.body["detail"]) == (422, True)
+    assert (told.status, "there may be 2 handlers, and no more" in told.body["detail"]) == (422, True)
     assert (await edge.call("DELETE", "/v1/handlers/a")).status == 204
     await put(edge, "c")

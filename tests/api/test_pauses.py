@@ -9,6 +9,7 @@ from jqd.desk import pauses, rules
 from jqd.words.dates import iso
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.shares import Share
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -70,7 +71,7 @@ async def test_who_says_it_last_is_right_though_what_was_said_elsewhere_comes_la
 
 
 async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "PAUSED_MAX", 2)
+    monkeypatch.setattr(pauses, "PAUSED", Share("paused jobtypes", 2))
     for name, status in (("a", 200), ("b", 200), ("c", 409), ("a", 200)):
         await ask(edge, "POST", f"/v1/types/{name}/pause", status)
     await ask(edge, "POST", f"/v1/types/{'x' * 129}/pause", 422)

@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from jqd.desk import constraints, handlers, pauses, rules, schedules, tokens, turnings
+from jqd.runner import workers
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from jqd.words.job import Wanted
 from jqd.words.jobid import parse_id
+from jqd.words.shares import Share
 from jqd.words.tenant import annotate, any_of
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
@@ -170,3 +173,94 @@ async def test_of_an_id_on_its_way_a_stranger_learns_nothing_and_does_nothing(ed
     await edge.apply()
     assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body["state"] == "waiting", "nobody cancelled"
     assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=OTHER)).status == 404
+
+
+CARD = {"url": "http://127.0.0.1:9/", "max_jobs": 1}
+OF_EACH = [
+    (handlers, "HANDLERS", 1, ("PUT", "/v1/handlers/{}", {"lang": "http", "body": "http://127.0.0.1:9/"})),
+    (schedules, "SCHEDULES", 1, ("PUT", "/v1/schedules/{}", {"every": 60, "job": {"name": "a"}})),
+    (constraints, "CONSTRAINTS", 1, ("PUT", "/v1/constraints/{}", {"match": "true", "concurrency": 1})),
+    (pauses, "PAUSED", 1, ("POST", "/v1/types/{}/pause", None)),
+    (tokens, "TOKENS", 1, ("POST", "/v1/tokens", {"role": "push", "note": "{}"})),
+    (workers, "WORKERS", 1, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": "*"})),
+    (workers, "NAMES", 2, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": ["{}1", "{}2"]})),
+]
+
+
+def called(text: Any, name: str) -> Any:
+    """With its name in the place of the brackets."""
+    if isinstance(text, dict):
+        return {key: called(value, name) for key, value in text.items()}
+    if isinstance(text, list):
+        return [called(value, name) for value in text]
+    return text.replace("{}", name) if isinstance(text, str) else text
+
+
+@pytest.mark.parametrize(("room", "name", "size", "say"), OF_EACH, ids=lambda row: row if isinstance(row, str) else "")
+async def test_no_tenant_uses_up_what_all_share_and_who_runs_jqd_can_act(edge, monkeypatch, room, name, size, say):
+    monkeypatch.setattr(room, name, Share("things", 30 * size))
+    method, path, body = say
+    number = 0
+
+    async def one(tenant: str) -> tuple[int, str]:
+        nonlocal number
+        number += 1
+        given = called(body, f"n{number}")
+        told = await call(edge, method, called(path, f"n{number}"), given, headers={"jqd-tenant": tenant})
+        return told.status, told.body.get("detail", "")
+
+    own = [await one("acme") for _ in range(4)]
+    assert [status in (200, 201) for status, _ in own] == [True] * 3 + [False]
+    assert f"a tenant may have {3 * size} things, and 'acme' has {3 * size}" in own[-1][1]
+    others = [await one(f"t{number}") for number in range(8) for _ in range(3)]
+    assert {status for status, _ in others} <= {200, 201}
+    status, detail = await one("t9")
+    assert (status in (409, 422), f"all tenants together may have {27 * size} things" in detail) == (True, True)
+    ours = [await one("") for _ in range(4)]
+    assert [status in (200, 201) for status, _ in ours] == [True] * 3 + [False]
+    assert f"there may be {30 * size} things, and no more" in ours[-1][1]
+
+
+async def test_no_tenant_fills_what_all_rules_may_take_and_it_deletes_what_it_has(edge, monkeypatch):
+    for name, most in (("TENANT_BYTES_MAX", 3_000), ("TENANTS_BYTES_MAX", 3_500)):
+        monkeypatch.setattr(rules, name, most)
+
+    async def fill(tenant: str) -> tuple[int, str]:
+        for number in range(20):
+            path = f"/v1/schedules/s{number}"
+            body = {"every": 60, "job": {"name": "a", "argument": "x" * 200}}
+            told = await call(edge, "PUT", path, body, headers={"jqd-tenant": tenant})
+            if told.status != 201:
+                return number, told.body["detail"]
+        return 20, ""
+
+    sizes = edge.workers.rules.sizes
+    taken, why = await fill("acme")
+    assert (taken > 3, sizes["acme"] <= 3_000, "those of tenant 'acme' together may take" in why) == (True, True, True)
+    for number in range(taken):
+        assert (await call(edge, "DELETE", f"/v1/schedules/s{number}", headers=ACME)).status == 204
+    taken, why = await fill("other")
+    assert (taken > 3, 'those of all tenants but "" together may take' in why) == (True, True)
+    assert sizes["acme"] + sizes["other"] <= 3_500
+    assert await fill("") == (20, "")
+    assert sizes.total() == sum(rule.size_bytes for rule in edge.workers.rules.every())
+
+
+async def test_a_tenant_that_changes_constraints_all_the_time_holds_up_nobody(edge, monkeypatch):
+    """With each change of an expression all daemons look at all that waits anew."""
+    monkeypatch.setattr(turnings, "ALL_MAX", 30)
+
+    async def put(tenant: str, number: int, **fields: Any) -> tuple[int, str]:
+        wish = {"match": f"job.priority == {number}", "concurrency": 1, **fields}
+        told = await call(edge, "PUT", "/v1/constraints/a", wish, headers={"jqd-tenant": tenant})
+        return told.status, told.headers.get("retry-after", "")
+
+    told = [await put("acme", number) for number in range(22)]
+    assert ([status for status, _ in told], told[-1][1]) == ([201, *[200] * 20, 429], "11")
+    assert await put("acme", 20, concurrency=7) == (200, ""), "numbers change no job's queue"
+    edge.clock.advance(10)
+    assert [(await put("acme", number))[0] for number in (30, 31)] == [200, 429]
+    assert (await call(edge, "DELETE", "/v1/constraints/a", headers=ACME)).status == 204
+    told = [await put("other", number) for number in range(20)]
+    assert [status for status, _ in told] == [201, *[200] * 13, *[429] * 6], "all together"
+    assert {(await put("", number))[0] for number in range(50)} == {201, 200}, "who runs this jqd has to act"

@@ -12,6 +12,7 @@ from jqd.words import fields
 from jqd.words.clock import ManualClock
 from jqd.words.errors import Invalid, JqdError
 from jqd.words.rules import NIL, Rules
+from jqd.words.shares import Share
 
 
 @pytest.mark.parametrize(
@@ -125,16 +126,16 @@ def test_what_is_no_card_at_all_is_refused() -> None:
 
 
 def test_all_workers_together_name_so_many_jobtypes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.runner.workers.NAMES_MAX", 5)
+    monkeypatch.setattr("jqd.runner.workers.NAMES", Share("jobtypes", 5))
     workers = Workers(None, clock=ManualClock())
     first = register(workers, name="a", jobs=["1", "2", "3"])
     register(workers, name="any")
     register(workers, name="b", jobs=["1", "2"])
-    with pytest.raises(Invalid, match="at most 5 jobtypes, the others have 5 of them already") as caught:
+    with pytest.raises(Invalid, match="there may be 5 jobtypes, and no more") as caught:
         register(workers, name="c", jobs=["1"])
     assert caught.value.faults[0].pointer == "/jobs"
     assert register(workers, name="a", jobs=["7", "8", "9"], worker_id=first.id).jobs == ("7", "8", "9")
-    with pytest.raises(Invalid, match="the others have 2"):
+    with pytest.raises(Invalid, match="there may be 5"):
         register(workers, name="a", jobs=["6", "7", "8", "9"], worker_id=first.id)
     assert workers.unregister(first.id)
     register(workers, name="c", jobs=["1"])

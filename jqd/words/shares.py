@@ -1,0 +1,39 @@
+"""Of what all tenants share: how much there may be, and how much of it one tenant may have (docs/adr/0061).
+
+A tenant has a tenth at most, and all but the tenant "" together leave a tenth free: so an operator can always act.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PART = 10
+
+
+class Share(NamedTuple):
+    """Of one kind of things."""
+
+    what: str
+    """As they are called."""
+    most: int
+    """There may be."""
+    own: int = 0
+    """Of the tenant "" at most; 0: all that the others leave."""
+
+    def why_no_more(self, tenant: str, there: Counter[str], more: int = 1) -> str | None:
+        """Why a tenant cannot have so many more, or None. `there`: tenant → how many it has."""
+        part, total = self.most // PART, there.total()
+        if tenant and there[tenant] + more > part:
+            return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; delete some"
+        if tenant and total - there[""] + more > self.most - part:
+            return f"all tenants together may have {self.most - part} {self.what}, and have them; ask who runs this jqd"
+        if total + more > self.most:
+            return f"there may be {self.most} {self.what}, and no more; delete some"
+        if not tenant and self.own and there[""] + more > self.own:
+            return f"there may be {self.own} {self.what}, and no more; delete some"
+        return None
+
+
+def counted(tenants: Iterable[str]) -> Counter[str]:
+    """How many each has, of a tenant for each thing."""
+    return Counter(tenants)
