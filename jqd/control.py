@@ -11,6 +11,7 @@ import trio
 
 from jqd import __version__
 from jqd.desk import NewJob
+from jqd.doors import Certificate
 from jqd.loops.pace import Pace
 from jqd.loops.pressure import Pressure
 from jqd.partition import Partition, Shared
@@ -43,6 +44,8 @@ class Control:
         """Once there are any parts that know of them."""
         self.reload: Reload | None = None
         """What was not taken over of a changed configuration, once there is one that can change."""
+        self.certificate: Certificate | None = None
+        """Of the door, once it is open."""
         self._shared = shared
         self._journal = shared.journal
         self._partitions = partitions
@@ -96,6 +99,7 @@ class Control:
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shared.gates.complaints(),
             *(self.reload.complaints if self.reload else ()),
+            *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),

@@ -3,6 +3,7 @@
 from jqd.doors.address import address_of, bind, listen, url_of
 from jqd.doors.asgi import from_asgi, to_asgi
 from jqd.doors.asked import Answer, Asked, Heading, Stream, Write
+from jqd.doors.certificate import Certificate
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
@@ -13,6 +14,7 @@ from jqd.doors.turns import by_address
 __all__ = [
     "Answer",
     "Asked",
+    "Certificate",
     "Door",
     "DoorConfig",
     "Guard",

@@ -6,20 +6,20 @@ stopped → accept no more → close what is idle → let what is under way end,
 import errno
 import math
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 
+from jqd.doors.certificate import Certificate
 from jqd.doors.config import DoorConfig
 from jqd.doors.connection import Connection, House
 from jqd.doors.exchange import App
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
-from jqd.doors.tls import TlsPipe, Watched, tls_context
+from jqd.doors.tls import TlsPipe
 from jqd.doors.turns import Whose, by_address
-from jqd.words.errors import ConfigError
+from jqd.words.clock import Clock, SystemClock
 from jqd.words.log import get_logger
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
@@ -54,14 +54,15 @@ class Door:
         log: Any = None,
         *,
         whose: Whose = by_address,
+        clock: Clock | None = None,
     ) -> None:
-        """`whose`: who has turns of their own. Raises ConfigError for its certificate."""
+        """`whose`: who has turns of their own. `clock`: says how near a certificate's end is. Raises ConfigError
+        for the certificate."""
         self.config = config = config or DoorConfig()
         self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
         self._house = House(app, config, self._log, (host, port), whose=whose)
-        self._tls = _context(config)
-        self._files, self._is_wrong = Watched(config.files), False
+        self.certificate = Certificate(config, self._log, clock or SystemClock())
         if config.streams:
             from jqd.doors.classic import Classic  # a second of imports that nobody else needs
 
@@ -99,29 +100,14 @@ class Door:
         How many connections there may be is looked at when the next one comes: none is closed for it. Which protocols
         are spoken stays. Raises ConfigError for the certificate, before anything changes.
         """
-        self._tls = _context(config)
+        self.certificate.change(config)
         self.config = config
         self._house.change(config)
 
     async def _follow_files(self) -> None:
         while True:
             await trio.sleep(FILES_S)
-            self.look_at_files()
-
-    def look_at_files(self) -> None:
-        """Speak with another certificate for the next connection if its files were replaced, as renewals do."""
-        if not self._files.changed() and not self._is_wrong:
-            return
-        try:
-            self._tls = _context(self.config)
-        except ConfigError as error:
-            # Half of it may be written: the one before goes on, and it is tried again until it is whole.
-            if not self._is_wrong:
-                self._log.error("door.certificate_unusable", error=str(error))
-            self._is_wrong = True
-        else:
-            self._is_wrong = False
-            self._log.info("door.certificate")
+            self.certificate.look()
 
     async def accept(self, nursery: trio.Nursery) -> None:
         """Take connections in until cancelled. No error of the system ends it."""
@@ -176,8 +162,8 @@ class Door:
         crowd, connection = self._house.crowd, None
         try:
             sock.setblocking(False)
-            pipe = SocketPipe(sock)
-            connection = Connection(self._house, TlsPipe(pipe, self._tls) if self._tls else pipe, client)
+            pipe, tls = SocketPipe(sock), self.certificate.context
+            connection = Connection(self._house, TlsPipe(pipe, tls) if tls else pipe, client)
             if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
@@ -214,8 +200,3 @@ class Door:
             return
         self._said[event] = (now_s, 0)
         say(self._log.warning, event, times=times + 1, **fields)
-
-
-def _context(config: DoorConfig) -> ssl.SSLContext | None:
-    protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
-    return tls_context(*config.certificate, config.clients, protocols) if config.certificate else None

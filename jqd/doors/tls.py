@@ -1,7 +1,7 @@
-"""TLS by trio's own streams, as a Pipe; and the certificate it is spoken with."""
+"""TLS by trio's own streams, as a Pipe; and by which files it is spoken."""
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
@@ -51,31 +51,6 @@ def tls_context(
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-class Watched:
-    """Files whose content may be replaced while they are in use."""
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._paths = tuple(paths)
-        self._seen = self._look()
-
-    def changed(self) -> bool:
-        """Whether one of them is another than at the last look."""
-        seen = self._look()
-        is_other, self._seen = seen != self._seen, seen
-        return is_other
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        found: list[tuple[int, int, int] | None] = []
-        for path in self._paths:
-            try:
-                stat = path.stat()
-            except OSError:
-                found.append(None)  # it is being replaced, or gone: who reads it says so
-            else:
-                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-        return found
 
 
 def _no_password() -> str:

@@ -133,44 +133,6 @@ async def registered(url: str) -> str:
     return str(logs[0]["trouble"])
 
 
-@pytest.mark.parametrize("signalled", [True, False])
-async def test_a_certificate_that_was_changed_is_read_again(ca, certificate, signalled):
-    """At SIGHUP, and by itself: whoever renews it need not know whom to tell."""
-    listener, log = bind("127.0.0.1:0"), Log()
-    door = Door(echo, listener, DoorConfig(certificate=certificate), log)
-    other, stopped, port = trustme.CA(), trio.Event(), listener.getsockname()[1]
-
-    def look() -> None:
-        if signalled:
-            door.change(door.config)
-        else:
-            door.look_at_files()
-
-    with trio.fail_after(ANSWER_S):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(door.serve, stopped.wait)
-            assert b"200 OK" in await spoken(port, ca, LAST)
-            cert, key = certificate
-            good, before = cert.read_bytes(), key.read_bytes()
-            cert.write_bytes(b"none")
-            if signalled:
-                with pytest.raises(ConfigError, match=r"http\.tls_cert"):
-                    look()
-            else:
-                look()
-                look()
-                assert [line["event"] for line in log.lines].count("door.certificate_unusable") == 1, "it is said once"
-            assert b"200 OK" in await spoken(port, ca, LAST), "it goes on with what it had"
-            issued = other.issue_cert("localhost")
-            cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-            key.write_bytes(issued.private_key_pem.bytes())
-            look()
-            assert b"200 OK" in await spoken(port, other, LAST)
-            cert.write_bytes(good)
-            key.write_bytes(before)
-            stopped.set()
-
-
 async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path):
     clients, listener, stopped = trustme.CA(), bind("127.0.0.1:0"), trio.Event()
     clients.cert_pem.write_to_path(str(tmp_path / "clients.pem"))

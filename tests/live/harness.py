@@ -107,8 +107,8 @@ class Daemon(Process):
             data_dir.with_suffix(".log"),
             {"JQD_LOG__FORM": "json", **(env or {})},
         )
-        self.url = self.wait_line("http://").split()[-1]
-        self.bind = self.url.removeprefix("http://")
+        self.url = self.wait_line("://").split()[-1]
+        self.bind = self.url.partition("://")[2]
 
     def wait_worker(self, jobtype: str) -> None:
         """Return when a worker that takes such jobs is registered."""

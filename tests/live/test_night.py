@@ -16,6 +16,7 @@ from threading import Thread
 import httpx2
 import pytest
 import redis
+import trustme
 
 from jqd.cli import run
 from jqd.client import Client, Unavailable
@@ -94,6 +95,16 @@ def broken_worker(url: str) -> Iterator[None]:
         server.shutdown()
 
 
+def certificate(base: Path) -> tuple[str, str]:
+    """Of localhost, and its key; beside them the authority."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(base / "authority.pem"))
+    made, files = authority.issue_cert("localhost"), (str(base / "cert.pem"), str(base / "key.pem"))
+    made.cert_chain_pems[0].write_to_path(files[0])
+    made.private_key_pem.write_to_path(files[1])
+    return files
+
+
 class Clock:
     """The wall clock of the store's server, moved from outside (tests/store/skew.c)."""
 
@@ -160,10 +171,15 @@ def test_every_state_is_told_as_the_page_tells_it(
             night.shows("No daemon answers")
             (segment,) = (each for each in (disk / "d" / "journal").glob("*.jqd") if b"damage me" in each.read_bytes())
             segment.write_bytes(segment.read_bytes().replace(b"damage me", b"damaged !"))
-            with Daemon(disk / "d", *flags, env={"JQD_PRESSURE__WAITING_JOBS_MAX": "1"}) as daemon:
-                monkeypatch.setenv("JQD_URL", daemon.url)
+            cert, key = certificate(base)
+            said = {"JQD_PRESSURE__WAITING_JOBS_MAX": "1", "JQD_HTTP__TLS_CERT": cert, "JQD_HTTP__TLS_KEY": key}
+            with Daemon(disk / "d", *flags, env=said) as daemon:
+                monkeypatch.setenv("JQD_URL", daemon.url.replace("127.0.0.1", "localhost"))
+                monkeypatch.setenv("SSL_CERT_FILE", str(base / "authority.pem"))
                 night.shows("The journal is damaged")
                 night.shows("Pushes are put off")
+                Path(key).write_text("half a renewal")
+                night.shows("A renewed certificate is not used")
                 assert daemon.stop() == 0
             directory = ["--data-dir", str(disk / "d")]
             assert run(["journal", "repair", *directory]) == 0

@@ -1,0 +1,153 @@
+"""The certificate that TLS is spoken with at a door: read again when its files are replaced, and what is wrong with it.
+
+A renewal that cannot be used ends nothing: the certificate before it goes on until the files are whole. That, and the
+day on which the one in use ends, is said while there is time to mend it.
+"""
+
+import re
+import ssl
+from base64 import b64decode
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jqd.doors.config import DoorConfig
+from jqd.doors.tls import tls_context
+from jqd.words.clock import Clock
+from jqd.words.dates import iso, ms_of
+from jqd.words.errors import ConfigError
+
+SOON_DAYS = 14  # before its end it is worth saying: renewals come 30 days before it, and are tried each day
+_DAY_MS = 86_400_000
+_PEM = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
+_SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
+_BEFORE_VALIDITY = 3  # of what is signed: serial number, algorithm, issuer; before them a version, or none
+
+
+class Certificate:
+    """What is in use, and what was found at the last look at its files."""
+
+    def __init__(self, config: DoorConfig, log: Any, clock: Clock) -> None:
+        """Raises ConfigError."""
+        self._config, self._log, self._clock = config, log, clock
+        self._wrong = ""
+        self._said_ms = 0
+        self._seen = _look_at(config)
+        self.context = _context(config)
+        """None: no TLS is spoken."""
+        self._ends_ms = _ends_ms(config)
+
+    def change(self, config: DoorConfig) -> None:
+        """Read it again. Raises ConfigError, and goes on with the one before."""
+        seen = _look_at(config)
+        try:
+            context, ends_ms = _context(config), _ends_ms(config)
+        except ConfigError as error:
+            self._wrong = str(error)
+            raise
+        self.context, self._config, self._ends_ms = context, config, ends_ms
+        self._seen, self._wrong = seen, ""
+
+    def look(self) -> None:
+        """Speak with another certificate for the next connection if its files were replaced, as renewals do."""
+        if self._wrong or _look_at(self._config) != self._seen:
+            before = self._wrong
+            try:
+                self.change(self._config)
+            except ConfigError as error:
+                # Half of it may be written: it is tried again until it is whole.
+                if not before:
+                    self._log.error("door.certificate_unusable", error=str(error))
+            else:
+                self._log.info("door.certificate", ends_at=self._ends)
+        if self._ends_ms != self._said_ms and self._ends_soon:
+            self._said_ms = self._ends_ms
+            self._log.warning("door.certificate_ends", file=str(self._cert), at=self._ends)
+
+    @property
+    def complaint(self) -> str | None:
+        """What somebody should mend, in a sentence."""
+        if self._config.certificate is None:
+            return None
+        over = self._ends_ms <= self._clock.wall_ms()
+        if self._wrong:
+            verb = "ended" if over else "ends"
+            return f"{self._wrong}. The certificate that was read before goes on; it {verb} at {self._ends}"
+        if not self._ends_soon:
+            return None
+        when = "ended, and clients refuse it, since" if over else f"ends within {SOON_DAYS} days, at"
+        return (
+            f"http.tls_cert = {self._cert}: the certificate {when} {self._ends}; put a new one there, it is read then"
+        )
+
+    @property
+    def _cert(self) -> Path | None:
+        return self._config.certificate[0] if self._config.certificate else None
+
+    @property
+    def _ends(self) -> str:
+        return iso(self._ends_ms)
+
+    @property
+    def _ends_soon(self) -> bool:
+        return self.context is not None and self._ends_ms <= self._clock.wall_ms() + SOON_DAYS * _DAY_MS
+
+
+def ends_at_ms(pem: str) -> int:
+    """When the first certificate in a PEM file ends. Raises ValueError for what is none."""
+    if (found := _PEM.search(pem)) is None:
+        raise ValueError("there is no certificate in it")
+    der = b64decode(found[1])
+    signed = _item(_item(der, 0)[1], 0)[1]
+    at = _item(signed, 0)[2] if signed[0] == _VERSION else 0
+    for _ in range(_BEFORE_VALIDITY):
+        at = _item(signed, at)[2]
+    tag, validity, _ = _item(signed, at)
+    if tag != _SEQUENCE:
+        raise ValueError("its dates are not where a certificate has them")
+    kind, told, _ = _item(validity, _item(validity, 0)[2])
+    date = told.decode("ascii")
+    if kind == _UTC_TIME:  # of the years 1950 to 2049
+        date = ("19" if date >= "5" else "20") + date
+    return ms_of(datetime.strptime(date, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC))
+
+
+def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
+    """One item of DER: its tag, its content and where the next one begins. Raises ValueError."""
+    try:
+        tag, size, begin = der[at], der[at + 1], at + 2
+    except IndexError as error:
+        raise ValueError("it is cut off") from error
+    if size & 0x80:  # the length stands in so many bytes
+        begin, size = begin + (size & 0x7F), int.from_bytes(der[begin : begin + (size & 0x7F)], "big")
+    if begin + size > len(der):
+        raise ValueError("it is cut off")
+    return tag, der[begin : begin + size], begin + size
+
+
+def _ends_ms(config: DoorConfig) -> int:
+    if config.certificate is None:
+        return 0
+    cert = config.certificate[0]
+    try:
+        return ends_at_ms(cert.read_text("ascii", errors="replace"))
+    except (OSError, ValueError) as error:  # it was read as a certificate just before
+        raise ConfigError(f"http.tls_cert = {cert} has no date at which it ends: {error}") from error
+
+
+def _context(config: DoorConfig) -> ssl.SSLContext | None:
+    protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
+    return tls_context(*config.certificate, config.clients, protocols) if config.certificate else None
+
+
+def _look_at(config: DoorConfig) -> list[tuple[int, int, int] | None]:
+    """What tells the content of its files from another one."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in config.files:
+        try:
+            stat = path.stat()
+        except OSError:
+            found.append(None)  # it is being replaced, or gone: who reads it says so
+        else:
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return found
