@@ -135,7 +135,7 @@ def delete(
     yes: Flag = False,
     common: Common | None = None,
 ) -> int:
-    """Delete jobs for good that have ended: those named, or with --all the dead that match all other options.
+    """Delete jobs for good that have ended: those named, or with --all those that failed and match all other options.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def delete(
 
 
 def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
-    """Delete jobs that ended longer ago than --older; never dead ones, which are kept until somebody deals with them.
+    """Delete jobs that succeeded or were cancelled longer ago than --older; those that failed stay.
 
     Parameters
     ----------

@@ -211,7 +211,7 @@ class Manage(Constraints, Schedules, Tokens):
         return self._many("delete", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
-        """Delete jobs that ended before that date, or longer ago than that time; never dead ones."""
+        """Delete jobs that ended before that date, or longer ago than that time; never what failed."""
         return self._many("clean", before=_seconds("before", before), dry_run=dry_run)
 
     def unregister(self, worker_id: str) -> None:

@@ -19,7 +19,7 @@ from jqd.desk.narrow import EVERYTHING, Text, narrow
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
-from jqd.words.job import Fate, State
+from jqd.words.job import State
 from jqd.words.tenant import bare
 
 STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
@@ -137,7 +137,7 @@ async def delete_many(desk: Desk, wanted: Filter) -> Tally:
 
 
 async def clean(desk: Desk, wanted: Clean) -> Tally:
-    """Delete what ended before a date, never the dead. Raises Invalid, Interrupted."""
+    """Delete what succeeded or was cancelled before a date, never what failed. Raises Invalid, Interrupted."""
     tally = Tally()
     try:
         before_ms = instant_ms(wanted.before)
@@ -292,8 +292,6 @@ async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]])
 
 def _ended_before(view: Found, before_ms: int) -> bool:
     """By when the last attempt ended, or the job was pushed if there was none; the store itself goes by the end."""
-    if not isinstance(view, JobView) or not view.state.is_final:
-        return False
-    if view.outcome is not None and view.outcome.fate is Fate.DEAD:
+    if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
     return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

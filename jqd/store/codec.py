@@ -62,6 +62,7 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 FOLLOWED = 6
 """Stands to scripts for a fate: it succeeded, and jobs follow."""
+_PLACED = {Fate.FAILED: Fate.DEAD.value}  # whatever failed for good stays until somebody deals with it (adr/0060)
 
 
 class Unreadable(StoreRefused):
@@ -140,7 +141,9 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     common: tuple[int, int, int, str, object] | None = None
     count_at = 0
     for one in outcomes:
-        fate: int = FOLLOWED if one.follows and one.fate is Fate.SUCCEEDED else one.fate.value
+        fate = _PLACED.get(one.fate, one.fate.value)
+        if one.follows and one.fate is Fate.SUCCEEDED:
+            fate = FOLLOWED
         extra = _extra(one)
         if common != (its := (fate, one.fence, one.generation, one.jobtype, extra)):
             common, count_at = its, len(flat) + 4

@@ -44,6 +44,8 @@ class Facts(NamedTuple):
     """How far its clock is ahead of ours."""
     misplaced: tuple[Finding, ...] = ()
     """What is wrong with the partitions that lie there."""
+    dead_above: int = 0
+    """How many dead jobs are worth a warning, where there are more of them; else 0."""
 
 
 async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
@@ -60,7 +62,15 @@ async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Findi
 
 def judge(facts: Facts) -> list[Finding]:
     """The verdict on what a master says of itself. Pure."""
-    steps: tuple[Callable[[Facts], list[Finding]], ...] = (_version, _rights, _persistence, _writing, _memory, _clocks)
+    steps: tuple[Callable[[Facts], list[Finding]], ...] = (
+        _version,
+        _rights,
+        _persistence,
+        _writing,
+        _memory,
+        _dead,
+        _clocks,
+    )
     return [*facts.misplaced, *(finding for step in steps for finding in step(facts))]
 
 
@@ -83,7 +93,9 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         seconds, micros = client.time()
         ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2
         settings, denied = _settings(client), _denied(client, keys)
-        return Facts(info, settings, denied, ahead_ms, tuple(judge_places(config, read_places(client, config, info))))
+        misplaced = tuple(judge_places(config, read_places(client, config, info)))
+        many = not misplaced and int(client.zcard(keys["dead"])) > config.dead_jobs_warn
+        return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0)
     except redis.RedisError as error:
         told = translate(error, "doctor", keys)
         if isinstance(told, StoreAway) and not _by_tls(error):
@@ -303,6 +315,21 @@ def _memory(facts: Facts) -> list[Finding]:
             )
         )
     return found
+
+
+def _dead(facts: Facts) -> list[Finding]:
+    if not facts.dead_above:
+        return []
+    return [
+        Finding(
+            "many_dead",
+            WARN,
+            f"more than {facts.dead_above} jobs failed for good (store.dead_jobs_warn)",
+            "they stay until somebody deals with them, and fill the memory of the store and the disks of the journals",
+            "`jqd errors` says why they failed, and how to retry or delete those of one reason; "
+            "`jqd delete --all --older 30d` deletes old ones",
+        )
+    ]
 
 
 def _clocks(facts: Facts) -> list[Finding]:

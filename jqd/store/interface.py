@@ -148,7 +148,7 @@ class EdgeStore(Protocol):
         ...
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before that date, dead ones and kept results excepted."""
+        """Delete up to `limit` jobs that ended before that date, those that failed and kept results excepted."""
         ...
 
     # ------------------------------------------------------------ what workers hold by themselves

@@ -35,7 +35,7 @@ PLACES = {
     State.RUNNING: ("held",),
     State.SUCCEEDED: ("ended",),
     State.CANCELLED: ("ended",),
-    State.FAILED: ("dead", "ended"),
+    State.FAILED: ("dead",),
     None: ("held", "ready", "later", "ended", "dead"),
 }
 

@@ -18,7 +18,9 @@ class Severity(enum.StrEnum):
 UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
 
 # How a server is, not how it was set up: what was well yesterday is worth saying today.
-PASSING = frozenset({"nearly_full", "aof_write_failed", "aof_rewrite_failed", "snapshot_failed", "clocks_apart"})
+PASSING = frozenset(
+    {"nearly_full", "many_dead", "aof_write_failed", "aof_rewrite_failed", "snapshot_failed", "clocks_apart"}
+)
 
 
 class Finding(msgspec.Struct, frozen=True):

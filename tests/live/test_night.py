@@ -127,7 +127,7 @@ def test_every_state_is_told_as_the_page_tells_it(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    at = {"JQD_RETRY__FIRST_S": "0.1", "JQD_RETRY__CAP_S": "0.1"}
+    at = {"JQD_RETRY__FIRST_S": "0.1", "JQD_RETRY__CAP_S": "0.1", "JQD_STORE__DEAD_JOBS_WARN": "2"}
     with short_directory() as base:
         clock, disk = Clock(base), base / "disk"
         disk.mkdir()

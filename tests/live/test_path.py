@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -91,5 +92,7 @@ def test_a_worker_says_what_becomes_of_a_job(
             assert "ValueError: on purpose" in (info.message or "")
         if argument == "fail":
             assert (info.message, info.error) == ("the data are wrong", {"field": "x"})
+            client.clean(datetime.now(UTC) + timedelta(minutes=1))
+            assert client.get(job_id).state == "failed", "it stays until somebody deals with it"
         if argument == "later":
             assert client.result(job_id) == "at last"

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def test_a_good_server_is_well() -> None:
         (facts({"maxmemory_policy": "allkeys-random", "maxmemory": 1 << 30}), ("evicting", "refuse")),
         (facts({"maxmemory_policy": "volatile-ttl", "maxmemory": 1 << 30}), ("evicting_others", "warn")),
         (facts({"maxmemory": 1100}), ("nearly_full", "warn")),
+        (facts()._replace(dead_above=9), ("many_dead", "warn")),
         (facts({"aof_last_write_status": "err"}), ("aof_write_failed", "warn")),
         (facts({"aof_last_bgrewrite_status": "err"}), ("aof_rewrite_failed", "warn")),
         (facts({"rdb_last_bgsave_status": "err"}), ("snapshot_failed", "warn")),
@@ -196,6 +198,12 @@ async def test_bad_settings_of_a_real_server_are_found(fresh_valkey: Valkey) -> 
         with setting(fresh_valkey, save="3600 1"):
             assert verdict(await examine(config)) == [("snapshots_only", "warn")]
     assert await examine(config) == []
+    with redis.Redis.from_url(fresh_valkey.url) as client:
+        client.zadd("{jqd:0}:dead", {"one": 1, "two": 2})
+    assert [verdict(await examine(replace(config, dead_jobs_warn=limit))) for limit in (2, 1)] == [
+        [],
+        [("many_dead", "warn")],
+    ]
 
 
 async def test_a_clock_far_from_ours_is_told(fresh_valkey: Valkey) -> None:

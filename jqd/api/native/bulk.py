@@ -25,6 +25,6 @@ async def delete_many(parts: Parts, request: Request) -> Response:
 
 
 async def clean(parts: Parts, request: Request) -> Response:
-    """`POST /v1/jobs/clean`: deletes what ended before a date, never the dead."""
+    """`POST /v1/jobs/clean`: deletes what ended before a date, never what failed."""
     tally = await bulk.clean(parts.desk, read_body(request, bulk.Clean))
     return answer(200, tally, request.answer_language())

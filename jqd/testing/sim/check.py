@@ -47,7 +47,7 @@ class Story:
     @property
     def ends_s(self) -> list[float]:
         """When it may have ended for good. A dead job is promised until somebody deals with it."""
-        ends = [each.fate_at_s for each in self.attempts if each.fate in (Fate.SUCCEEDED, Fate.FAILED)]
+        ends = [each.fate_at_s for each in self.attempts if each.fate is Fate.SUCCEEDED]
         return ends + [at_s for at_s, _ in self.cancels]
 
 
@@ -165,18 +165,10 @@ class History(Notes):
                 continue
             if attempt.fate is Fate.SUCCEEDED and fate is not Fate.SUCCEEDED:
                 attempt.found_silent = True
-            elif self._is_purged(its_id, attempt, fate):
-                continue
             elif not (heard and attempt.fate):
                 attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()
-
-    def _is_purged(self, job_id: str, attempt: Attempt, fate: Fate) -> bool:
-        """Whether that outcome came too late: the store calls none stale of a job that failed and was purged since."""
-        home = partition_of(job_id, self.plan.partitions)
-        lost = any(loss.at_s >= attempt.fate_at_s for loss in self.losses_of(home))
-        return PURGE in self.plan.kinds and (attempt.fate, fate, lost) == (Fate.FAILED, Fate.RETRY, False)
 
     def knows(self, life: str, claims: Iterable[tuple[str, int]]) -> None:
         """That life knows that the store knows of these successes."""
@@ -219,7 +211,7 @@ class History(Notes):
         for number, state in states.items():
             story = self.stories[number]
             fates = {attempt.fate for attempt in story.attempts}
-            if state is None and PURGE in self.plan.kinds and (story.cancels or fates - {None, Fate.RETRY}):
+            if state is None and PURGE in self.plan.kinds and (story.cancels or Fate.SUCCEEDED in fates):
                 continue
             if state is None and self.is_untold(self._home(story), self.plan.kinds, story.ends_s):
                 continue

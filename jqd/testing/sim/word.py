@@ -354,7 +354,7 @@ class Tale:
         return PURGE in self.history.plan.kinds or self._is_untold(self.runs, deleted)
 
     def _is_untold(self, runs: Iterable[Run], deleted: Iterable[float] = ()) -> bool:
-        ends_s = [run.fate_at_s for run in runs if run.fate in ENDS - {Fate.DEAD}]
+        ends_s = [run.fate_at_s for run in runs if run.fate is Fate.SUCCEEDED]
         return self.history.is_untold(self.home, self.history.plan.kinds, (*ends_s, *deleted))
 
     def _acting(self) -> Iterator[Word]:
