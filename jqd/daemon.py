@@ -103,7 +103,7 @@ class Daemon:
             joblog=self.joblog,
             constraints=self.constraints,
             partitions=len(stores),
-            wrong=lambda follows: following.wrong(self.config.api, follows),  # as it is now: it may be loaded anew
+            wrong=lambda follows, scopes: following.wrong(self.config.api, follows, scopes),  # it may be loaded anew
             push=lambda entries: following.follow(self.parts.desk, entries),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)

@@ -73,8 +73,8 @@ class Shared:
     constraints: Constraints
     joblog: JobLog
     partitions: int
-    wrong: Callable[[bytes], str]
-    """What is wrong with jobs that are to follow others, or nothing."""
+    wrong: Callable[[bytes, Sequence[str]], str]
+    """What is wrong with jobs that are to follow others, or nothing; the scopes that they are bound by."""
     push: Push
     """Takes jobs that follow others, of entries of an outbox."""
 

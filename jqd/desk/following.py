@@ -13,7 +13,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import NAMES_PER_CALL, agree, confirm
-from jqd.desk.principal import EVERYBODY, Principal
+from jqd.desk.principal import Principal, in_scope
 from jqd.desk.take import take
 from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
@@ -42,10 +42,11 @@ class Following(NamedTuple):
     jobs: list[NewJob]
 
 
-def wrong(config: DeskConfig, follows: bytes, who: Principal = EVERYBODY) -> str:
+def wrong(config: DeskConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
     """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
 
-    They are pushed later, for nobody: so who is for some jobtypes alone is asked now.
+    They are pushed later, for their parent's tenant, whoever told of them: so what jobtypes they may be is asked now.
+    `scopes`: of the token that the worker tells of them with, or was registered with where they come in an answer.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:
         return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
@@ -59,8 +60,8 @@ def wrong(config: DeskConfig, follows: bytes, who: Principal = EVERYBODY) -> str
     if batch.size > FOLLOWERS_MAX:
         return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
     for place, job in enumerate(batch.jobs):
-        if not who.knows(annotate(who.tenant, job.name)):
-            return f"jobs/{place}/name: this token is not for jobs {job.name[:64]!r}"
+        if scopes and not in_scope(scopes, job.name):
+            return f"jobs/{place}/name: the worker's token is not for jobs {job.name[:64]!r}"
         if job.replace:
             return f"jobs/{place}/replace: {NO_REPLACE}"
     chosen = [job.job_id for job in batch.jobs if job.job_id is not None]

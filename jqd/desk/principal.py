@@ -1,5 +1,6 @@
 """Who asks: whose he is, and what he may do. The desk acts for one principal at a time (`Desk.acting`)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jqd.words.tenant import bare, tenant_of
@@ -36,7 +37,7 @@ class Principal(NamedTuple):
         return self.sees(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
 
 
-def in_scope(scopes: tuple[str, ...], name: str) -> bool:
+def in_scope(scopes: Sequence[str], name: str) -> bool:
     """Whether a jobtype is one of them."""
     return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in scopes)
 

@@ -93,7 +93,7 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
         sorts.answers |= await _strangers(desk, told)
     for place, each in enumerate(told):
         follows = each.report.follows if each.report is not None else b""
-        if follows and (why := wrong(desk.config, follows, desk.principal)):
+        if follows and (why := wrong(desk.config, follows, desk.principal.scopes)):
             sorts.answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     mine = [
         place

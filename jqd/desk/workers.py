@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import msgspec
+
 from jqd.desk.desk import Desk
 from jqd.desk.rules import learned, say
 from jqd.runner import Card, Worker
@@ -30,7 +32,7 @@ async def register(
 
     def check() -> Worker:
         """Also a registration without an id takes the place of another: of the same name and URL."""
-        worker = checked()
+        worker = msgspec.structs.replace(checked(), scopes=desk.principal.scopes)
         known = desk.workers.get(worker.id)
         if known is not None and not covers(desk, known):
             quoted = repr(bare(known.id)[:64])

@@ -41,8 +41,8 @@ class Shared:
     daemon: str
     config: RunnerConfig
     gates: Gates
-    wrong: Callable[[bytes], str]
-    """What is wrong with jobs that are to follow, or nothing."""
+    wrong: Callable[[bytes, Sequence[str]], str]
+    """What is wrong with jobs that are to follow, or nothing; the scopes that they are bound by."""
     counters: Counters = field(default_factory=Counters)
     parcels: dict[str, "Parcel"] = field(default_factory=dict)
     """Id of each job queued or running → its parcel."""
@@ -50,18 +50,18 @@ class Shared:
     """Parcels with jobs still waited for, oldest first."""
     posts: int = 0
 
-    def end(self, held: Held, report: Report, worker_id: str, started_at_ms: int) -> Outcome:
+    def end(self, held: Held, report: Report, worker: str, started_at_ms: int, scopes: Sequence[str] = ()) -> Outcome:
         """How an attempt ended."""
         return end_attempt(
             held,
             report,
             backoff=self.backoff,
             source=self.source,
-            worker=worker_id,
+            worker=worker,
             started_at_ms=started_at_ms,
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=self.config.result_bytes_max,
-            wrong=self.wrong,
+            wrong=lambda follows: self.wrong(follows, scopes),
         )
 
     def entrust(self, entries: Sequence[Entry], worker_id: str, heartbeat_s: float | None) -> int:
@@ -308,7 +308,7 @@ class Parcel:
     def _end(self, entry: Entry, report: Report, now_s: float, *, cleared: bool = True) -> None:
         """`cleared`: its worker stands."""
         shared = self._shared
-        outcome = shared.end(entry.held, report, self.worker.id, entry.started_at_ms)
+        outcome = shared.end(entry.held, report, self.worker.id, entry.started_at_ms, self.worker.scopes)
         self._leave(entry, now_s, ended=True)
         if cleared or outcome.fate is not Fate.RETRY:
             shared.gates.suspects.cleared(outcome.job_id)

@@ -61,9 +61,9 @@ class Runner:
         daemon: str,
         pool: Pool,
         gates: Gates,
-        wrong: Callable[[bytes], str] = nothing_follows,
+        wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `end_attempt`.
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `Shared`.
         `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config

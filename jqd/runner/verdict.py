@@ -55,7 +55,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
 
 
-def nothing_follows(_: bytes) -> str:
+def nothing_follows(*_: object) -> str:
     """Of who cannot check what is to follow."""
     return "jobs that follow are not taken here"
 

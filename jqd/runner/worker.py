@@ -184,6 +184,8 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     tenant: str = ""
     """Whose it is: it gets jobs of nobody else. Stands before each of `jobs`, too, which an older jqd refuses to read;
     where it takes any, `jobs` is what stands for all of that tenant."""
+    scopes: tuple[str, ...] = ()
+    """Of the token that it was registered with: what follows the jobs that are posted to it is of these jobtypes."""
 
     @property
     def language(self) -> Format | None:

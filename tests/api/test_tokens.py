@@ -226,6 +226,9 @@ async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
         told = await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": jobs})
         assert told.status == 403, jobs
     assert (await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": ["mail"], "worker_id": "m"})).status == 201
+    assert [one.scopes for one in edge.workers.list()] == [("mail", "bill.*")], (
+        "what follows posted jobs is bound by it"
+    )
     assert (await call(edge, boss, "POST", "/v1/workers", {**card, "jobs": "*", "worker_id": "all"})).status == 201
     asked = {"worker_id": "all", "max_jobs": 9}
     assert (await call(edge, scoped, "POST", "/v1/leases", asked)).status == 404, "by the name of another worker"

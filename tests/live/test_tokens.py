@@ -40,6 +40,13 @@ def is_let_in(daemon: Daemon, token: str) -> bool:
     raise AssertionError("there is such a job")
 
 
+def is_there(client: Client, job_id: str) -> bool:
+    try:
+        return client.get(job_id).job_id == job_id
+    except NotFound:
+        return False
+
+
 def is_out(daemons: tuple[Daemon, ...], token: str) -> bool:
     return not any(is_let_in(daemon, token) for daemon in daemons)
 
@@ -47,6 +54,38 @@ def is_out(daemons: tuple[Daemon, ...], token: str) -> bool:
 def demo(daemon: Daemon, token: str, log: Path) -> Process:
     words = ["worker", "jqd.worker.demo:app", "--daemon", daemon.url, "--bind", "127.0.0.1:0"]
     return Process(words, log, {"JQD_TOKEN": token})
+
+
+FOLLOWED = """
+import jqd
+
+app = jqd.App()
+
+@app.job
+def own() -> None: ...
+
+@app.job
+def pay() -> None: ...
+
+@app.job(max_retry=0)
+def parent(what: str, /) -> None:
+    jqd.current().push({"own": own, "pay": pay}[what])
+"""
+
+
+def follows_what_its_token_is_for(daemon: Daemon, token: str, base: Path) -> None:
+    """Also where jobs are posted to a worker, and its answer has what is to follow."""
+    (base / "followed.py").write_text(FOLLOWED)
+    args = ["worker", "followed", "--jobs", "parent", "--daemon", daemon.url, "--bind", "127.0.0.1:0"]
+    with (
+        Process(args, base / "followed.log", {"JQD_TOKEN": token}, cwd=base) as worker,
+        Client(daemon.url, token=token) as client,
+    ):
+        ended = {what: client.get(client.push("parent", what), wait=30) for what in ("own", "pay")}
+        assert {what: info.state for what, info in ended.items()} == {"own": "succeeded", "pay": "failed"}
+        assert "the worker's token is not for jobs 'pay'" in (ended["pay"].message or "")
+        wait_for(partial(is_there, client, f"{ended['own'].job_id}.0"), "it does not follow")
+        assert worker.stop() == 0
 
 
 def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
@@ -61,6 +100,7 @@ def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
             as_boss = {"JQD_TOKEN": boss, "JQD_URL": one.url}
             acme = jqd("tokens", "create", "worker", "--of", "acme", env=as_boss)
             other = jqd("tokens", "create", "push", "--of", "other", env=as_boss)
+            scoped = jqd("tokens", "create", "worker", "--scope", "parent", "--scope", "own", env=as_boss)
             wait_for(
                 lambda: all(is_let_in(two, token) for token in (acme, other)), "the other daemon does not know them"
             )
@@ -80,6 +120,7 @@ def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
                 assert strangers.get(waits).state == "waiting", "nobody of that tenant runs it"
                 assert {job.tenant for job in ours.jobs()} == {"acme", "other"}
                 assert worker.stop() == 0
+            follows_what_its_token_is_for(one, scoped, base)
             jqd("tokens", "revoke", other.split("_")[1], env=as_boss)
             wait_for(partial(is_out, (one, two), other), "it still lets in")
             wait_for(

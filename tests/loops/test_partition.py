@@ -91,9 +91,9 @@ async def test_followers_are_judged_by_the_settings_of_now(autojump_clock: None)
     async with pair() as here:
         follows = msgspec.msgpack.encode([{"name": "mail", "argument": "x" * 100}])
         shared, config = here.daemon.partitions[0]._shared, here.daemon.config
-        assert not shared.wrong(follows)
+        assert not shared.wrong(follows, ())
         here.daemon.change(replace(config, api=replace(config.api, job_bytes_max=50)))
-        assert "50" in shared.wrong(follows)
+        assert "50" in shared.wrong(follows, ())
 
 
 async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autojump_clock: None) -> None:

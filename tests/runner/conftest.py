@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -12,8 +13,11 @@ import msgspec
 import pytest
 import trio
 
+from jqd.desk.config import DeskConfig
+from jqd.desk.following import wrong
 from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, make_pool, suspects
 from jqd.runner.worker import StyleName
+from jqd.runner.workers import KIND, body_of
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.job import Held, Job, Outcome
@@ -64,8 +68,14 @@ class House:
 
     def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
+        scopes = fields.pop("scopes", ())
         card = Card(**{"name": "w", "url": url, "max_jobs": 100, "style": style, **fields})
-        return self.workers.register(card, peer=peer)
+        worker = self.workers.register(card, peer=peer)
+        if not scopes:
+            return worker
+        worker, rules = msgspec.structs.replace(worker, scopes=scopes), self.workers.rules
+        rules.take(rules.make({(KIND, worker.id): body_of(worker)}, now_ms=0, origin=1))
+        return worker
 
     def run(self, held: Sequence[Held]) -> None:
         """Offer and run, as the dispatching loop does."""
@@ -155,7 +165,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         daemon="DAEMON",
         pool=pool,
         gates=gates,
-        wrong=lambda _: "",
+        wrong=partial(wrong, DeskConfig()),
     )
     house = House(runner, workers)
     try:

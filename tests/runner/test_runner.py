@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from jqd.runner import Card, Report
+from jqd.runner.verdict import INVALID_JOBS
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, PRIORITY_MIN, Fate, Wanted
@@ -512,7 +513,10 @@ async def test_the_same_claim_twice_is_a_bug(open_house: OpenHouse) -> None:
 
 
 @pytest.mark.parametrize("language", ["json", "msgpack"])
-async def test_jobs_that_follow_are_part_of_the_outcome(open_house: OpenHouse, language: Any) -> None:
+@pytest.mark.parametrize("scopes", [(), ("mail", "ne*"), ("mail",)])
+async def test_jobs_that_follow_are_part_of_the_outcome_and_of_what_its_workers_token_is_for(
+    open_house: OpenHouse, language: Any, scopes: tuple[str, ...]
+) -> None:
     async def script(request: Request, reply: Reply) -> None:
         told = json.loads(request.body) if language == "json" else request.content()
         first, second = (job["job_id"] for job in told["jobs"])
@@ -526,8 +530,13 @@ async def test_jobs_that_follow_are_part_of_the_outcome(open_house: OpenHouse, l
             await reply.outcomes(*outcomes)
 
     async with open_worker(script) as worker, open_house() as house:
-        house.register(worker.url, format=language)
+        house.register(worker.url, format=language, scopes=scopes)
         first, second = await house.run_to_end(hold(2))
+        if scopes == ("mail",):
+            assert (first.fate, second.fate, first.follows) == (Fate.FAILED, Fate.SUCCEEDED, b"")
+            assert first.message.startswith(f"{INVALID_JOBS}: ")
+            assert first.message.endswith("jobs/0/name: the worker's token is not for jobs 'next'")
+            return
         assert (first.fate, second.fate, second.follows) == (Fate.SUCCEEDED, Fate.SUCCEEDED, b"")
         tenant, (told,) = msgpack.unpackb(first.follows)
         assert (tenant, told) == ("", {"name": "next", "argument": [1.5, "a"], "job_id": f"{first.job_id}.0"})
