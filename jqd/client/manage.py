@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
@@ -18,6 +18,24 @@ SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves 
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
 Date = datetime | float | timedelta
 UNSET: Any = object()  # stands for an argument that was not given, for None may be given
+
+
+class Matching(TypedDict, total=False):
+    """Which jobs are meant: those that match all that is given."""
+
+    state: str | None
+    """"waiting", "scheduled", "running", "retrying", "succeeded", "failed" or "cancelled"."""
+    name: str | None
+    tag: str | None
+    error: str | None
+    """Stands in what the last attempt said."""
+    error_is: str | None
+    """Is the line that `Client.errors` tells of it."""
+    search: str | None
+    """Stands in that line, or the job's name, id, tags or argument."""
+    since: Date | None
+    """It ended, or was pushed, then or later: a date, Unix seconds, or a time ago."""
+    before: Date | None
 
 
 class Changed(NamedTuple):
@@ -45,32 +63,18 @@ class Manage(Constraints, Schedules, Tokens):
 
     _http: Http
 
-    def jobs(
-        self,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        error: str | None = None,
-        error_is: str | None = None,
-        search: str | None = None,
-        since: Date | None = None,
-        before: Date | None = None,
-        limit: int | None = None,
-    ) -> Iterator[JobInfo]:
+    def jobs(self, *, limit: int | None = None, **which: Unpack[Matching]) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
 
-        `error`: stands in what the last attempt said; `error_is`: is the line that `errors` tells; `search`: stands in
-        that, its name, id, tags or argument. `since`, `before`: when that ended, or the job was pushed; a date, Unix
-        seconds, or a time ago. They come without error, result, history and argument, which `get` tells. A job that
-        changes its state meanwhile comes once, as it was seen first. Raises Invalid for an unknown state.
+        They come without error, result, history and argument, which `get` tells. A job that changes its state meanwhile
+        comes once, as it was seen first. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
-        between = _between(error, error_is, search, since, before)
+        asked = _asked(which)
         seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
-            params = query(state=state, name=name, tag=tag, **between, limit=size, cursor=cursor or None)
+            params = query(**asked, limit=size, cursor=cursor or None)
             answer = self._http.call("GET", "/v1/jobs", params=params)
             told = _map("a question for jobs", answer)
             infos = [_info(job, answer) for job in told.get("jobs", [])]
@@ -84,23 +88,9 @@ class Manage(Constraints, Schedules, Tokens):
                 return
             left = None if left is None else left - len(infos)
 
-    def errors(
-        self,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        error: str | None = None,
-        error_is: str | None = None,
-        search: str | None = None,
-        since: Date | None = None,
-        before: Date | None = None,
-    ) -> Reasons:
-        """Why jobs failed.
-
-        `state`: "retrying" for those that will be tried again. The other arguments are as of `jobs`.
-        """
-        params = query(state=state, name=name, tag=tag, **_between(error, error_is, search, since, before))
+    def errors(self, **which: Unpack[Matching]) -> Reasons:
+        """Why jobs failed that match all that is given. `state`: "retrying" for those that will be tried again."""
+        params = query(**_asked(which))
         found: dict[tuple[str, str], dict[str, Any]] = {}
         cursor, others = "", 0
         while True:
@@ -157,58 +147,22 @@ class Manage(Constraints, Schedules, Tokens):
         self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)
 
     def cancel_many(
-        self,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        error: str | None = None,
-        error_is: str | None = None,
-        search: str | None = None,
-        since: Date | None = None,
-        before: Date | None = None,
-        job_ids: Sequence[str] | None = None,
-        dry_run: bool = False,
+        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
         """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
-        between = _between(error, error_is, search, since, before)
-        return self._many("cancel", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
+        return self._many("cancel", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
-        self,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        error: str | None = None,
-        error_is: str | None = None,
-        search: str | None = None,
-        since: Date | None = None,
-        before: Date | None = None,
-        job_ids: Sequence[str] | None = None,
-        dry_run: bool = False,
+        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
         """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
-        between = _between(error, error_is, search, since, before)
-        return self._many("retry", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
+        return self._many("retry", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
-        self,
-        *,
-        state: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        error: str | None = None,
-        error_is: str | None = None,
-        search: str | None = None,
-        since: Date | None = None,
-        before: Date | None = None,
-        job_ids: Sequence[str] | None = None,
-        dry_run: bool = False,
+        self, *, job_ids: Sequence[str] | None = None, dry_run: bool = False, **which: Unpack[Matching]
     ) -> Changed:
         """Delete all failed jobs for good that match all that is given; with another final `state` those."""
-        between = _between(error, error_is, search, since, before)
-        return self._many("delete", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
+        return self._many("delete", **_asked(which), job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
         """Delete jobs that ended before that date, or longer ago than that time; never what failed."""
@@ -330,11 +284,14 @@ def _seconds(field: str, given: Date | None) -> float | None:
     return given.timestamp()
 
 
-def _between(
-    error: str | None, error_is: str | None, search: str | None, since: Date | None, before: Date | None
-) -> dict[str, Any]:
-    dates = {"since": _seconds("since", since), "before": _seconds("before", before)}
-    return {"error": error, "error_is": error_is, "search": search, **dates}
+def _asked(which: Matching) -> dict[str, Any]:
+    """As the daemon is asked. Raises TypeError for what is none of it: who deletes many must not be misunderstood."""
+    if unknown := which.keys() - Matching.__annotations__.keys():
+        raise TypeError(
+            f"{min(unknown)!r} is nothing that jobs are chosen by; there are {', '.join(Matching.__annotations__)}"
+        )
+    since, before = _seconds("since", which.get("since")), _seconds("before", which.get("before"))
+    return {**which, "since": since, "before": before}
 
 
 def _info(told: Any, answer: Answer) -> JobInfo:

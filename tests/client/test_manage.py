@@ -89,6 +89,15 @@ def test_many_are_changed_until_the_daemon_says_that_was_all() -> None:
     assert script.asked[1][3] == {"name": "mail", "job_ids": ["a"], "cursor": "x"}
 
 
+@pytest.mark.parametrize("call", ["jobs", "errors", "cancel_many", "retry_many", "delete_many"])
+def test_a_word_that_is_misspelled_chooses_nothing(call: str) -> None:
+    """Without it all jobs would match, and all of them be deleted."""
+    script = Script()
+    with pytest.raises(TypeError, match="'stat' is nothing that jobs are chosen by; there are state, name, tag, "):
+        list(getattr(script.client(), call)(stat="failed"))
+    assert not script.asked
+
+
 def test_clean_takes_a_date_or_an_age() -> None:
     script = Script(*[(200, {"matched": 0, "changed": 0})] * 2)
     client = script.client()
