@@ -303,6 +303,8 @@ async def test_jobtypes_that_all_wait_for_a_constraint_hide_no_other(store_bench
 
 async def test_a_queue_of_more_priorities_than_are_moved_at_once_is_let_go_whole(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
+    assert bench.recount
+    bench.recount.has_many_priorities = True
     await rule(bench, "stop", until_ms=2**52)
     pushed = [bench.make(queue=KEYED + item("stop"), priority=priority) for priority in range(PRIORITIES + 3)]
     for at in range(0, len(pushed), 300):

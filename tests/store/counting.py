@@ -11,6 +11,7 @@ from jqd.store.keys import Keys
 from jqd.testing.keyspace import Keyspace, SortedSet
 from jqd.testing.recount import WHOLE, counted, hands, recount
 from jqd.testing.store import FakeStore
+from tests.store.indexes import check_indexes
 
 KEYS = Keys("jqd")
 
@@ -33,6 +34,8 @@ class Recount:
         """What jqd would not write was written: nothing is compared."""
         self.is_old = False
         """An older jqd had the store: it may say that it does not know yet."""
+        self.has_many_priorities = False
+        """Of a queue of more than are moved at once those behind them have rows, or have none."""
         self.calls = 0
 
     def forget(self) -> None:
@@ -77,6 +80,8 @@ class Recount:
         self.is_old = self.is_old and told is None
         if not self.is_old:
             assert told == recount(keyspace, KEYS), f"after {call}, its call number {self.calls}"
+        if keyspace is self._raw and not self.has_many_priorities:  # of a real server only some keys are read
+            check_indexes(keyspace, KEYS)
 
 
 def of_fake(store: FakeStore) -> Recount:

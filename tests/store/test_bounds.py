@@ -162,6 +162,26 @@ async def test_heads_that_an_older_jqd_did_not_write_are_found(bench: StoreBench
     assert dict(found) == {**rows, b"no row at all": 0}
 
 
+async def test_heads_have_one_row_for_all_queues_of_a_jobtype_whatever_an_older_jqd_wrote(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """It wrote one for each queue, and dropped the best one without telling the next."""
+    keys = Keys("jqd")
+    jobs = [await bench.push("mail", queue=f"\x1e7\x1er\x1d1\x1d={key}") for key in range(5)]
+    rows = {f"{job.id}:mail{job.queue}".encode(): 0 for job in jobs}
+    (best, *others) = rows
+    found: Any = client.zrange(keys["heads"], 0, -1)
+    assert found == [best]
+    client.zadd(keys["heads"], dict.fromkeys(others, 0))
+    assert [row.head_id for row in await bench.store.get_waiting_jobtypes([Wanted()], 64)] == [jobs[0].id]
+    found = client.zrange(keys["heads"], 0, -1)
+    assert found == [best]
+    client.delete(keys["heads"])
+    await bench.store.get_waiting_jobtypes([Wanted()], 64)
+    found = client.zrange(keys["heads"], 0, -1)
+    assert found == [best]
+
+
 async def test_whoever_asks_for_more_than_is_good_gets_a_part(bench: StoreBench, count: Count) -> None:
     """promote, claim, purge, reap: a part for each call, until all is done."""
     now_ms = bench.clock.wall_ms()

@@ -17,6 +17,7 @@ local SAMPLE = 2  -- jobtypes looked at whether they stand in `heads`: an older 
 expect('types', 'heads', 'deaths')
 local SEPARATOR = '\31'  -- behind the tenant in a jobtype
 local jobtypes, best, wrong = {}, {}, {}
+local extra, leads = {}, {}  -- rows of keyed queues behind the best one, which an older jqd wrote; jobtype → priorities whose best one is to stand there
 
 local function note(jobtype, id, priority)
   local known = best[jobtype]
@@ -26,6 +27,11 @@ local function note(jobtype, id, priority)
   if not known or precedes(tonumber(priority), id, tonumber(known.priority), known.id) then
     best[jobtype] = {id = id, priority = priority}
   end
+end
+
+local function lead(jobtype, priority)
+  leads[jobtype] = leads[jobtype] or {}
+  leads[jobtype][priority] = true
 end
 
 -- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
@@ -61,7 +67,7 @@ local function is_of(tenant, jobtype)
 end
 
 local function look_at_all(tenant, priority_min, priority_max, besides)
-  local seen, number, offset, index = {}, 0, 0, keyed.all_of(tenant)
+  local seen, met, number, offset, index = {}, {}, 0, 0, keyed.all_of(tenant)
   if tenant ~= '' then
     expect_kind(index, 'queues')
   end
@@ -70,6 +76,13 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
     for at = 1, #rows, 2 do
       local id, queue = rows[at]:match('^([^:]*):(.*)$')
       local jobtype = queue and keyed.type_of(queue)
+      if jobtype and #jobtype < #queue then
+        if met[jobtype] == rows[at + 1] then
+          table.insert(extra, {index, rows[at]})
+          lead(jobtype, rows[at + 1])
+        end
+        met[jobtype] = rows[at + 1]
+      end
       if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
         local first = head_of(queue, rows[at + 1])
@@ -130,10 +143,22 @@ if redis.call('EXISTS', K.types) == 1 then
     if id and not redis.call('ZSCORE', keyed.all_of(jobtype), head_row(id, jobtype)) then
       table.insert(wrong, {jobtype, priority})
     end
+    local row, its = unpack(keyed.some() and redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES') or {})
+    if row and not redis.call('ZSCORE', keyed.all_of(jobtype), row) then
+      lead(jobtype, its)
+    end
   end
 end
 for _, row in ipairs(wrong) do
   mend_head(unpack(row))
+end
+for _, row in ipairs(extra) do
+  redis.call('ZREM', unpack(row))
+end
+for jobtype, priorities in pairs(leads) do
+  for priority in pairs(priorities) do
+    keyed.lead(jobtype, priority)
+  end
 end
 
 local found = {}

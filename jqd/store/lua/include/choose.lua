@@ -1,8 +1,9 @@
 -- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
--- `settle_queues(queues, opened, fence, now_us)`: they were taken: counts them, and parks what may not go on.
-local CHOICE = {visits = 100, rows = 64, first = 8}  -- queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue, read at once
+-- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
+-- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue, read at once; the largest of all priorities.
+local CHOICE = {visits = 100, rows = 64, first = 8, worst = 2147483647, best = -2147483648}
 
 -- The next jobs of one queue, with their priorities, in order: few at first, for other queues may have all the better ones.
 local function read_on(one)
@@ -51,7 +52,9 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHOICE.rows, 'WITHSCORES')
       at, offset = 1, #rows == 2 * CHOICE.rows and offset + CHOICE.rows or -1
     end
-    local id, queue = (rows[at] or ''):match('^([^:]*):(.*)$')
+    local row = rows[at]
+    local mark = row and row:find(':', 1, true)
+    local id, queue = mark and row:sub(1, mark - 1), mark and row:sub(mark + 1)
     if plain_id and not (id and precedes(tonumber(rows[at + 1]), id, tonumber(plain_priority), plain_id)) then
       return tonumber(plain_priority), plain_id, jobtype
     elseif id then
@@ -111,8 +114,91 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   return ids, order, opened, #ids < limit
 end
 
+-- Whether all was read that the queue has waiting up to any priority.
+local function is_read(one) return #one.rows < one.asked and one.priority_max >= CHOICE.worst end
+
+-- The first job that a queue has left of each priority, flat. What was read of it says so, if that was all.
+local function heads_left(one, taken)
+  local heads, last, from = {}, nil, '-inf'
+  if is_read(one) and one.priority_min <= CHOICE.best then
+    for _, row in ipairs(one.rows) do
+      if row.priority ~= last and not taken[row.id] then
+        heads[#heads + 1], heads[#heads + 2], last = row.priority, row.id, row.priority
+      end
+    end
+    return heads
+  end
+  while #heads < 2 * limits.PRIORITIES do
+    local id, priority = first_between(one.queue, from, '+inf')
+    if not id then
+      break
+    end
+    heads[#heads + 1], heads[#heads + 2], from = priority, id, '(' .. priority
+  end
+  return heads
+end
+
+-- What comes next after a job that was taken: of its priority, or of the next one, which may have no row: a queue is let go with those of its
+-- first priorities.
+local function next_of(one, taken, priority)
+  for _, row in ipairs(one.rows) do
+    if row.priority >= priority and not taken[row.id] then
+      return row.id, row.priority
+    end
+  end
+  if is_read(one) then
+    return nil
+  end
+  return first_between(one.queue, priority, '+inf')
+end
+
+-- Exchanges the rows of those of its jobs that were taken, and the one by which it was found, if that was wrong.
+local function mend_heads(one, taken)
+  local heads, is_right = one.heads or {}, one.most < 1
+  for first = 1, #heads, 2 do
+    local priority, id = tonumber(heads[first]), heads[first + 1]
+    is_right = is_right or id == one.id and priority == one.priority
+    if taken[id] then
+      keyed.gone(priority, id, one.queue)
+      local next_id, its = next_of(one, taken, priority)
+      if next_id then
+        keyed.row(its, next_id, one.queue)
+      end
+    end
+  end
+  if not is_right and head_of(one.queue, one.priority) ~= one.id then
+    keyed.gone(one.priority, one.id, one.queue)
+  end
+end
+
+-- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What was accepted is off the
+-- states already, and not all of it was given: `fresh` are buckets that were asked anew.
+local function park(one, taken, fresh, now_us)
+  if one.is_old or limits.allows(one.queue, now_us) >= 1 then
+    return false
+  end
+  for _, item in ipairs(limits.items(one.queue)) do
+    if not fresh[item.bucket] then
+      limits.states[item.bucket], fresh[item.bucket] = nil, true
+    end
+  end
+  local most, bucket = limits.allows(one.queue, now_us)
+  if most >= 1 then
+    return false
+  end
+  keyed.gone(one.priority, one.id, one.queue)
+  if redis.call('HEXISTS', K.parked, one.queue) == 0 then
+    for first = 1, #(one.heads or {}), 2 do
+      keyed.gone(one.heads[first], one.heads[first + 1], one.queue)
+    end
+    limits.park(one.queue, bucket, heads_left(one, taken), now_us)
+  end
+  return true
+end
+
 -- `taken`: id → true of those that were given. What gave some, or nothing because of its limits, may have to wait.
 local function settle_queues(order, opened, taken, fence, now_us)
+  keyed.gather()
   for _, queue in ipairs(order) do
     local one, ids = opened[queue], {}
     for _, id in ipairs(one.taken) do
@@ -120,24 +206,21 @@ local function settle_queues(order, opened, taken, fence, now_us)
         ids[#ids + 1] = id
       end
     end
-    if #ids > 0 then
+    if #ids > 0 and not keyed.is(queue) then
       take(queue, ids, one.where, one.heads)
+    elseif #ids > 0 then
+      remove(queue, ids, one.where)
       if not one.is_old then
-        limits.spend(queue, ids, fence, now_us)
+        limits.spend(queue, ids)
       end
     end
   end
-  -- What was accepted is off these states already: asked anew is only what may be used up, for not all of it was given.
+  limits.write_spent(fence, now_us)
+  local fresh = {}
   for _, queue in ipairs(order) do
-    local one = opened[queue]
-    if keyed.is(queue) and not one.is_old and limits.allows(queue, now_us) < 1 then
-      for _, item in ipairs(limits.items(queue)) do
-        limits.states[item.bucket] = nil
-      end
-      local most, bucket = limits.allows(queue, now_us)
-      if most < 1 then
-        limits.park(queue, bucket, one.priority, one.id, now_us)
-      end
+    if keyed.is(queue) and not park(opened[queue], taken, fresh, now_us) then
+      mend_heads(opened[queue], taken)
     end
   end
+  keyed.write()
 end

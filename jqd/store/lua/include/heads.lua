@@ -1,9 +1,10 @@
 -- Which job is next of each jobtype and priority, in one order over all of them. Needs keys, fail, order.
 --
---     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them
+--     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them.
+--                            Of a jobtype's keyed queues only the best of each priority has one
 --     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
---     queues:<jobtype> zset  those of them whose queue is keyed, of one jobtype
---     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in the two above
+--     queues:<jobtype> zset  rows of all keyed queues of a jobtype
+--     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in those above
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
@@ -12,8 +13,10 @@
 -- Gives first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
 -- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
--- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index it stands in; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
--- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes.
+-- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
+-- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
+-- keyed.gather(), keyed.write(): what is said in between of rows and counts of keyed queues is written at once, for a call for each of hundreds of
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -65,12 +68,15 @@ local function head_row(id, jobtype) return id .. ':' .. jobtype end
 
 -- Behind the jobtype of such a queue stands a character that is in no jobtype.
 function keyed.is(queue) return queue:find('\30', 1, true) ~= nil end
-function keyed.type_of(queue) return queue:match('^[^\30]*') end
+function keyed.type_of(queue)
+  local at = queue:find('\30', 1, true)
+  return at and queue:sub(1, at - 1) or queue
+end
 function keyed.heads_key(queue) return K.queues .. keyed.type_of(queue) end
 -- Where the rows of all jobtypes of its tenant are: however many rows others have, they hide none of these.
 function keyed.all_of(queue)
-  local tenant = queue:match('^[^\31]*\31')
-  return tenant and K.queues .. tenant or K.heads
+  local at = queue:find('\31', 1, true)
+  return at and K.queues .. queue:sub(1, at) or K.heads
 end
 function keyed.aside_key(bucket) return K.aside .. bucket end
 
@@ -83,53 +89,6 @@ function keyed.begin()
   end
 end
 
-function keyed.count(queue, number)
-  if number == 0 or not keyed.is(queue) then
-    return
-  end
-  keyed.begin()
-  local jobtype = keyed.type_of(queue)
-  if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
-    redis.call('HDEL', K.keyed, jobtype)
-  end
-end
-
-function keyed.row(priority, id, queue)
-  redis.call('ZADD', keyed.all_of(queue), priority, head_row(id, queue))
-  if keyed.is(queue) then
-    redis.call('ZADD', keyed.heads_key(queue), priority, head_row(id, queue))
-  end
-end
-
-function keyed.refresh(queue)
-  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
-  if not known then
-    return false
-  end
-  local id, priority = first_between(queue, '-inf', '+inf')
-  if id ~= known then
-    redis.call('ZREM', keyed.aside_key(bucket), head_row(known, queue))
-  end
-  if id then
-    redis.call('ZADD', keyed.aside_key(bucket), priority, head_row(id, queue))
-    redis.call('HSET', K.parked, queue, id .. ' ' .. bucket)
-  else
-    redis.call('HDEL', K.parked, queue)
-  end
-  return true
-end
-
--- Under its own priority only: the job may wait under another priority by now, and be the first there.
-local function drop_head(jobtype, priority, id)
-  local row = head_row(id, jobtype)
-  if tonumber(redis.call('ZSCORE', keyed.all_of(jobtype), row) or nil) == tonumber(priority) then
-    redis.call('ZREM', keyed.all_of(jobtype), row)
-    if keyed.is(jobtype) then
-      redis.call('ZREM', keyed.heads_key(jobtype), row)
-    end
-  end
-end
-
 -- Whether that job, which is about to come, may be the first of its priority: a cheap question, for nearly no job is. Also
 -- which job is the first now, and which is the first of those in `ready`.
 local function may_lead(jobtype, priority, id)
@@ -137,30 +96,202 @@ local function may_lead(jobtype, priority, id)
   if here and not before(id, here) then
     return false, here, here
   end
-  return true, head_of(jobtype, priority), here
+  return true, paged_of(jobtype) > 0 and head_of(jobtype, priority) or here, here
 end
 
-local function add_head(jobtype, priority, known, id)
-  if known and not before(id, known) or keyed.is(jobtype) and keyed.refresh(jobtype) then
-    return
-  elseif known then
-    drop_head(jobtype, priority, known)
-  end
-  keyed.row(priority, id, jobtype)
-end
+-- In a block of its own, for a script has 200 names at most.
+local drop_head, add_head, mend_head
+do
+  local gathered  -- jobtype → what is to be written of it
 
-local function mend_head(jobtype, priority, known)
-  if keyed.is(jobtype) and keyed.refresh(jobtype) then
-    return
+  local function gathered_of(queue)
+    local jobtype = keyed.type_of(queue)
+    local its = gathered[jobtype]
+    if not its then
+      its = {gone = {}, rows = {}, queues = {}, priorities = {}, count = 0}
+      gathered[jobtype] = its
+    end
+    return its
   end
-  local id = head_of(jobtype, priority)
-  if known and known ~= id then
-    drop_head(jobtype, priority, known)
+
+  function keyed.count(queue, number)
+    if number == 0 or not keyed.is(queue) then
+      return
+    elseif gathered then
+      local its = gathered_of(queue)
+      its.count = its.count + number
+      return
+    end
+    keyed.begin()
+    local jobtype = keyed.type_of(queue)
+    if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
+      redis.call('HDEL', K.keyed, jobtype)
+    end
   end
-  if not id and keyed.is(jobtype) then  -- the next one may have no row: a queue is let go with those of its first priorities
-    id, priority = first_between(jobtype, '(' .. priority, '+inf')
+
+  local function lead_of(jobtype, priority)
+    return redis.call('ZRANGE', K.queues .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
   end
-  if id then
+
+  -- The best row of a jobtype's keyed queues under that priority is to be in the index of all.
+  function keyed.lead(jobtype, priority)
+    local lead = lead_of(jobtype, priority)
+    if lead then
+      redis.call('ZADD', keyed.all_of(jobtype), priority, lead)
+    end
+  end
+
+  function keyed.row(priority, id, queue)
+    local row = head_row(id, queue)
+    if not keyed.is(queue) then
+      redis.call('ZADD', keyed.all_of(queue), priority, row)
+    elseif gathered then
+      local its = gathered_of(queue)
+      local at = #its.queues + 1
+      its.queues[at], its.rows[2 * at - 1], its.rows[2 * at] = queue, priority, row
+      its.priorities[tonumber(priority)] = true
+    else
+      local jobtype = keyed.type_of(queue)
+      local lead = lead_of(jobtype, priority)
+      redis.call('ZADD', K.queues .. jobtype, priority, row)
+      if not lead or before(row, lead) then
+        if lead then
+          redis.call('ZREM', keyed.all_of(jobtype), lead)
+        end
+        redis.call('ZADD', keyed.all_of(jobtype), priority, row)
+      end
+    end
+  end
+
+  function keyed.gather() gathered = {} end
+
+  function keyed.gone(priority, id, queue)
+    local its = gathered_of(queue)
+    its.gone[#its.gone + 1] = head_row(id, queue)
+    its.priorities[tonumber(priority)] = true
+  end
+
+  function keyed.refresh(queue)
+    local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+    if not known then
+      return false
+    end
+    local id, priority = first_between(queue, '-inf', '+inf')
+    if id ~= known then
+      redis.call('ZREM', keyed.aside_key(bucket), head_row(known, queue))
+    end
+    if id then
+      redis.call('ZADD', keyed.aside_key(bucket), priority, head_row(id, queue))
+      redis.call('HSET', K.parked, queue, id .. ' ' .. bucket)
+    else
+      redis.call('HDEL', K.parked, queue)
+    end
+    return true
+  end
+
+  -- Rows of parked queues come to no index.
+  local function without_parked(its)
+    local queues, rows = its.queues, its.rows
+    if #queues == 0 or redis.call('EXISTS', K.parked) == 0 then
+      return rows
+    end
+    local left = {}
+    for at, parked in ipairs(redis.call('HMGET', K.parked, unpack(queues))) do
+      if parked then
+        keyed.refresh(queues[at])
+      else
+        left[#left + 1], left[#left + 2] = rows[2 * at - 1], rows[2 * at]
+      end
+    end
+    return left
+  end
+
+  local function write_gathered(jobtype, its)
+    local index, all, leads, old, new = K.queues .. jobtype, keyed.all_of(jobtype), {}, {}, {}
+    for priority in pairs(its.priorities) do
+      leads[priority] = lead_of(jobtype, priority) or ''
+    end
+    if #its.gone > 0 then
+      redis.call('ZREM', index, unpack(its.gone))
+    end
+    local rows = without_parked(its)
+    if #rows > 0 then
+      redis.call('ZADD', index, unpack(rows))
+    end
+    for priority, before in pairs(leads) do
+      local lead = lead_of(jobtype, priority)
+      if before ~= '' and before ~= lead then
+        old[#old + 1] = before
+      end
+      if lead then
+        new[#new + 1], new[#new + 2] = priority, lead
+      end
+    end
+    if #old > 0 then
+      redis.call('ZREM', all, unpack(old))
+    end
+    if #new > 0 then
+      redis.call('ZADD', all, unpack(new))
+    end
+  end
+
+  function keyed.write()
+    local all = gathered
+    gathered = nil
+    for jobtype, its in pairs(all) do
+      write_gathered(jobtype, its)
+      keyed.count(jobtype .. '\30', its.count)
+    end
+  end
+
+  -- Under its own priority only: the job may wait under another priority by now, and be the first there.
+  function drop_head(queue, priority, id)
+    local row = head_row(id, queue)
+    local its = gathered and keyed.is(queue) and gathered_of(queue)
+    for at = its and #its.queues or 0, 1, -1 do
+      if its.rows[2 * at] == row then
+        table.remove(its.queues, at)
+        table.remove(its.rows, 2 * at)
+        table.remove(its.rows, 2 * at - 1)
+      end
+    end
+    local function drop(index)
+      if tonumber(redis.call('ZSCORE', index, row) or nil) == tonumber(priority) then
+        redis.call('ZREM', index, row)
+      end
+    end
+    drop(keyed.all_of(queue))
+    if keyed.is(queue) then
+      drop(keyed.heads_key(queue))
+    end
+  end
+
+  function add_head(jobtype, priority, known, id)
+    if known and not before(id, known) or keyed.is(jobtype) and not gathered and keyed.refresh(jobtype) then
+      return
+    elseif known then
+      drop_head(jobtype, priority, known)
+    end
     keyed.row(priority, id, jobtype)
+  end
+
+  function mend_head(jobtype, priority, known)
+    local is_keyed = keyed.is(jobtype)
+    if is_keyed and keyed.refresh(jobtype) then
+      return
+    end
+    local id, its = head_of(jobtype, priority), priority
+    if known and known ~= id then
+      drop_head(jobtype, priority, known)
+    end
+    if not id and is_keyed then  -- the next one may have no row: a queue is let go with those of its first priorities
+      id, its = first_between(jobtype, '(' .. priority, '+inf')
+    end
+    if id then
+      keyed.row(its, id, jobtype)
+    end
+    if is_keyed then
+      keyed.lead(keyed.type_of(jobtype), priority)
+    end
   end
 end

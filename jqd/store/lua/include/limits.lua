@@ -10,8 +10,8 @@
 --     due              zset  bucket → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(item, now_us); limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids, fence, now_us);
--- limits.park(queue, bucket, priority, id, now_us); limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
+-- limits.state(item, now_us); limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids), then
+-- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
 local limits = {states = {}, rules = {}, queues = {}}
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
@@ -23,14 +23,32 @@ limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend
 limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
 limits.PRIORITIES = 1000  -- of one queue, moved at once
 
-function limits.version_of(queue) return queue:match('^[^\30]*\30([^\30]*)') or '' end
+-- Between two of those characters, or behind the last one: the text, and where the one behind it is.
+local function part_of(queue, at, mark)
+  local behind = queue:find(mark, at + 1, true)
+  return queue:sub(at + 1, (behind or 0) - 1), behind
+end
+
+function limits.version_of(queue)
+  local at = queue:find('\30', 1, true)
+  return at and (part_of(queue, at, '\30')) or ''
+end
 
 function limits.items(queue)
   local items = limits.queues[queue]
   if not items then
     items, limits.queues[queue] = {}, {}
-    for name, cost, key in queue:gmatch('\30([^\29\30]*)\29([^\29\30]*)\29([^\29\30]*)') do
-      items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. '\29' .. key}
+    local at = queue:find('\30', 1, true)
+    at = at and queue:find('\30', at + 1, true)
+    while at do
+      local one, behind = part_of(queue, at, '\30')
+      local cost_at = one:find('\29', 1, true)
+      local key_at = cost_at and one:find('\29', cost_at + 1, true)
+      if key_at then
+        local name = one:sub(1, cost_at - 1)
+        items[#items + 1] = {name = name, cost = tonumber(one:sub(cost_at + 1, key_at - 1)), bucket = name .. one:sub(key_at)}
+      end
+      at = behind
     end
     limits.queues[queue] = items
   end
@@ -60,7 +78,8 @@ end
 
 -- Drops what is out of the window. Returns what was spent in it, the first and the last entry of it.
 function limits.spent_in(key, window_us, now_us)
-  local first, last = limits.entry(key, 0), limits.entry(key, -1)
+  local last = limits.entry(key, -1)
+  local first = last and limits.entry(key, 0)
   if not last then
     return 0
   elseif last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
@@ -85,7 +104,7 @@ function limits.spent_in(key, window_us, now_us)
   return last.total - first.total + first.count, first, last
 end
 
--- What a rate still allows, and when it allows more. A burst is on top of the limit in any window, and comes back at the rate of the limit.
+-- What a rate still allows, when it allows more, and the last entry. A burst is on top of the limit in any window, and comes back at the rate of the limit.
 function limits.rate_of(rule, bucket, now_us)
   local size, began_us = rule.limit + rule.burst, 0
   local used, first, last = limits.spent_in(K.spent .. bucket, rule.window_us, now_us)
@@ -103,9 +122,9 @@ function limits.rate_of(rule, bucket, now_us)
   end
   -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
   if rule.said_ms * 1000 < limits.high_us and now_us < limits.high_us + rule.window_us then
-    return 0, limits.high_us + rule.window_us
+    return 0, limits.high_us + rule.window_us, last
   end
-  return math.max(0, left), next_us
+  return math.max(0, left), next_us, last
 end
 
 function limits.state(item, now_us)
@@ -126,7 +145,7 @@ function limits.state(item, now_us)
     return state
   end
   if rule.limit > 0 then
-    state.rate, state.due_us = limits.rate_of(rule, item.bucket, now_us)
+    state.rate, state.due_us, state.last = limits.rate_of(rule, item.bucket, now_us)
   end
   if rule.concurrency > 0 then
     if redis.call('EXISTS', K.early) == 1 then  -- a job that is in a hand and has not come yet may be one of these
@@ -160,38 +179,67 @@ function limits.allows(queue, now_us)
   return most, by
 end
 
-function limits.spend(queue, ids, fence, now_us)
+local spent, busy, limited = {}, {}, {}
+
+local function append(rows, one, two)
+  rows[#rows + 1], rows[#rows + 2] = one, two
+end
+
+-- What several queues spend of one bucket is one entry.
+function limits.spend(queue, ids)
   local is_busy = false
   for _, item in ipairs(limits.items(queue)) do
     local rule = limits.rule(item.name)
     if rule and rule.limit > 0 and item.cost > 0 then
-      local key, count = K.spent .. item.bucket, item.cost * #ids
-      local last = limits.entry(key, -1)
-      local total, begin_us, due_us = count + (last and last.total or 0), now_us, math.max(last and last.due_us or 0, now_us)
-      due_us = rule.burst > 0 and math.floor(due_us + count * rule.window_us / rule.limit) or 0
-      if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
-        redis.call('LTRIM', key, 0, -2)
-        count, begin_us = count + last.count, last.begin_us
-      end
-      redis.call('RPUSH', key, table.concat({digits(begin_us), digits(now_us), digits(count), digits(total), digits(due_us)}, ' '))
-      redis.call('ZADD', K.due, 'LT', math.ceil((now_us + rule.window_us) / 1000), item.bucket)
+      local one = spent[item.bucket] or {rule = rule, count = 0}
+      spent[item.bucket], one.count = one, one.count + item.cost * #ids
     end
     if rule and rule.concurrency > 0 then
-      local rows = {}
-      for at, id in ipairs(ids) do
-        rows[2 * at - 1], rows[2 * at] = digits(fence), id
-      end
-      redis.call('ZADD', K.busy .. item.bucket, unpack(rows))
+      busy[item.bucket] = busy[item.bucket] or {}
+      append(busy[item.bucket], ids)
       is_busy = true
     end
   end
-  if is_busy then
-    local rows = {}
-    for at, id in ipairs(ids) do
-      rows[2 * at - 1], rows[2 * at] = id, queue
-    end
-    redis.call('HSET', K.limited, unpack(rows))
+  for _, id in ipairs(is_busy and ids or {}) do
+    append(limited, id, queue)
   end
+end
+
+local function write_rate(bucket, rule, count, now_us)
+  local key, last, begin_us, due_us = K.spent .. bucket, limits.states[bucket].last, now_us, 0
+  local total = count + (last and last.total or 0)
+  if rule.burst > 0 then
+    due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
+  end
+  if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
+    redis.call('LTRIM', key, 0, -2)
+    count, begin_us = count + last.count, last.begin_us
+  end
+  redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, now_us, count, total, due_us))
+end
+
+function limits.write_spent(fence, now_us)
+  local dues = {}
+  for bucket, one in pairs(spent) do
+    write_rate(bucket, one.rule, one.count, now_us)
+    append(dues, math.ceil((now_us + one.rule.window_us) / 1000), bucket)
+  end
+  if #dues > 0 then
+    redis.call('ZADD', K.due, 'LT', unpack(dues))
+  end
+  for bucket, groups in pairs(busy) do
+    local rows = {}
+    for _, ids in ipairs(groups) do
+      for _, id in ipairs(ids) do
+        append(rows, digits(fence), id)
+      end
+    end
+    redis.call('ZADD', K.busy .. bucket, unpack(rows))
+  end
+  if #limited > 0 then
+    redis.call('HSET', K.limited, unpack(limited))
+  end
+  spent, busy, limited = {}, {}, {}
 end
 
 function limits.take_hold(queue, id, fence)
@@ -208,29 +256,14 @@ function limits.take_hold(queue, id, fence)
   end
 end
 
--- Takes a queue out of the indexes, with what was found of it there.
-function limits.park(queue, bucket, priority, id, now_us)
-  local function drop(its_priority, its_id)
-    redis.call('ZREM', keyed.all_of(queue), head_row(its_id, queue))
-    redis.call('ZREM', K.queues .. keyed.type_of(queue), head_row(its_id, queue))
+-- `heads`: flat, the first ones it has left; their rows go, and what it had before its caller has dropped.
+function limits.park(queue, bucket, heads, now_us)
+  for at = 1, #heads, 2 do
+    keyed.gone(heads[at], heads[at + 1], queue)
   end
-  drop(priority, id)
-  if redis.call('HEXISTS', K.parked, queue) == 1 then
-    return
-  end
-  local from, first, best = '-inf', nil, nil
-  for _ = 1, limits.PRIORITIES do
-    local its_id, its_priority = first_between(queue, from, '+inf')
-    if not its_id then
-      break
-    end
-    first, best = first or its_id, best or its_priority
-    drop(its_priority, its_id)
-    from = '(' .. its_priority
-  end
-  if first then
-    redis.call('HSET', K.parked, queue, first .. ' ' .. bucket)
-    redis.call('ZADD', K.aside .. bucket, best, head_row(first, queue))
+  if #heads > 0 then
+    redis.call('HSET', K.parked, queue, heads[2] .. ' ' .. bucket)
+    redis.call('ZADD', K.aside .. bucket, heads[1], head_row(heads[2], queue))
     limits.look_later(bucket, now_us, 'LT')
   end
 end

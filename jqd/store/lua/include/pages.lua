@@ -10,8 +10,8 @@
 -- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: a job that comes
 -- back, or finds no good page, goes there.
 -- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
--- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; take(jobtype, ids, where, heads):
--- removes some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
+-- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
+-- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
 local function add_paged(jobtype, number)
@@ -42,20 +42,24 @@ local function find_page(jobtype, priority, id)
   return rows[1], rows[3]
 end
 
-local function expect_ready(jobtype)
-  expect_kind(ready_key(jobtype), 'ready')
-  if keyed.all_of(jobtype) ~= K.heads then
+local expected_types = {}  -- jobtype → whether its keyed queues were looked at, too
+local function expect_ready(queue)
+  expect_kind(ready_key(queue), 'ready')
+  local jobtype, are_keyed = keyed.type_of(queue), keyed.known or keyed.is(queue)
+  local known = expected_types[jobtype]
+  if known == nil and keyed.all_of(jobtype) ~= K.heads then
     expect_kind(keyed.all_of(jobtype), 'queues')
   end
-  if keyed.known or keyed.is(jobtype) then
+  if not known and are_keyed then
     expect_kind(keyed.heads_key(jobtype), 'queues')
   end
-  if paged_of(jobtype) > 0 then
-    expect_kind(backlog_key(jobtype), 'backlog')
-    checked[jobtype] = true
-    local first = redis.call('ZRANGE', backlog_key(jobtype), 0, 0)[1]
+  expected_types[jobtype] = known or are_keyed
+  if paged_of(queue) > 0 then
+    expect_kind(backlog_key(queue), 'backlog')
+    checked[queue] = true
+    local first = redis.call('ZRANGE', backlog_key(queue), 0, 0)[1]
     if first then
-      expect_kind(page_key(first, jobtype), 'page')
+      expect_kind(page_key(first, queue), 'page')
     end
   end
 end
@@ -205,10 +209,9 @@ local function first_of(jobtype, limit, priority_min, priority_max)
 end
 
 -- Removes some of what `first_of` gave, in that order.
-local function take(jobtype, ids, where, heads)
-  local here, pages, taken, gone_ids = {}, {}, 0, {}
+local function remove(jobtype, ids, where)
+  local here, pages, taken = {}, {}, 0
   for _, id in ipairs(ids) do
-    gone_ids[id] = true
     local page = where[id]
     local from = here
     if page then
@@ -236,8 +239,16 @@ local function take(jobtype, ids, where, heads)
   if taken > 0 then
     add_paged(jobtype, -taken)
   end
+end
+
+local function take(jobtype, ids, where, heads)
+  remove(jobtype, ids, where)
+  local gone = {}
+  for _, id in ipairs(ids) do
+    gone[id] = true
+  end
   for first = 1, #heads, 2 do
-    if gone_ids[heads[first + 1]] then
+    if gone[heads[first + 1]] then
       mend_head(jobtype, heads[first], heads[first + 1])
     end
   end
@@ -291,7 +302,11 @@ local function mend_type(queue)
   end
   local waits = keyed.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if waits then  -- of those that are parked nobody is to be offered the best
-    local best = tonumber(redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES')[2])
+    local row, best = unpack(redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES'))
+    best = tonumber(best)
+    if row then
+      redis.call('ZADD', keyed.all_of(jobtype), best, row)
+    end
     priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0, best or math.huge)
   end
   if priority then
