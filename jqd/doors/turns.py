@@ -1,11 +1,16 @@
 """Whose request is begun next: each address, or each tenant, has the same share of every turn of the loop.
 
 In one turn the loop runs whatever is ready. Of somebody with a thousand requests it would run all thousand before
-anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Nothing
-stands idle for that: while somebody waits, the turns follow each other without a pause, and the first in line counts
-them. Who has no more than EACH requests under way never waits, and pays two look-ups.
+anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Who has no
+more than EACH requests under way never waits, and pays two look-ups.
+
+While nobody else asks, nothing stands idle for that: the turns follow each other without a pause. But a push is five
+turns of the loop until it is answered, and a turn in which the loop ends 200 pushes of somebody else takes ten times as
+long as one that is idle. So while others ask, too, a turn is followed by a pause, which leaves the loop to them for
+most of the time. The first in line counts the turns.
 """
 
+import math
 from collections.abc import Callable
 from itertools import islice
 
@@ -19,10 +24,21 @@ from jqd.doors.exchange import App, Exchange
 # until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
+WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
+OTHERS_S = 2.0  # since somebody else asked: who asks once a second is still there
+PAUSE_S = 0.001  # behind a turn, while others ask: four requests of one in some 1.5 ms are 2,700 a second
+PAUSES = 3  # and so many times what the turn took: on a slow machine the one who floods has a quarter of the loop, too
+TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been held still
 
 
 Whose = Callable[[Asked], str]
 """Who makes a request, as far as that can be known by its head."""
+
+
+def weight_of(asked: Asked) -> int:
+    """In how many requests' place one is begun: a large body is as much work as many small ones."""
+    length = asked.heading.headers.get("content-length", "")
+    return 1 + int(length) // WEIGHT_BYTES if length.isdecimal() else 1
 
 
 def by_address(asked: Asked) -> str:
@@ -33,9 +49,10 @@ def by_address(asked: Asked) -> str:
 class _Waiting:
     """One request in line."""
 
-    __slots__ = ("event", "goes", "leads")
+    __slots__ = ("event", "goes", "leads", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
         self.event = trio.Event()
         self.goes = False
         self.leads = False
@@ -50,6 +67,11 @@ class Turns:
         self._under_way: dict[str, int] = {}
         self._lines: dict[str, dict[_Waiting, None]] = {}
         self._led = False
+        self._latest = ""
+        self._changed_s = -math.inf
+        """When somebody else than before asked."""
+        self._began_s = 0.0
+        """The latest turn."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
         """`app`, whose requests are begun in turn. `whose`: who has a line."""
@@ -58,7 +80,7 @@ class Turns:
             owner = whose(asked)
             try:
                 if not self.enter(owner):
-                    await self.wait(owner)
+                    await self.wait(owner, weight_of(asked))
                 return await app(asked)
             finally:
                 self.leave(owner)
@@ -69,6 +91,9 @@ class Turns:
         """A request of theirs is there, until `leave`; False: it has to `wait` first."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
+        if owner != self._latest:
+            self._changed_s = trio.current_time() if self._latest else -math.inf
+            self._latest = owner
         return number <= self._each
 
     def leave(self, owner: str) -> None:
@@ -79,27 +104,40 @@ class Turns:
         else:
             del self._under_way[owner]
 
-    async def wait(self, owner: str) -> None:
+    async def wait(self, owner: str, weight: int = 1) -> None:
         """Return when it is its turn."""
-        me = _Waiting()
+        me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
         try:
             if self._led:
                 await me.event.wait()
             else:
                 self._led = me.leads = True
+                self._began_s = trio.current_time()
             while not me.goes:  # so it leads
-                await trio.lowlevel.checkpoint()
+                await self._pause()
                 self._turn()
         finally:
             self._forget(owner, me)
             if me.leads:
                 self._hand_over()
 
+    async def _pause(self) -> None:
+        """Return when the next turn is to be."""
+        await trio.lowlevel.checkpoint()
+        now_s = trio.current_time()
+        if now_s - self._changed_s < OTHERS_S:
+            await trio.sleep(max(PAUSE_S, PAUSES * min(now_s - self._began_s, TOOK_S_MAX)))
+
     def _turn(self) -> None:
-        """Let the next of each line go."""
+        """Let the next of each line go: so many, or fewer that are large."""
+        self._began_s = trio.current_time()
         for owner, line in [*self._lines.items()]:
+            left = self._each
             for waiting in [*islice(line, self._each)]:
+                if left <= 0:
+                    break
+                left -= waiting.weight
                 waiting.goes = True
                 waiting.event.set()
                 self._forget(owner, waiting)

@@ -1,12 +1,14 @@
 """One address that asks for very much leaves the others their turns, and nobody is forgotten in line."""
 
+from collections import Counter
 from typing import Any
 
+import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.doors.asked import Answer, Asked
-from jqd.doors.turns import EACH, Turns
+from jqd.doors.asked import Answer, Asked, Heading
+from jqd.doors.turns import EACH, OTHERS_S, PAUSE_S, WEIGHT_BYTES, Turns
 
 FLOOD = 40 * EACH
 
@@ -14,8 +16,9 @@ FLOOD = 40 * EACH
 class Peer:
     """A request, as far as it matters here."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, size: int = 0) -> None:
         self.peer = address
+        self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})
 
 
 class Hall:
@@ -53,6 +56,54 @@ async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
         assert hall.begun.count("192.0.2.2") == 3
         assert len(hall.begun) < begun + 12 * EACH < FLOOD
     assert hall.begun.count("192.0.2.1") == FLOOD
+    assert hall.empty()
+
+
+@pytest.mark.parametrize("size", [0, EACH * WEIGHT_BYTES], ids=["small", "large"])
+async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: int, autojump_clock: MockClock) -> None:
+    """Each request is worked at in five turns, as a push is: with 40 turns' worth of them at once the loop would be
+    full of one that floods. What it does until another one's answer is counted: of large ones one is begun in a turn.
+    """
+    hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH
+
+    async def five_turns(asked: Asked) -> Answer:
+        begun[trio.current_time()] += asked.peer == "192.0.2.1"
+        for _ in range(5):
+            steps[0] += asked.peer == "192.0.2.1"
+            await trio.lowlevel.checkpoint()
+        return Answer(200)
+
+    app: Any = hall.turns.share(five_turns)
+    async with trio.open_nursery() as nursery:
+        await app(Peer("192.0.2.2"))  # it is known that there are others
+        for _ in range(FLOOD):
+            nursery.start_soon(app, Peer("192.0.2.1", size))
+        await trio.lowlevel.checkpoint()
+        met = []
+        for _ in range(10):
+            before = steps[0]
+            await app(Peer("192.0.2.2"))
+            met.append(steps[0] - before)
+            await trio.sleep(PAUSE_S)
+        assert max(met[1:]) <= 5 * each, met
+    assert sorted(begun.values())[:-1][-1] == each, "but for those that came first: nobody else was in line"
+    assert steps[0] == 5 * FLOOD
+    assert trio.current_time() >= FLOOD / EACH * PAUSE_S / 2
+    assert hall.empty()
+
+
+async def test_who_is_alone_waits_for_no_clock(mock_clock: MockClock) -> None:
+    """It stands still here: whoever waited for it would wait for ever."""
+    hall = Hall()
+    for long_ago in (False, True):
+        if long_ago:
+            await hall.app(Peer("192.0.2.2"))
+            await hall.app(Peer("192.0.2.1"))
+            mock_clock.jump(OTHERS_S)
+        async with trio.open_nursery() as nursery:
+            for _ in range(FLOOD):
+                nursery.start_soon(hall.app, Peer("192.0.2.1"))
+    assert hall.begun.count("192.0.2.1") == 2 * FLOOD + 1
     assert hall.empty()
 
 
