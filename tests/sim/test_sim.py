@@ -12,7 +12,7 @@ from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
 from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
 from jqd.testing.sim.say import DELETE as SAY_DELETE
-from jqd.testing.sim.say import FAREWELL, PAUSE, RESUME
+from jqd.testing.sim.say import DRAIN, FAREWELL, GO_ON, PAUSE, RESUME
 from jqd.testing.sim.say import PUT as SAY_PUT
 from jqd.words.jobid import partition_of_name
 
@@ -71,6 +71,7 @@ def test_in_some_runs_workers_handlers_and_schedules_come_and_go_and_jobtypes_ar
         "handler": words,
         "schedule": changes,
         "pause": {PAUSE, RESUME},
+        "drain": {DRAIN, GO_ON},
         "constraint": {SAY_PUT, SAY_DELETE},
     }
     assert all(PLANS * 0.08 < len(runs) < PLANS * 0.25 for runs in kinds.values())

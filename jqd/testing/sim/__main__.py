@@ -12,7 +12,17 @@ from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
 from jqd.testing.sim.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
 
-GIVEN = ("changes", "lends", "rules", "pauses", "schedules", "limits")  # what a seed has only now and then
+GIVEN = {
+    "changes": "some jobs have names and are changed",
+    "lends": "some workers hold jobs by themselves",
+    "rules": "workers and handlers are registered",
+    "pauses": "jobtypes are paused and resumed",
+    "drains": "daemons are drained and resumed",
+    "schedules": "schedules push jobs",
+    "limits": "constraints limit what may start",
+    "expires": "some jobs must begin soon or never",
+}
+"""Of what a seed has only now and then (`plan.SHARES`)."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,12 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
-    parser.add_argument("--changes", action="store_true", help="in each seed some jobs have names and are changed")
-    parser.add_argument("--lends", action="store_true", help="in each seed some workers hold jobs by themselves")
-    parser.add_argument("--rules", action="store_true", help="in each seed workers and handlers are registered")
-    parser.add_argument("--pauses", action="store_true", help="in each seed jobtypes are paused and resumed")
-    parser.add_argument("--schedules", action="store_true", help="in each seed schedules push jobs")
-    parser.add_argument("--limits", action="store_true", help="in each seed constraints limit what may start")
+    for name, what in GIVEN.items():
+        parser.add_argument(f"--{name}", action="store_true", help=f"in each seed {what}")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
@@ -76,6 +82,7 @@ def _print_events(report: Report) -> None:
 
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()  # a run of hours that is ended loses nothing of what it found
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from jqd.testing.sim.lent import LENT
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
+from jqd.testing.sim.uncounted import UNCOUNTED
 from jqd.testing.sim.undue import UNDUE
 from jqd.testing.sim.unkept import UNKEPT
 from jqd.testing.sim.unsaid import UNSAID
@@ -265,6 +266,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     **APART,
     **LENT,
+    **UNCOUNTED,
     **UNDUE,
     **UNKEPT,
     **UNSAID,
@@ -296,18 +298,7 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    return make_plan(
-        seed,
-        planned.kinds,
-        planned.partitions,
-        changes=planned.changes,
-        lends=planned.lends,
-        rules=planned.rules,
-        pauses=planned.pauses,
-        schedules=planned.schedules,
-        limits=planned.limits,
-        dense=planned.dense,
-    )
+    return make_plan(seed, planned.kinds, planned.partitions, dense=planned.dense, **planned.given)
 
 
 @contextmanager

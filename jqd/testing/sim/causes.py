@@ -18,11 +18,14 @@ from jqd.words.job import Fate
 RECOVERS_S = 4.0  # a loop waits 3 s at most until it asks the store again
 
 HINDER = {
-    **dict.fromkeys(("lost", "late", "slow", "wipe", "rollback", "restart"), (6.0, True)),
-    **dict.fromkeys(("lag", "backlog", "disk", "full"), (0.0, False)),
-    "stop": (14.0, False),
+    **dict.fromkeys(("wipe", "rollback", "restart"), (0, 1.0, True)),
+    **dict.fromkeys(("lost", "late", "slow"), (2, 6.0, True)),
+    **dict.fromkeys(("lag", "backlog"), (3, 0.0, False)),
+    **dict.fromkeys(("disk", "full"), (1, 0.0, False)),
+    "stop": (0, 14.0, False),
 }
-"""Kinds that keep rules from being told or heard, though no daemon is away: so long after they end; at all daemons."""
+"""Kinds that keep rules from being told or heard, though no daemon is away: in so many of their spans, for so long
+after them; at all daemons."""
 
 
 @dataclass(slots=True)
@@ -135,9 +138,8 @@ class Causes:
     def hinders(self, kind: str, node: str, at_s: float, span_s: float) -> None:
         """A fault begins."""
         if kind in HINDER:
-            for_s, at_all = HINDER[kind]
-            until_s = at_s + for_s + 3 * span_s  # no kind lasts longer
-            self.hindrances.append(Away("*" if at_all else node, kind, at_s, until_s))
+            spans, for_s, at_all = HINDER[kind]
+            self.hindrances.append(Away("*" if at_all else node, kind, at_s, at_s + spans * span_s + for_s))
 
     def hindered_to(self, from_s: float, to_s: float, *nodes: str) -> float:
         """Until when one of those nodes may not have told the store of a rule, or heard of it; 0: both could."""

@@ -1,8 +1,8 @@
 """What must hold, checked against what really happened: every push, start, end and cancel on the world's one clock.
 
 At each start     the job was pushed, as it is; no daemon that rightly trusts its lease is at work on it; no cancel of
-                  it was answered 204; it had not finished, unless a fault explains it; its date had come; its fence
-                  grew
+                  it was answered 204; it had not finished, unless a fault explains it; its date had come; it had not
+                  expired before it was given to anybody; its fence grew
 At the end        nothing acknowledged is lost or stuck, all hands are empty, counts balance, states match what ran
 
 What is not demanded is known by its cause (`causes.py`). Jobs whose contents change are checked in `word.py`.
@@ -16,6 +16,8 @@ import trio
 
 from jqd.testing.sim.almanac import Almanac
 from jqd.testing.sim.causes import Attempt, may_be_over
+from jqd.testing.sim.limited import CLOCK_S
+from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
 from jqd.testing.sim.word import DATE_S, Tale
@@ -36,6 +38,10 @@ class Story:
     """Somebody tried to push it, whatever was answered."""
     due_s: float = 0.0
     """It must not start before."""
+    expires_s: float = math.inf
+    """It must have been claimed by then once, or never."""
+    reason: str = ""
+    """Why it is dead, says the store."""
     attempts: list[Attempt] = field(default_factory=list)
     taken_s: list[float] = field(default_factory=list)
     """When workers that held it by themselves were told that their success is taken."""
@@ -57,8 +63,6 @@ class History(Notes):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.stories = {number: Story(number) for push in plan.pushes for number in push.numbers}
-        self.crashed: set[int] = set()
-        """Jobs of which the store says that they were in hand at too many deaths."""
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
@@ -66,6 +70,8 @@ class History(Notes):
         """Told of each, by the life, the jobtype, the id and the fence."""
         self.almanac = Almanac(self)
         """Of the jobs that schedules push."""
+        self._claims_s: dict[str, list[float]] = {}
+        """When the store gave a job to somebody."""
         self._known: set[tuple[str, str, int]] = set()
         """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
@@ -79,10 +85,17 @@ class History(Notes):
             self.wrong(f"ghost: job {number} was acknowledged as {job_id}, but ran as {story.job_id}")
         story.job_id, story.acked_at_s, story.taker = job_id, trio.current_time(), node
 
-    def applied(self, content: int) -> None:
-        """The store has that content of a job."""
+    def applied(self, content: int, expires_at_ms: int) -> None:
+        """The store has that content of a job, which must begin by then; 0: whenever it likes."""
         if content in self.of_content:
             self.of_content[content].applied(content)
+        if content in self.stories and expires_at_ms:
+            self.stories[content].expires_s = (expires_at_ms - EPOCH_MS) / 1000
+
+    def in_hand(self, job_ids: Iterable[str]) -> None:
+        """The store gave these to somebody."""
+        for job_id in job_ids:
+            self._claims_s.setdefault(job_id, []).append(trio.current_time())
 
     def started(self, life: str, fence: int, job_id: str, number: int, priority: int) -> None:
         """A worker has the job."""
@@ -197,6 +210,10 @@ class History(Notes):
             self.wrong(f"fence: {name} started by {life} under {fence}, which is older than one before")
         if now_s < story.due_s - DATE_S and not self.clock_jumps:
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
+        claimed_s = self.claimed_s.get((self._home(story), fence), -math.inf)
+        first_s = min(self._claims_s.get(story.job_id, ()), default=claimed_s)
+        if first_s > story.expires_s + CLOCK_S and not self.clock_jumps:
+            self.wrong(f"expired: {name} claimed at {claimed_s:.3f} s by {life}, no good since {story.expires_s:.3f} s")
 
     def _raced(self, story: Story, attempt: Attempt, life: str, fence: int) -> bool:
         """Whether the store gave the job before it heard of that success, and this daemon has not heard of it since."""
@@ -227,19 +244,29 @@ class History(Notes):
                 self.wrong(f"lost: job {number} had succeeded, and counts as {state.value}")
             elif state is State.SUCCEEDED and Fate.SUCCEEDED not in fates:
                 self.wrong(f"lost: job {number} counts as succeeded, but no attempt of it did")
+            elif state is State.FAILED and story.reason == "expired":
+                self._check_expired(story)
             elif state is State.FAILED and not self._may_have_failed(story, fates):
                 self.wrong(f"lost: job {number} counts as failed, but no attempt of it did")
         if not self.plan.kinds:
             self._check_calm()
         if self.plan.kinds == {POISON}:
-            for number in sorted(self.crashed):
-                if not self.plan.works[number].is_poison:
+            for number, story in self.stories.items():
+                if story.reason == "crash" and not self.plan.works[number].is_poison:
                     self.wrong(f"innocent: job {number} is in the dead set for deaths that another job caused")
 
     def _gave_way(self, story: Story, state: State) -> bool:
         """Whether something else stands in the place of a success that is in a journal: it beats all."""
         taken_s = story.taken_s if state is not State.SUCCEEDED else []
         return bool(taken_s) and not self.is_untold(self._home(story), self.plan.kinds, taken_s)
+
+    def _check_expired(self, story: Story) -> None:
+        """Not what never expires, nor what was begun in time, as a daemon that was never away told the store."""
+        home, began = self._home(story), [each for each in story.attempts if each.fate is Fate.RETRY]
+        if story.expires_s == math.inf:
+            self.wrong(f"expired: job {story.number} counts as expired, and never is")
+        elif any(not self.was_away(home, each.node, each.at_s, math.inf) for each in began) and not self.clock_jumps:
+            self.wrong(f"expired: job {story.number} counts as expired, and was begun in time")
 
     def _may_have_failed(self, story: Story, fates: set[Fate | None]) -> bool:
         over = may_be_over(story.attempts, self.plan.works[story.number].max_retry)
@@ -248,7 +275,7 @@ class History(Notes):
     def _is_poison(self, story: Story) -> bool:
         """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""
         deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
-        return story.number in self.crashed and deaths >= STORE.crash_limit
+        return story.reason == "crash" and deaths >= STORE.crash_limit
 
     def _surely_succeeded(self, story: Story) -> bool:
         """Whether a daemon heard so that was never away: its success beats all else, in whatever order they come."""

@@ -180,4 +180,5 @@ def _body(number: int, work: Work) -> dict[str, Any]:
         "timeout": work.timeout_s,
         "max_retry": work.max_retry,
     }
-    return body | ({"delay": work.delay_s} if work.delay_s else {})
+    times = {"delay": work.delay_s, "expires_in": work.expires_s}
+    return body | {name: seconds for name, seconds in times.items() if seconds}

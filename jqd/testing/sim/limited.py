@@ -4,7 +4,8 @@ rate         of the jobs that were claimed after all could know of it, no more w
 concurrency  of those, no more are at work at once by daemons, or workers, that rightly trust their leases
 
 A constraint holds from a second after its answer to the next word on it, the time not counted in which the daemon that
-was told, or the one that claims, could not speak to the store.
+was told, or the one that claims, could not speak to the store. Once it is known it holds through whatever comes: a
+store that forgot it gives nothing before it is told again.
 """
 
 import math
@@ -34,11 +35,17 @@ class Limited:
                 continue
             place, limit = found
             word = self._words[place]
-            hindered_s = self._history.hindered_to(word.sent_s, claimed_s, word.node, life.partition(".")[0])
-            if claimed_s > max(word.answered_s, hindered_s) + HEARD_S:
+            if claimed_s > self._known_s(word, life.partition(".")[0]):
                 claimed = self._claimed.setdefault(place, {})
                 claimed[job_id] = claimed_s
                 (self._check_rate if limit.per_s else self._check_at_work)(name, limit, claimed)
+
+    def _known_s(self, word: Word, node: str) -> float:
+        """When that node could know of it, and the store, too."""
+        at_s = word.answered_s
+        while (hindered_s := self._history.hindered_to(word.sent_s, at_s + HEARD_S, word.node, node)) > at_s:
+            at_s = hindered_s
+        return at_s + HEARD_S
 
     def _holding(self, name: str, jobtype: str) -> tuple[int, Limit] | None:
         """The last word on a constraint, if it surely is."""

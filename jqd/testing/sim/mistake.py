@@ -1,6 +1,6 @@
 """What is exchanged in the real code for the time of a block, and where the simulation finds it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jqd.store.scripts import Script
@@ -22,18 +22,8 @@ class Mistake(NamedTuple):
     """How the violation begins: with one of these."""
     partitions: int = 1
     """Of the store."""
-    changes: bool = False
-    """Whether some jobs have names and are changed."""
-    lends: bool = False
-    """Whether some workers hold jobs by themselves."""
-    rules: bool = False
-    """Whether workers and handlers are registered."""
-    pauses: bool = False
-    """Whether jobtypes are paused."""
-    schedules: bool = False
-    """Whether schedules push jobs."""
-    limits: bool = False
-    """Whether constraints limit what may start."""
+    given: Mapping[str, bool] = {}
+    """What its runs have, whatever their seeds say: see `plan.SHARES`."""
     dense: int = 1
     """So many times as much to do, where a rare moment must be met: else one seed of hundreds would show it."""
 
@@ -64,18 +54,13 @@ def mistake(
     what: str,
     *parts: tuple[Any, str, Callable[[Any], Any]],
     partitions: int = 1,
-    changes: bool = False,
-    lends: bool = False,
-    rules: bool = False,
-    pauses: bool = False,
-    schedules: bool = False,
-    limits: bool = False,
     dense: int = 1,
+    **given: bool,
 ) -> Mistake:
-    """`finds`: with commas.
+    """`finds`: with commas. `given`: see `plan.SHARES`.
 
     `parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one.
     """
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
     named, found = frozenset(kinds.split(",")) - {""}, tuple(finds.split(","))
-    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, pauses, schedules, limits, dense)
+    return Mistake(bugs, named, seed, found, partitions, given, dense)

@@ -147,6 +147,8 @@ class Node:
         self.backlogs_s = [0.0] * world.plan.partitions
         self.failing_syncs = 0.0
         self.full = False
+        self.sysid = ""
+        """What its daemon is called; empty before its first life."""
         self._source = random.Random(f"{self.name} {seed}")
         self._lives = 0
         self._world = world
@@ -195,6 +197,7 @@ class Node:
             life.links = world.links(self, life)
             stores: Any = life.links  # each before its store, and passes on what it does not know
             daemon = life.daemon = Daemon(self.config, journal, stores, self.clock, source)
+            self.sysid = daemon.control.sysid
             pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number),
                 dead=lambda: life.dead,

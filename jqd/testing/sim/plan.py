@@ -4,12 +4,12 @@ What happens *to* the plan (which call loses its answer, who runs first) is draw
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
-from jqd.testing.sim.say import PUT, Say, make_limits, make_pauses, make_says, make_schedules
+from jqd.testing.sim.say import PUT, Say, make_drains, make_limits, make_pauses, make_says, make_schedules
 from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
@@ -56,13 +56,20 @@ LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cu
 CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wipe", "rollback"))
 """With these alone the partitions that are there are as quick as ever."""
 SHORT = 0.06  # share of runs over one partition with short journals and a store that forgets what ended
-RULES = 0.2  # share of runs in which workers and handlers are registered, changed, deleted
-PAUSED = 0.12  # share of runs in which jobtypes are paused and resumed
-SCHEDULED = 0.15  # share of runs in which schedules push jobs
-LIMITED = 0.12  # share of runs over one partition in which constraints limit what may start
-LENDS = 0.25  # share of runs in which some workers hold jobs by themselves
-CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
-MATTERS_MAX = 3  # of such jobs
+SHARES = {
+    "changes": 0.5,  # some jobs have names, are replaced, edited, retried, deleted
+    "lends": 0.25,  # some workers hold jobs by themselves
+    "rules": 0.2,  # workers and handlers are registered, changed, deleted
+    "pauses": 0.12,  # jobtypes are paused and resumed
+    "drains": 0.12,  # so are daemons
+    "schedules": 0.15,  # schedules push jobs
+    "limits": 0.12,  # constraints limit what may start, over one partition
+    "expires": 0.12,  # some jobs must begin soon or never
+}
+"""What a seed has only now and then, and the share of runs that have it."""
+EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
+EXPIRING = 0.6  # share of plain jobs that expire, in runs with such
+MATTERS_MAX = 3  # of jobs that are changed
 PULLERS = ("p1", "p2")
 """Workers that ask for their jobs."""
 PULLED = 3  # jobs one of them asks for at most
@@ -96,6 +103,8 @@ class Work:
     """How each ends, and after how many seconds: ok, error, failed, die, silent, refuse (503), or murder."""
     cancels: tuple[tuple[float, int], ...]
     """When (seconds after its push) it is cancelled, through which daemon."""
+    expires_s: float = 0.0
+    """From its date on; 0: never."""
 
     @property
     def is_poison(self) -> bool:
@@ -143,23 +152,13 @@ class Plan:
 
 
 def make_plan(
-    seed: int,
-    kinds: frozenset[str] | None = None,
-    partitions: int = 1,
-    *,
-    changes: bool | None = None,
-    lends: bool | None = None,
-    rules: bool | None = None,
-    pauses: bool | None = None,
-    schedules: bool | None = None,
-    limits: bool | None = None,
-    dense: int = 1,
+    seed: int, kinds: frozenset[str] | None = None, partitions: int = 1, *, dense: int = 1, **given: bool
 ) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`, `rules`, `pauses`,
-    `schedules`, `limits`: with or without.
+    """The plan of a seed; `kinds`: with these faults instead of its own; `given`: names of SHARES, with or without.
 
     `dense`: so many times as much to do in the same time, for a fault to befall.
     """
+    assert SHARES.keys() >= given.keys(), f"{given.keys() - SHARES.keys()}: a plan has {SHARES.keys()}"
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
@@ -178,48 +177,58 @@ def make_plan(
         poison = ("murder", source.uniform(0.0, 0.3))
         for number in source.sample(range(len(works)), POISONOUS):
             works[number] = replace(works[number], attempts=(poison,), timeout_s=30.0)
+    if draws := _draws("expires", seed, given):
+        works = [_expiring(draws, work) for work in works]
     often = sorted(kinds.difference(APART_KINDS, KEPT_KINDS))
     faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
     if partitions > 1:
         faults = [*(_befalling(source, fault, partitions) for fault in faults), *_absence(source, kinds, partitions)]
-    matters = _matters(seed, nodes, types, len(works), changes, dense)
+    matters = _matters(seed, nodes, types, len(works), given, dense)
     works += _works(seed, matters, nodes, "workers" in kinds)
     faults.sort(key=lambda fault: fault.at_s)
-    if lends is None:
-        lends = POISON not in kinds and random.Random(f"lends {seed}").random() < LENDS
-    says = _says(seed, nodes, rules, dense)
-    if ABSENT not in kinds:  # there it is asked what holds a job up
-        says += _pauses(seed, nodes, types, pauses, dense)
-    says += _limits(seed, nodes, types, limits, dense) if partitions == 1 else ()
-    says += (planned := _schedules(seed, nodes, len(works), schedules, dense))
-    works += _works_of_schedules(seed, planned, nodes, types)
+    lends = _draws("lends", seed, {"lends": False} | given if POISON in kinds else given) is not None
+    says = _says(seed, nodes, types, kinds, partitions, given, dense)
+    if draws := _draws("schedules", seed, given):
+        planned = make_schedules(draws, nodes, len(works), FAULTY_S * 0.9, dense)
+        says += planned
+        works += _works_of_schedules(seed, planned, nodes, types)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
-    all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, says
+    all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     return Plan(seed, nodes, kinds, *all_of_it)
 
 
-def _says(seed: int, nodes: int, rules: bool | None, dense: int) -> tuple[Say, ...]:
-    source = random.Random(f"rules {seed}")
-    wanted = source.random() < RULES if rules is None else rules
-    return tuple(make_says(source, nodes, FAULTY_S * 0.95, dense)) if wanted else ()
+def _draws(what: str, seed: int, given: Mapping[str, bool], name: str = "") -> random.Random | None:
+    """What draws that of a seed; None: its plan is without."""
+    source = random.Random(f"{name or what} {seed}")
+    wanted = given[what] if what in given else source.random() < SHARES[what]
+    return source if wanted else None
 
 
-def _pauses(seed: int, nodes: int, types: Sequence[str], pauses: bool | None, dense: int) -> tuple[Say, ...]:
-    source = random.Random(f"pauses {seed}")
-    wanted = source.random() < PAUSED if pauses is None else pauses
-    return tuple(make_pauses(source, nodes, types, FAULTY_S * 0.95, dense)) if wanted else ()
+def _says(
+    seed: int,
+    nodes: int,
+    types: Sequence[str],
+    kinds: frozenset[str],
+    partitions: int,
+    given: Mapping[str, bool],
+    dense: int,
+) -> list[Say]:
+    says: list[Say] = []
+    if draws := _draws("rules", seed, given):
+        says += make_says(draws, nodes, FAULTY_S * 0.95, dense)
+    if ABSENT not in kinds:  # there it is asked what holds a job up
+        if draws := _draws("pauses", seed, given):
+            says += make_pauses(draws, nodes, types, FAULTY_S * 0.95, dense)
+        if draws := _draws("drains", seed, given):
+            says += make_drains(draws, nodes, FAULTY_S * 0.95, dense)
+    if partitions == 1 and (draws := _draws("limits", seed, given)):
+        says += make_limits(draws, nodes, types, FAULTY_S * 0.9, dense)
+    return says
 
 
-def _limits(seed: int, nodes: int, types: Sequence[str], limits: bool | None, dense: int) -> tuple[Say, ...]:
-    source = random.Random(f"limits {seed}")
-    wanted = source.random() < LIMITED if limits is None else limits
-    return tuple(make_limits(source, nodes, types, FAULTY_S * 0.9, dense)) if wanted else ()
-
-
-def _schedules(seed: int, nodes: int, first: int, schedules: bool | None, dense: int) -> tuple[Say, ...]:
-    source = random.Random(f"schedules {seed}")
-    wanted = source.random() < SCHEDULED if schedules is None else schedules
-    return tuple(make_schedules(source, nodes, first, FAULTY_S * 0.9, dense)) if wanted else ()
+def _expiring(source: random.Random, work: Work) -> Work:
+    expires_s = source.uniform(0.1, source.choice(EXPIRIES_S))
+    return replace(work, expires_s=expires_s) if source.random() < EXPIRING else work
 
 
 def _works_of_schedules(seed: int, says: Sequence[Say], nodes: int, types: Sequence[str]) -> list[Work]:
@@ -233,10 +242,13 @@ def _works_of_schedules(seed: int, says: Sequence[Say], nodes: int, types: Seque
     return works
 
 
-def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None, dense: int) -> list[Matter]:
-    source = random.Random(f"matters {seed}")
-    wanted = source.random() < CHANGED if changes is None else changes
-    count = source.randint(1, MATTERS_MAX) * dense if wanted else 0
+def _matters(
+    seed: int, nodes: int, types: Sequence[str], first: int, given: Mapping[str, bool], dense: int
+) -> list[Matter]:
+    source = _draws("changes", seed, given, "matters")
+    if source is None:
+        return []
+    count = source.randint(1, MATTERS_MAX) * dense
     return make_matters(source, count, nodes=nodes, types=types, first=first, until_s=FAULTY_S * 0.6)
 
 

@@ -1,5 +1,4 @@
-"""What is said of workers, jobtypes and schedules in a run, and what must hold of it: what one daemon was told is known
-at all.
+"""What is said of workers, jobtypes, daemons and schedules, and what must hold of it: what one was told, all know.
 
 newer   who says something after another answer has the higher revision, but for wrong clocks at two daemons
 older   at the end everybody has the highest revision of what was answered well, or a later one that was said as well:
@@ -8,20 +7,21 @@ apart   at the end all daemons and all partitions of the store have the same rul
 silent  a registration whose time to live ran out counts nowhere
 kept    what was deleted is forgotten everywhere in the end; nothing else is, and it does not come back
 paused  no daemon claims jobs of a type that it knows to be paused, or could know to be since a second
+drained no daemon claims jobs that knows, or could know since a second, that it is drained
 
 A word that was not answered may hold or not: it stood in a journal or in none.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import trio
 from msgspec import Raw, structs
 
-from jqd.desk import handlers, pauses, rules, schedules
+from jqd.desk import drains, handlers, pauses, rules, schedules
 from jqd.desk import workers as desk_workers
 from jqd.desk.schedules import Plan as Dates
 from jqd.desk.schedules import Template
@@ -34,7 +34,7 @@ from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import FAULTY_S, Work
 from jqd.testing.sim.said import HEARD_S, Word
-from jqd.testing.sim.say import FAREWELL, HANDLERS, PAUSE, PUT, RESUME, SHORT, SHORT_TTL_S, Say
+from jqd.testing.sim.say import DRAIN, FAREWELL, GO_ON, HANDLERS, PAUSE, PUT, RESUME, SHORT, SHORT_TTL_S, Say
 from jqd.testing.store import FakeStore
 from jqd.words.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.words.dates import iso
@@ -64,15 +64,19 @@ class Registry:
                 nursery.start_soon(self._say, say)
 
     async def resume(self) -> None:
-        """All jobtypes that may be paused, once all is mended: what waits is to run."""
-        for name in sorted({word.say.name for word in self.words if word.say.what == PAUSE and word.say.dates is None}):
+        """All jobtypes that may be paused and daemons that may be drained, once all is mended: what waits is to run."""
+        paused = {(RESUME, word.say.name, 0) for word in self.words if word.say.key[0] == "pause"}
+        drained = {(GO_ON, word.say.name, word.say.slots) for word in self.words if word.say.key[0] == "drain"}
+        for what, name, slots in sorted(paused | drained):
             turn = 0
-            while (await self._say(Say(trio.current_time(), turn % len(self.nodes), RESUME, name, 0))).rule is None:
+            while (await self._say(Say(trio.current_time(), turn % len(self.nodes), what, name, slots))).rule is None:
                 turn += 1
                 await trio.sleep(AGAIN_S)
 
     async def _say(self, say: Say) -> Word:
         await trio.sleep_until(say.at_s)
+        if say.what in (DRAIN, GO_ON):
+            say = replace(say, name=self.nodes[say.slots].sysid)
         node = self.nodes[say.node]
         word = Word(say, node.name, trio.current_time())
 
@@ -100,26 +104,32 @@ class Registry:
     def _answered(self, key: tuple[str, str]) -> Iterator[Word]:
         return (word for word in self.words if word.say.key == key and word.answered_s < math.inf)
 
-    # ------------------------------------------------------------ pauses
+    # ------------------------------------------------------------ pauses and drains
 
-    def claimed(self, life: Life, jobtype: str, sent_s: float, *, knew: bool) -> None:
-        """That life got jobs of a type, and asked for them then. `knew`: it had heard that the type is paused."""
-        if knew:
-            self.history.wrong(f"paused: {life.label} claims jobs of {jobtype!r}, and knows that it is paused")
+    def claimed(self, life: Life, jobtype: str, sent_s: float, knew: Collection[str]) -> None:
+        """That life got jobs of a type, and asked for them then. `knew`: what it had heard that forbids it."""
         node = life.label.partition(".")[0]
-        for word in self._answered(("pause", jobtype)):
-            if word.say.what != PAUSE or word.rule is None or word.rule.is_deleted or self._may_be_resumed(word):
-                continue
-            since_s = max(word.answered_s, self.history.hindered_to(word.sent_s, sent_s, word.node, node))
-            if sent_s > since_s + HEARD_S:
-                self.history.wrong(
-                    f"paused: {life.label} claims jobs of {jobtype!r} at {sent_s:.3f} s after {_text(word)}"
-                )
-                return
+        sysid = next(each.sysid for each in self.nodes if each.name == node)
+        for what, key in (("paused", ("pause", jobtype)), ("drained", ("drain", sysid))):
+            claims = f"{what}: {life.label} claims jobs of {jobtype!r} at {sent_s:.3f} s"
+            if what in knew:
+                self.history.wrong(f"{claims}, and knows of it")
+            elif (word := self._forbids(key, sent_s, node)) is not None:
+                self.history.wrong(f"{claims} after {_text(word)}")
 
-    def _may_be_resumed(self, pause: Word) -> bool:
+    def _forbids(self, key: tuple[str, str], sent_s: float, node: str) -> Word | None:
+        """A word on a pause that this node could know by then, and that surely held."""
+        for word in self._answered(key):
+            if word.say.what in (PAUSE, DRAIN) and word.rule and not word.rule.is_deleted and not self._is_over(word):
+                since_s = max(word.answered_s, self.history.hindered_to(word.sent_s, sent_s, word.node, node))
+                if sent_s > since_s + HEARD_S:
+                    return word
+        return None
+
+    def _is_over(self, pause: Word) -> bool:
+        """Whether it may be."""
         assert pause.rule is not None
-        others = (word for word in self.words if word.say.key == pause.say.key and word.say.what == RESUME)
+        others = (word for word in self.words if word.say.key == pause.say.key and word.say.what in (RESUME, GO_ON))
         return any(
             word.answered_s >= pause.sent_s or word.rule is None or word.rule.revision > pause.rule.revision
             for word in others
@@ -186,6 +196,8 @@ async def _tell(desk: Any, say: Say, works: Sequence[Work]) -> None:
     match say.key[0]:
         case "pause":
             await (pauses.pause if say.what == PAUSE else pauses.resume)(desk, say.name)
+        case "drain":
+            await (drains.drain if say.what == DRAIN else drains.resume)(desk, say.name)
         case "schedule":
             await _tell_dates(desk, say, works)
         case "constraint":
@@ -271,6 +283,8 @@ def _shows(say: Say, shows: bool) -> int | None:
     match say.key[0], say.what:
         case "pause", what:
             return int(what == PAUSE)
+        case "drain", what:
+            return int(what == DRAIN)
         case "schedule", ("pause" | "resume"):
             return None
         case _, what:
@@ -282,6 +296,8 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
     kind, name = key
     if kind == "pause":
         return int(name in _desk(node).pauses.names)
+    if kind == "drain":
+        return int(name in _desk(node).drains.names)
     if kind == "constraint":
         known = Constraints(_workers(node).rules).known.get(name)
         return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from jqd.words.schedules import Missed, Overlap
 
 PUT, DELETE, FAREWELL, PAUSE, RESUME = "put", "delete", "farewell", "pause", "resume"
+DRAIN, GO_ON = "drain", "go on"
 SAYS = (PUT, PUT, PUT, DELETE, FAREWELL)
 OF_SCHEDULES = (PUT, PUT, PAUSE, RESUME, DELETE)
 WORKERS, HANDLERS, SHORT, SCHEDULES = ("v0", "v1"), ("h0", "h1"), "t0", ("s0", "s1")
 LIMITS = ("c0", "c1")
 SHORT_TTL_S = 3.0
+RATES_S = (1.0, 2.0, 6.0)  # the last is longer than all wait after a loss of the store
 EVERY_S = (1.5, 2.5, 4.0)  # dates of a schedule: some ten of them in a run
 MISSED: tuple[Missed, ...] = ("all", "all", "once", "skip")
 OVERLAPS: tuple[Overlap, ...] = ("queue", "skip", "replace")
@@ -46,13 +48,15 @@ class Say:
     name: str
     slots: int
     """By which it is known again: each word has its own. Of a schedule: the number of its job's work; of a constraint:
-    how many it allows."""
+    how many it allows; of a daemon that is drained: which."""
     dates: Dates | None = None
     limit: Limit | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """The rule it is about."""
+        if self.what in (DRAIN, GO_ON):
+            return "drain", self.name
         kinds = {LIMITS: "constraint", SCHEDULES: "schedule", HANDLERS: "handler", (*WORKERS, SHORT): "worker"}
         return next((kind for names, kind in kinds.items() if self.name in names), "pause"), self.name
 
@@ -72,13 +76,20 @@ def make_pauses(source: random.Random, nodes: int, types: Sequence[str], until_s
         yield Say(at_s, source.randrange(nodes), source.choice((PAUSE, PAUSE, RESUME)), source.choice(types), 0)
 
 
+def make_drains(source: random.Random, nodes: int, until_s: float, dense: int) -> Iterator[Say]:
+    """Some on daemons, which are drained more often than not. What one is called is known when it is said. Pure."""
+    for at_s in sorted(source.uniform(0.5, until_s) for _ in range(source.randint(2, 5) * dense)):
+        what, of = source.choice((DRAIN, DRAIN, GO_ON)), source.randrange(nodes)
+        yield Say(at_s, source.randrange(nodes), what, "", of)
+
+
 def make_limits(source: random.Random, nodes: int, types: Sequence[str], until_s: float, dense: int) -> Iterator[Say]:
     """A rate of one jobtype, and how many of another may run at once; changed and deleted now and then. Pure."""
-    for name, jobtype, per_s in zip(LIMITS, source.sample(types, 2), (source.choice((1.0, 2.0)), 0.0), strict=True):
+    for name, jobtype, per_s in zip(LIMITS, source.sample(types, 2), (source.choice(RATES_S), 0.0), strict=True):
         words = [PUT, *(source.choice((PUT, PUT, DELETE)) for _ in range(source.randint(0, 2) * dense))]
         at_s = [source.uniform(0.0, FIRST_S), *sorted(source.uniform(FIRST_S, until_s) for _ in words[1:])]
         for at, what in zip(at_s, words, strict=True):
-            limit = Limit(jobtype, source.randint(1, 2), per_s)
+            limit = Limit(jobtype, source.randint(1, 2) * max(1, round(per_s / 2)), per_s)
             yield Say(at, source.randrange(nodes), what, name, limit.most, limit=limit)
 
 

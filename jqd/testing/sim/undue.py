@@ -1,4 +1,4 @@
-"""Mistakes about schedules, pauses and constraints, planted as those of `bugs.py`: what was said does not hold."""
+"""Mistakes about schedules, pauses, drains and expiry, planted as those of `bugs.py`: what was said does not hold."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from msgspec import structs
 from jqd.desk import firing, take
 from jqd.loops import dates as dates_loop
 from jqd.loops.dates import Dates
+from jqd.partition import Partition
 from jqd.runner.runner import Runner
 from jqd.scheduler import Last, Step
 from jqd.scheduler import dates as choice
@@ -107,6 +108,13 @@ def _take_all_the_same(real: Real) -> Real:
     return offer
 
 
+def _knows_no_drain(real: Real) -> Real:
+    def drained(self: Partition) -> str | None:
+        return None
+
+    return drained
+
+
 UNDUE: dict[str, Mistake] = {
     "fired-of-the-moment": mistake(
         "",
@@ -175,15 +183,6 @@ UNDUE: dict[str, Mistake] = {
         (dates_loop, "decide", _once_for_all),
         schedules=True,
     ),
-    "spent-on-nothing": mistake(
-        "kill",
-        1,
-        "rate",
-        "what is claimed is not taken from what a rate allows",
-        in_scripts("if rule and rule.limit > 0 and item.cost > 0 then", "if false then"),
-        limits=True,
-        dense=2,
-    ),
     "pause-at-look": mistake(
         "kill",
         21,
@@ -192,6 +191,35 @@ UNDUE: dict[str, Mistake] = {
         (Runner, "offer", _take_all_the_same),
         pauses=True,
         dense=3,
+    ),
+    "drained-claims": mistake(
+        "kill",
+        0,
+        "drained",
+        "a daemon that is drained begins jobs as ever",
+        (Partition, "_drained", _knows_no_drain),
+        drains=True,
+    ),
+    "expired-starts": mistake(
+        "away",
+        0,
+        "expired",
+        "a job begins however late it is",
+        in_scripts("    if not has_expiring then\n      return 0\n", "    if true then\n      return 0\n"),
+        expires=True,
+        pauses=True,
+    ),
+    "expired-dropped": mistake(
+        "away",
+        0,
+        "lost",
+        "a job that expired is forgotten, and not dead",
+        in_scripts(
+            "    redis.call('HSET', K.outcome, id, EXPIRED .. at_ms)\n",
+            "    redis.call('ZREM', K.dead, id)\n    redis.call('HDEL', K.jobs, id)\n",
+        ),
+        expires=True,
+        pauses=True,
     ),
 }
 """By name."""

@@ -93,16 +93,20 @@ class World(Stage):
             spawn=self.spawn,
             note=lambda *what: self.history.note(name, life.label, *what),
             moment=lambda name: self.moment(node, name),
-            sending=lambda call, args: self._sending(life, call, args),
+            sending=lambda call, args: self._sending(life, number, call, args),
             told=lambda call, args, answer, sent: self._told(node, life, number, call, args, answer, sent),
             lag_s=lambda call: node.lag_s(number, call),
         )
 
-    def _sending(self, life: Life, call: str, args: Any) -> tuple[float, bool] | None:
-        """Of a claim: when it is asked for, and whether its jobtype is known there to be paused."""
+    def _sending(self, life: Life, number: int, call: str, args: Any) -> tuple[float, set[str]] | None:
+        """Of a claim: when it is asked for, and what is known there that forbids it."""
+        if call == "count_jobs":  # else it would mend what is wrong, and nobody would see that
+            self._check_counts(number)
         if call != "get_waiting_jobs" or life.daemon is None:
             return None
-        return trio.current_time(), args[1] in life.daemon.parts.desk.pauses.names
+        desk, sysid = life.daemon.parts.desk, life.daemon.control.sysid
+        forbids = {"paused": args[1] in desk.pauses.names, "drained": sysid in desk.drains.names}
+        return trio.current_time(), {what for what, is_so in forbids.items() if is_so}
 
     def _told(self, node: Node, life: Life, number: int, call: str, args: Any, answer: Any, sent: Any) -> None:
         """The store did a call."""
@@ -112,10 +116,11 @@ class World(Stage):
                 for held in answer[:1]:  # all of a claim have the same fence
                     self.history.claimed(number, held.fence)
                     if sent is not None:
-                        self.registry.claimed(life, args[1], sent[0], knew=sent[1])
+                        self.registry.claimed(life, args[1], *sent)
+                self.history.in_hand(held.job.id for held in answer)
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
-                    self.history.applied(msgspec.msgpack.decode(job.argument))
+                    self.history.applied(msgspec.msgpack.decode(job.argument), job.expires_at_ms)
                     self.history.almanac.applied(node.name, job)
             case "reserve_names":
                 self.history.almanac.promised(args[0], answer)
@@ -271,11 +276,15 @@ class World(Stage):
     def _check_places(self) -> None:
         """Each partition has its own jobs, knows of no other, and has counted them."""
         for number, store in enumerate(self.stores):
-            if (wrong := miscounted(store.server.keyspace, store.keys)) is not None:
-                self.history.wrong(f"counts: of partition {number}, {wrong}")
+            self._check_counts(number)
             for job_id in sorted(store.places.known()):
                 if partition_of(job_id, len(self.stores)) != number:
                     self.history.wrong(f"stray: {job_id} is in partition {number} of the store, where it does not live")
+
+    def _check_counts(self, number: int) -> None:
+        store = self.stores[number]
+        if (wrong := miscounted(store.server.keyspace, store.keys)) is not None:
+            self.history.wrong(f"counts: of partition {number}, {wrong}")
 
     async def _states(self) -> dict[int, State | None]:
         clients = [store.another_client() for store in self.stores]
@@ -284,8 +293,8 @@ class World(Stage):
             if story.acked_at_s < float("inf"):
                 view = await clients[partition_of(story.job_id, len(clients))].get_job(story.job_id)
                 states[number] = view.state if isinstance(view, JobView) else None
-                if isinstance(view, JobView) and view.outcome is not None and view.outcome.reason == "crash":
-                    self.history.crashed.add(number)
+                if isinstance(view, JobView) and view.outcome is not None:
+                    story.reason = view.outcome.reason
         return states
 
     async def _check_tales(self) -> None:

@@ -1,0 +1,56 @@
+"""Mistakes about what scripts count, planted as those of `bugs.py`: how jobs stand, and what constraints allow."""
+
+from jqd.testing.sim.mistake import Mistake, in_scripts, mistake
+
+UNCOUNTED: dict[str, Mistake] = {
+    "given-back-uncounted": mistake(
+        "kill",
+        0,
+        "counts",
+        "a job that leaves a dead daemon's hand counts as running for ever",
+        in_scripts("  moved(jobtype or '', from, to, id)\n", ""),
+    ),
+    "retry-uncounted": mistake(
+        "",
+        0,
+        "counts",
+        "a job that is claimed again counts as one that waits for its next attempt, too",
+        in_scripts("moved(jobtype, 'retrying', 'running', again)\n", ""),
+    ),
+    "expired-uncounted": mistake(
+        "away",
+        0,
+        "counts",
+        "a job that expired counts as one that waits",
+        in_scripts("    moved(queue, is_later and 'scheduled' or 'waiting', 'failed', id)\n", ""),
+        expires=True,
+    ),
+    "spent-on-nothing": mistake(
+        "kill",
+        1,
+        "rate",
+        "what is claimed is not taken from what a rate allows",
+        in_scripts("if rule and rule.limit > 0 and item.cost > 0 then", "if false then"),
+        limits=True,
+        dense=2,
+    ),
+    "rate-begins-anew": mistake(
+        "wipe",
+        43,
+        "rate",
+        "a store that was emptied allows at once what it had allowed before",
+        in_scripts("if rule.said_ms * 1000 < limits.high_us and", "if false and"),
+        limits=True,
+        dense=3,
+    ),
+    "hands-uncounted": mistake(
+        "wipe",
+        9,
+        "concurrency",
+        "what was in hand when a store was emptied does not count there",
+        in_scripts("redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)\n", ""),
+        limits=True,
+        dense=2,
+    ),
+}
+"""By name."""
