@@ -96,6 +96,8 @@ class _Edge:
 class _Door:
     """Nobody knocks."""
 
+    certificate = None
+
     def __init__(self, app: Any, listener: Any, config: Any, **_: Any) -> None:
         self.config = config
 
