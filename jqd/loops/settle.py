@@ -6,8 +6,9 @@ Jobs stay in hand until the store knows what became of them.
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 
 import trio
 
@@ -16,7 +17,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.runner import Runner, Stopped
 from jqd.scheduler import Scheduler
-from jqd.store import Store
+from jqd.store import Release, Store
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
 from jqd.words.job import Held, Outcome
 from jqd.words.log import get_logger
@@ -45,7 +46,7 @@ class Settle:
         self._runner = runner
         self._scheduler = scheduler
         self._membership = membership
-        self._returned: list[Held] = []
+        self._returned: deque[tuple[Release, Held]] = deque()
         self._unheard: list[tuple[str, int]] = []
         self._back = trio.Event()
         self._unwritten = 0
@@ -65,7 +66,10 @@ class Settle:
             for jobtype, count in Counter(_jobtypes(stopped)).items():
                 self._scheduler.jobs_stopped(jobtype, count)
             if stopped.returned or stopped.unheard:
-                self._returned += stopped.returned
+                unsent = set(map(_claim, stopped.unsent))
+                self._returned += (
+                    (Release.UNSENT if _claim(held) in unsent else Release.UNGET, held) for held in stopped.returned
+                )
                 self._unheard += stopped.unheard
                 self._back.set()
             if stopped.outcomes:
@@ -82,7 +86,7 @@ class Settle:
             while self._returned or self._unheard:
                 try:
                     if self._returned:
-                        await self._release(self._returned)
+                        await self._release()
                     else:
                         await self._release_unheard()
                 except (StoreAway, StoreRefused) as error:
@@ -105,17 +109,20 @@ class Settle:
                 self._log.info("settle.batch", count=len(outcomes))
                 return
 
-    async def _release(self, returned: Sequence[Held]) -> None:
-        batch = list(returned[:OUTCOMES])
+    async def _release(self) -> None:
+        how, _ = self._returned[0]
+        alike = takewhile(lambda one: one[0] is how, self._returned)
+        batch = [held for _, held in islice(alike, OUTCOMES)]
         owner = self._membership.owner
         if owner is not None:
             try:
-                await self._store.release_jobs(owner, {held.job.id: held.fence for held in batch})
+                await self._store.release_jobs(owner, dict(map(_claim, batch)), how)
             except StaleOwner as error:
                 # Our epoch was burnt, and these jobs were made ready with that.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))
-        self._runner.out_of_hand((held.job.id, held.fence) for held in batch)
-        del self._returned[: len(batch)]
+        self._runner.out_of_hand(map(_claim, batch))
+        for _ in batch:
+            self._returned.popleft()
         self._log.info("settle.returned", count=len(batch))
 
     async def _release_unheard(self) -> None:
@@ -124,6 +131,10 @@ class Settle:
         released = await self._store.release_entrusted(batch)
         del self._unheard[: len(batch)]
         self._log.info("settle.unheard", count=len(released))
+
+
+def _claim(held: Held) -> tuple[str, int]:
+    return held.job.id, held.fence
 
 
 def _jobtypes(stopped: Stopped) -> Iterator[str]:

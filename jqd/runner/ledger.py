@@ -62,6 +62,8 @@ class Stopped(NamedTuple):
     """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
     unheard: Sequence[tuple[str, int]] = ()
     """Claims in the hands of workers that do not know it, to be released there: id and fence."""
+    unsent: Sequence[Held] = ()
+    """Of those returned, which no worker was told of."""
 
 
 class Ledger:
@@ -162,7 +164,8 @@ class Ledger:
 
     def get_stopped(self, limit: int) -> Stopped:
         """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once."""
-        stopped = Stopped([], [], [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))])
+        unsent: list[Held] = []
+        stopped = Stopped([], [], [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))], unsent)
         taken_bytes = 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
             entry, outcome, weight = self._outcomes.popleft()
@@ -174,6 +177,8 @@ class Ledger:
             entry = self._returned.popleft()
             entry.taken = True
             stopped.returned.append(entry.held)
+            if not entry.started_at_ms:
+                unsent.append(entry.held)
         self._untaken_bytes -= taken_bytes
         if not (self._outcomes or self._returned or self._unheard) and self._some_stopped.is_set():
             self._some_stopped = trio.Event()

@@ -196,6 +196,8 @@ class Release(enum.StrEnum):
 
     UNGET = "unget"
     """Ready at once, untried."""
+    UNSENT = "unsent"
+    """The same, and no worker was told of them: if one had to begin by now, it is dead (adr/0051)."""
     RETRY = "retry"
     """Eligible again after a delay, untried."""
     ARCHIVE = "archive"

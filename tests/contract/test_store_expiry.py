@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.store import Release
-from jqd.words.job import ChangeKind, Fate, Job, State
+from jqd.store.ends import expired
+from jqd.words.job import ChangeKind, Fate, Held, Job, State
 from tests.contract.bench import StoreBench, changed, holds, outcome
 
 
@@ -65,6 +66,33 @@ async def test_what_was_begun_in_time_goes_on(store_bench: StoreBench) -> None:
     states = [await store_bench.state(job) for job in (running, back, again)]
     assert states == [State.RUNNING, State.WAITING, State.RETRYING]
     assert len(await store_bench.claim(owner)) == 2
+
+
+@pytest.mark.parametrize("way", ["unsent", "requeue"])
+async def test_what_nobody_was_told_of_is_dead_when_it_comes_back_too_late(store_bench: StoreBench, way: str) -> None:
+    """Its daemon was drained, say. One that failed before goes on, and one that was begun over its instant."""
+    store, owner = store_bench.store, await store_bench.join()
+
+    async def back(held: list[Held]) -> None:
+        if way == "requeue":
+            await store.requeue(owner, [(one, "") for one in held])
+        else:
+            await store.release_jobs(owner, holds(held), Release.UNSENT)
+
+    tried = await expiring(store_bench)
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.RETRY))
+    late, early, begun = [await expiring(store_bench) for _ in range(3)]
+    held = {one.job.id: one for one in await store_bench.claim(owner)}
+    await back([held[early.id]])
+    store_bench.clock.advance(1)
+    await store.promote(10)
+    await store.release_jobs(owner, holds([held[begun.id]]))
+    await back([held[late.id], held[tried.id], await store_bench.claim_one(owner)])
+    views = [await store_bench.view(job) for job in (late, tried, early, begun)]
+    assert [view.state for view in views] == [State.FAILED, State.RETRYING, State.FAILED, State.WAITING]
+    assert [views[at].outcome for at in (0, 2)] == [expired(job.id, job.expires_at_ms) for job in (late, early)]
+    assert {one.job.id for one in await store_bench.claim(owner)} == {tried.id, begun.id}
+    assert (await store.stats()).dead == 2
 
 
 async def test_one_with_a_date_expires_by_its_own_instant(store_bench: StoreBench) -> None:

@@ -197,24 +197,50 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         nursery.cancel_scope.cancel()
 
 
+def without_turn(here: House) -> tuple[Any, Workers]:
+    """A runner that nobody runs, in that house: its jobs wait to be sent."""
+    workers = Workers(None, clock=here.clock)
+    workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=10))
+    config = RunnerConfig()
+    runner: Any = Runner(
+        config,
+        workers=workers,
+        clock=here.clock,
+        source=random.Random(1),
+        trusts=lambda: True,
+        backoff=Backoff(),
+        daemon="",
+        pool=make_pool(config, 1),
+        gates=Gates(config, workers, random.Random(1), here.clock),
+    )
+    here.claims.runner = here.settle._runner = runner
+    return runner, workers
+
+
+async def test_a_job_that_was_never_sent_does_not_begin_late(autojump_clock: None) -> None:
+    """It was claimed in time and waited for a turn until it was too late; then its daemon handed back all it had."""
+    async with house() as here, trio.open_nursery() as nursery:
+        runner, workers = without_turn(here)
+        expires_at_ms = here.clock.wall_ms() + 30_000
+        await here.add(Job("1", "a", expires_at_ms=expires_at_ms), Job("2", "a"))
+        await here.join(nursery)
+        await nursery.start(here.settle.run)
+        await nursery.start(here.settle.run_returns)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: here.started == ["1", "2"])
+        workers.unregister(workers.list()[0].id)
+        await until(lambda: here.clock.wall_ms() > expires_at_ms)
+        runner.stop_work()
+        await until(lambda: runner.get_running_jobs() == {})
+        views = [await here.store.get_job(job_id) for job_id in ("1", "2")]
+        assert [view.state for view in views if isinstance(view, JobView)] == [State.FAILED, State.WAITING]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each_claim(autojump_clock: None) -> None:
     """As by a store that lost the claim: the runner drops the void attempt, which stops as any other does."""
     async with house() as here, trio.open_nursery() as nursery:
-        workers = Workers(None, clock=here.clock)
-        workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=10))
-        config = RunnerConfig()
-        runner: Any = Runner(  # never run: its jobs wait to be sent
-            config,
-            workers=workers,
-            clock=here.clock,
-            source=random.Random(1),
-            trusts=lambda: True,
-            backoff=Backoff(),
-            daemon="",
-            pool=make_pool(config, 1),
-            gates=Gates(config, workers, random.Random(1), here.clock),
-        )
-        here.claims.runner = here.settle._runner = runner
+        runner, workers = without_turn(here)
         await here.add(Job("1", "a"))
         await here.join(nursery)
         await nursery.start(here.settle.run)

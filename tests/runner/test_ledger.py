@@ -38,6 +38,17 @@ def test_a_job_stops_once() -> None:
             again()
 
 
+def test_of_what_goes_back_it_tells_which_was_never_sent() -> None:
+    ledger = Ledger()
+    never, sent, again = ledger.take("w", [held("A"), held("B"), held("C")])
+    ledger.sent([sent, again], 5)
+    ledger.requeue([again])
+    for entry in (never, sent, again):
+        ledger.give_back(entry)
+    stopped = ledger.get_stopped(9)
+    assert (stopped.returned, stopped.unsent) == ([one.held for one in (never, sent, again)], [never.held])
+
+
 def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
     """The store applied a retry at once and gave the job again before the loop heard that it had."""
     ledger = Ledger()

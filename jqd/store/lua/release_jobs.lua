@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Disposes of jobs in hand without an outcome: ready at once (unget), ready later (retry), ended (archive); cancelled in any
+-- Disposes of jobs in hand without an outcome: ready at once (unget; unsent: nobody was told of them), ready later (retry), ended (archive); cancelled in any
 -- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
@@ -16,7 +16,7 @@ local held = held_key(sysid)
 expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases')
 expect_kind(held, 'held')
 own(sysid, epoch)
-if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then
+if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
   fail('JQD_ARGUMENT', 'how')
 end
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
@@ -36,7 +36,7 @@ for at = FIRST, #ARGV, FIELDS do
       redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
       moved(jobtype or '', 'running', waits(id, 'scheduled'), id)
     else
-      return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
+      return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running', how == 'unsent' and fence or nil)
     end
     redis.call('ZREM', held, id)
     drop_early(id)

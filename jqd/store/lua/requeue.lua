@@ -36,7 +36,7 @@ for at = FIRST, #ARGV, FIELDS do
       row = after .. row:sub(behind + 1)
       redis.call('HSET', K.jobs, id, row)
     end
-    return_job(id, row, now_ms, 'running')
+    return_job(id, row, now_ms, 'running', fence)
     redis.call('ZREM', held, id)
     drop_early(id)
     redis.call('HDEL', K.asked, id)

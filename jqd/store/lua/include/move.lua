@@ -6,14 +6,14 @@ local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcom
 local CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
 local EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant (ms)
 local MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
-local ELIGIBLE, NAME, KEY = 8, 9, 12  -- places in a row's header
+local ELIGIBLE, NAME, KEY, EXPIRES = 8, 9, 12, 13  -- places in a row's header
 
--- The queue of its jobs, priority and eligible_at_ms from a row's header, nil when it cannot be read. Copies nothing but the header.
+-- The queue of its jobs, priority, eligible_at_ms and expires_at_ms (0: never) from a row's header, nil when it cannot be read. Copies nothing but the header.
 local function header(row)
   local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
   if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
     local key = fields[KEY]
-    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0
+    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0, tonumber(fields[EXPIRES]) or 0
   end
   return nil
 end
