@@ -75,6 +75,8 @@ ROUTES = [
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),
     Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.Failing),
     Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.Typing),
+    Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}),
+    Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),

@@ -17,12 +17,13 @@ from jqd.client.info import FINAL_STATES
 
 IDS_MAX = 1_000  # named in one request
 
+Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)]
 Act = Callable[[Client, str], dict[str, Any]]
 
 
 def cancel(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
@@ -61,7 +62,7 @@ def cancel(
 
 def retry(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
@@ -128,7 +129,7 @@ def run_now(*job_ids: str, common: Common | None = None) -> int:
 
 def delete(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
+    all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
@@ -196,31 +197,59 @@ def forget(*worker_ids: str, common: Common | None = None) -> int:
         return _each(worker_ids, "rm", lambda one: _forget(client, one), common, called="worker_id")
 
 
-def pause(*jobtypes: str, common: Common | None = None) -> int:
+def pause(*jobtypes: str, all_: Whole = False, common: Common | None = None) -> int:
     """Begin no jobs of these types, at any daemon, until they are resumed. What runs goes on.
 
     Parameters
     ----------
     jobtypes
         Names of jobtypes.
+    all_
+        All of the tenant that is spoken for (--tenant), instead of names.
     """
-    return _types(jobtypes, "pause", common or Common(), lambda client, name: client.pause_type(name), "paused")
+    common = common or Common()
+    if all_:
+        return _whole(jobtypes, common, lambda client: client.pause_all())
+    return _types(jobtypes, "pause", common, lambda client, name: client.pause_type(name), "paused")
 
 
-def resume(*jobtypes: str, common: Common | None = None) -> int:
+def resume(*jobtypes: str, all_: Whole = False, common: Common | None = None) -> int:
     """Begin jobs of these types again.
 
     Parameters
     ----------
     jobtypes
         Names of jobtypes.
+    all_
+        End the pause of the whole tenant that is spoken for; types that are paused by name stay so.
     """
-    return _types(jobtypes, "resume", common or Common(), lambda client, name: client.resume_type(name), "resumed")
+    common = common or Common()
+    if all_:
+        return _whole(jobtypes, common, lambda client: client.resume_all())
+    return _types(jobtypes, "resume", common, lambda client, name: client.resume_type(name), "resumed")
+
+
+def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[str, Any]]) -> int:
+    """Of a tenant: never by a name that was forgotten, so it is said."""
+    if names:
+        raise Usage("name jobtypes, or give --all: not both")
+    with common.client() as client:
+        told = act(client)
+    if told.get("note"):
+        print(f"jqd: {told['note']}", file=sys.stderr)
+    if common.output != "table":
+        show(told, common.output)
+    else:
+        whose = f"all jobs of tenant {told['tenant']!r}" if told["tenant"] else "all jobs without a tenant"
+        print(f"{whose}: {'paused since ' + told['paused_at'] if told['paused_at'] else 'resumed'}")
+    return Exit.DONE
 
 
 def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: str) -> int:
     if not names:
-        raise Usage("which jobtypes? Give their names; `jqd types` shows those that have jobs")
+        raise Usage(
+            "which jobtypes? Give their names (`jqd types` shows those that have jobs), or --all for the tenant's"
+        )
 
     def acted(client: Client, name: str) -> tuple[str, Exit]:
         if note := act(client, name).get("note"):

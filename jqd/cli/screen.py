@@ -1,5 +1,6 @@
 """How a queue does at a glance: once with `status`, as long as one watches with `top`."""
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -23,6 +24,7 @@ class Glance(NamedTuple):
     stats: dict[str, Any]
     types: list[dict[str, Any]]
     workers: int
+    paused: list[dict[str, Any]]
 
 
 def status(*, verbose: Flag = False, common: Common | None = None) -> int:
@@ -58,11 +60,11 @@ def top(*, common: Common | None = None) -> int:
 
 def _glance(client: Client) -> Glance:
     """Ask for it. While the store is away its part is left out, as `stats` says why."""
-    try:
-        types = client.types()
-    except Unavailable:
-        types = []
-    return Glance(client.ready(), client.stats(), types, len(client.workers()))
+    types: list[dict[str, Any]] = []
+    paused: list[dict[str, Any]] = []
+    with suppress(Unavailable):
+        types, paused = client.types(), client.paused_tenants()
+    return Glance(client.ready(), client.stats(), types, len(client.workers()), paused)
 
 
 def _summary(url: str, seen: Glance) -> Text:
@@ -84,6 +86,10 @@ def _summary(url: str, seen: Glance) -> Text:
         worst = max(oldest, key=lambda row: row["oldest_s"])
         lines.append((f"oldest    {worst['name']} waits for {lasting(worst['oldest_s'])}", ""))
     lines.append((f"workers   {seen.workers}", "" if seen.workers else "yellow"))
+    for one in seen.paused:
+        whose = f"tenant {one['tenant']!r}" if one["tenant"] else "whatever has no tenant"
+        by = f" by {one['by']}" if one.get("by") else ""
+        lines.append((f"paused    {whose}{by} since {one['paused_at']}", "yellow"))
     stuck = [row for row in oldest if row.get("note")]
     lines += [(f"waits     {row['name']} ({_ready(row)}): {row['note']}", "red") for row in stuck]
     lines += [(f"warning   {warning}", "yellow") for warning in seen.ready.get("warnings") or ()]

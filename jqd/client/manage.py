@@ -228,6 +228,19 @@ class Manage(Constraints, Schedules, Tokens):
         """Have jobs of that type begun again. `note` says if it was not paused."""
         return _map("a resumption", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/resume"))
 
+    def pause_all(self) -> dict[str, Any]:
+        """Have no job begun of the tenant that the client speaks for, at any daemon, until it is resumed."""
+        return _map("a pause", self._http.call("POST", "/v1/types/pause"))
+
+    def resume_all(self) -> dict[str, Any]:
+        """Have jobs of that tenant begun again. `note` says if it was not paused."""
+        return _map("a resumption", self._http.call("POST", "/v1/types/resume"))
+
+    def paused_tenants(self) -> list[dict[str, Any]]:
+        """The tenants of which no job is begun, with `paused_at` and `by`. An older daemon knows of none."""
+        told = _map("a question for types", self._http.call("GET", "/v1/types", params=query(limit=1)))
+        return list(told.get("paused") or ())
+
     def daemons(self) -> list[dict[str, Any]]:
         """The daemons that share this one's store, as it last heard of them."""
         return self._rows("daemons")

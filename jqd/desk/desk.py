@@ -26,7 +26,7 @@ from jqd.words.errors import Invalid, Pressed
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import Row
 from jqd.words.lease import Peer
-from jqd.words.pauses import DRAIN, Pauses
+from jqd.words.pauses import DRAIN, HALT, Pauses
 from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
@@ -85,6 +85,8 @@ class Desk:
     tokens: Tokens = field(init=False)
     quotas: Quotas = field(init=False)
     turnings: Turnings = field(init=False)
+    halts: Pauses = field(init=False)
+    """Tenants of which nothing is begun."""
     drains: Pauses = field(init=False)
     """Daemons that begin nothing."""
 
@@ -95,6 +97,7 @@ class Desk:
         self.tokens = Tokens(self.workers.rules, self.clock)
         self.quotas = Quotas(self.workers.rules, self.clock)
         self.turnings = Turnings(self.clock)
+        self.halts = Pauses(self.workers.rules, HALT)
         self.drains = Pauses(self.workers.rules, DRAIN)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 

@@ -1,18 +1,20 @@
-"""Pausing jobtypes, at this daemon for all: what runs goes on, what waits is not begun."""
+"""Pausing jobtypes, one or all of a tenant, at this daemon for all: what runs goes on, what waits is not begun."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from jqd.desk.desk import Desk
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.rules import expect_room, say, told
 from jqd.words.dates import iso
-from jqd.words.errors import Fault, Invalid
+from jqd.words.errors import Conflict, Denied, Fault, Invalid
 from jqd.words.job import is_name
-from jqd.words.pauses import PAUSE, body_of
+from jqd.words.pauses import HALT, PAUSE, all_of, body_of
 from jqd.words.rules import NIL
 from jqd.words.shares import Share
-from jqd.words.tenant import bare, tenant_of
+from jqd.words.tenant import annotate, bare, tenant_of
 
+HALTED_MAX = 1_000  # tenants: each look goes through them
 PAUSED = Share("paused jobtypes", 1_000)  # each look of a worker that takes any type names them to the store
 
 
@@ -45,13 +47,72 @@ async def resume(desk: Desk, jobtype: str) -> bool:
     return was_paused
 
 
+async def halt(desk: Desk) -> int:
+    """Begin no jobs of the principal's tenant; the instant in ms since which that holds. Raises Conflict, NotYet."""
+    await told(desk)
+    own, since_ms, who = all_of(desk.principal.tenant), list[int](), _token_of(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        known = desk.halts.since_ms.get(own)
+        if known is None and len(desk.halts.names) >= HALTED_MAX:
+            why = f"{HALTED_MAX} tenants are paused, and no more can be; resume some"
+            raise Conflict(why, [Fault("", why)])
+        by = who if known is None or not tenant_of(who) else desk.halts.by.get(own, "")
+        since_ms.append(desk.clock.wall_ms() if known is None else known)
+        return {(HALT, own): body_of(since_ms[0], by)}
+
+    await say(desk, make, act="tenant pause")
+    return since_ms[0]
+
+
+async def proceed(desk: Desk) -> bool:
+    """Begin jobs of the principal's tenant again; whether it was paused. Raises Denied, NotYet."""
+    await told(desk)
+    own = all_of(desk.principal.tenant)
+    was_paused = own in desk.halts.names
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        if own in desk.halts.names and tenant_of(_token_of(desk)) and not tenant_of(desk.halts.by.get(own, "")):
+            raise Denied("this tenant was paused by who runs this jqd, and is resumed there")
+        return {(HALT, own): NIL}
+
+    await say(desk, make, act="tenant resume")
+    return was_paused
+
+
+def _token_of(desk: Desk) -> str:
+    """What the principal came with, annotated where it is a tenant's own."""
+    token = desk.tokens.get(desk.principal.token)
+    return annotate(token.tenant if token is not None else "", desk.principal.token)
+
+
+class Halted(NamedTuple):
+    """A tenant that is paused."""
+
+    tenant: str
+    since_ms: int
+    by: str
+
+
+def halted(desk: Desk) -> list[Halted]:
+    """Those that exist for whom the desk acts."""
+    every = (
+        Halted(tenant_of(own), since_ms, bare(desk.halts.by.get(own, "")))
+        for own, since_ms in sorted(desk.halts.since_ms.items())
+    )
+    return [one for one in every if desk.principal.sees(one.tenant)]
+
+
 def why_paused(desk: Desk, jobtype: str) -> Hitch | None:
     """What is to be said of jobs that wait for somebody to resume their type. `jobtype`: as jqd knows it."""
-    since_ms, name = desk.pauses.since_ms.get(jobtype), bare(jobtype)
-    if since_ms is None:
+    tenant, name = tenant_of(jobtype), bare(jobtype)
+    spoken = f"jqd --tenant {tenant}" if tenant and desk.principal.sees_all else "jqd"
+    if (since_ms := desk.pauses.since_ms.get(jobtype)) is not None:
+        by, what, command = desk.pauses.by.get(jobtype, ""), f"{name!r} is", f"{spoken} types resume {name}"
+    elif (since_ms := desk.halts.since_ms.get(all_of(tenant))) is not None:
+        by, command = bare(desk.halts.by.get(all_of(tenant), "")), f"{spoken} types resume --all"
+        what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
+    else:
         return None
-    by = desk.pauses.by.get(jobtype, "")
-    tenant = tenant_of(jobtype) if desk.principal.sees_all else ""
-    command = f"jqd --tenant {tenant} types resume {name}" if tenant else f"jqd types resume {name}"
-    why = f"{name!r} is paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
+    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
     return Hitch(Cause.PAUSED, why, since_ms, by=by)

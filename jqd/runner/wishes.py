@@ -9,6 +9,7 @@ Ranges that touch become one. What is asked for of any type is not asked for aga
 from collections.abc import Iterable
 
 from jqd.words.job import Wanted
+from jqd.words.pauses import all_of
 from jqd.words.tenant import tenant_of
 
 Span = tuple[int, int]
@@ -17,20 +18,22 @@ Span = tuple[int, int]
 class Wishes:
     """Gathers them from one worker after the other."""
 
-    def __init__(self, paused: frozenset[str] = frozenset()) -> None:
-        """`paused`: jobtypes that are not wished for, whoever takes them."""
-        self._paused = paused
+    def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:
+        """`paused`: jobtypes that are not wished for, whoever takes them; `halted`: tenants, as `all_of` says."""
+        self._paused, self._halted = paused, halted
         self._any: dict[tuple[str, Span], frozenset[str]] = {}  # by tenant and span
         self._named: dict[str, set[Span]] = {}
 
     def any_type(self, span: Span, besides: frozenset[str], tenant: str = "") -> None:
         """A worker takes any jobtype of its tenant but these, of priorities in `span`."""
+        if all_of(tenant) in self._halted:
+            return
         besides |= frozenset(name for name in self._paused if tenant_of(name) == tenant)
         self._any[tenant, span] = besides & self._any.get((tenant, span), besides)
 
     def named(self, jobtype: str, span: Span) -> None:
         """A worker takes this one."""
-        if jobtype in self._paused:
+        if jobtype in self._paused or all_of(tenant_of(jobtype)) in self._halted:
             return
         self._named.setdefault(jobtype, set()).add(span)
 

@@ -1,14 +1,16 @@
-"""What is paused until somebody says so: jobtypes, and daemons. Rules of kinds of their own, under their names."""
+"""What is paused until somebody says so: jobtypes, tenants, daemons. Rules of kinds of their own, under their names."""
 
 import msgspec
 
 from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
+from jqd.words.tenant import SEPARATOR
 
 PAUSE = (
     "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds; perhaps also who said so
 )
 DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
+HALT = "halt"  # and of all jobtypes of a tenant, under `all_of(tenant)`
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
@@ -47,3 +49,8 @@ class Pauses:
 def body_of(since_ms: int, by: str = "") -> bytes:
     """Of such a rule."""
     return _encoder.encode((since_ms, by) if by else since_ms)
+
+
+def all_of(tenant: str) -> str:
+    """What stands for all jobtypes of a tenant, also of the tenant "": no jobtype is called so."""
+    return f"{tenant}{SEPARATOR}"

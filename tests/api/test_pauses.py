@@ -97,3 +97,62 @@ async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_m
 
     monkeypatch.setattr(pauses, "say", say)
     assert (await ask(edge, "POST", "/v1/types/mail/pause"))["paused_at"] == iso(edge.clock.wall_ms())
+
+
+async def test_a_whole_tenant_is_paused_by_itself_or_by_who_runs_jqd(edge: Whole) -> None:
+    async def say(what: str, tenant: str | None, status: int = 200) -> Any:
+        headers = None if tenant is None else {"jqd-tenant": tenant}
+        told = await edge.call("POST", f"/v1/types/{what}", accept=JSON, headers=headers)
+        assert told.status == status, told.body
+        return told.body
+
+    async def types(tenant: str) -> tuple[Any, Any]:
+        told = (await edge.call("GET", "/v1/types", accept=JSON, headers={"jqd-tenant": tenant})).body
+        return told["paused"], [(row["name"], row["note"], row["paused_at"]) for row in told["types"]]
+
+    for tenant in ("acme", "other", ""):
+        told = await edge.call("POST", "/v1/jobs", {"name": "mail"}, headers={"jqd-tenant": tenant})
+        assert told.status == 201
+    await edge.apply()
+    since = iso(edge.clock.wall_ms())
+    assert await say("pause", "acme") == {"tenant": "acme", "paused_at": since, "by": None, "note": None}
+    edge.clock.advance(5)
+    assert (await say("pause", "acme"))["paused_at"] == since, "it is so already"
+    note = f"all jobs of tenant 'acme' are paused since {since}: `jqd types resume --all`"
+    row = {"tenant": "acme", "paused_at": since, "by": None, "note": None}
+    assert await types("acme") == ([row], [("mail", note, since)])
+    assert await types("other") == ([], [("mail", "no worker takes these jobs", None)])
+    seen = await ask(edge, "GET", "/v1/types")
+    assert [one["tenant"] for one in seen["paused"]] == ["acme"], "who sees all sees it"
+    assert f"`jqd --tenant acme {note.partition('`jqd ')[2]}" in str([one["note"] for one in seen["types"]])
+    assert (await say("pause", None))["tenant"] == "", "what has no tenant"
+    assert "all jobs without a tenant are paused" in str((await types(""))[1])
+    for tenant in ("acme", ""):
+        assert (await say("resume", tenant))["note"] is None
+        assert (await say("resume", tenant))["note"] == f"tenant {tenant!r} was not paused"
+
+
+async def test_what_who_runs_jqd_paused_no_tenant_resumes(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "HALTED_MAX", 2)
+    tokens = {}
+    for name, tenant in (("theirs", "acme"), ("ours", None)):
+        wish = {"role": "operator", **({"tenant": tenant} if tenant else {})}
+        tokens[name] = (await edge.call("POST", "/v1/tokens", wish, accept=JSON)).body
+
+    async def say(what: str, name: str, status: int = 200, tenant: str = "") -> Any:
+        headers = {"authorization": f"Bearer {tokens[name]['token']}", **({"jqd-tenant": tenant} if tenant else {})}
+        told = await edge.call("POST", f"/v1/types/{what}", accept=JSON, headers=headers)
+        assert told.status == status, told.body
+        return told.body
+
+    assert (await say("pause", "theirs"))["by"] == tokens["theirs"]["token_id"]
+    assert (await say("resume", "theirs"))["paused_at"] is None
+    assert (await say("pause", "theirs"))["by"] == tokens["theirs"]["token_id"]
+    assert (await say("pause", "ours", tenant="acme"))["by"] == tokens["ours"]["token_id"], "that one is stronger"
+    assert (await say("pause", "theirs"))["by"] == tokens["ours"]["token_id"]
+    assert "was paused by who runs this jqd" in (await say("resume", "theirs", 403))["detail"]
+    await say("pause", "ours", tenant="other")
+    await say("pause", "ours", 409, tenant="third")
+    assert (await say("resume", "ours", tenant="acme"))["paused_at"] is None
+    notes = (await ask(edge, "GET", "/v1/audit"))["notes"]
+    assert [(one["act"], one["tenant"]) for one in notes][:2] == [("tenant resume", "acme"), ("tenant pause", "other")]

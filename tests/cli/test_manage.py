@@ -217,7 +217,15 @@ def test_jobtypes_are_paused_and_resumed(script: Script, capsys: pytest.CaptureF
     assert said == "jqd: odd pause\njqd: odd resume\njqd: odd resume\n"
     assert told.startswith("name   mail\npause  paused\n")
     assert '{ "name": "a/b", "resume": "resumed" }' in " ".join(told.split())
-    assert run(["types", "pause"]) == 2
+    assert run(["types", "pause"]) == run(["types", "pause", "--all", "mail"]) == 2
+    capsys.readouterr()
+    at = "2030-01-01T00:00:00.000Z"
+    script.on("POST", "/v1/types/pause", 200, {"tenant": "acme", "paused_at": at, "by": "T1", "note": None})
+    script.on("POST", "/v1/types/resume", 200, {"tenant": "", "paused_at": None, "by": None, "note": "odd"})
+    assert run(["types", "pause", "--all", "--tenant", "acme"]) == run(["types", "resume", "--all"]) == 0
+    told, said = capsys.readouterr()
+    assert told == f"all jobs of tenant 'acme': paused since {at}\nall jobs without a tenant: resumed\n"
+    assert said == "jqd: odd\n"
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 3), (409, 1)])

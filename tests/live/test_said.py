@@ -18,6 +18,7 @@ def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
         wait_for(lambda: len(two.get("/v1/daemons").json()["daemons"]) == 2, "they do not know each other")
         one.wait_worker("cube")
         with Client(one.url) as first:
+            halted = _halt(second, first, worker)
             first.pause_type("square")
         until = datetime.now(UTC) + timedelta(seconds=DATES + 0.5)
         job = {"name": "cube", "argument": {"n": 2}}
@@ -27,7 +28,10 @@ def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
         ids = {f"tick@{date.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}" for date in dates}
 
         def fired(count: int) -> bool:
-            return len(worker.starts()) >= count
+            return len(starts()) >= count
+
+        def starts() -> dict[str, int]:
+            return {job_id: times for job_id, times in worker.starts().items() if job_id != halted}
 
         wait_for(lambda: fired(2), "no date is fired")
         held = [second.push("square", {"n": 1}) for _ in range(20)]  # a second after the pause, which all know by now
@@ -42,7 +46,8 @@ def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
             held.append(other.push("square", {"n": 1}))
             wait_for(lambda: fired(DATES), "dates are lost with the store")
             wait_for(lambda: not other.schedule("tick")["next"], "not all dates are seen to")
-            assert worker.starts() == {client.get(name).id: 1 for name in ids}, "each once, and nothing that is paused"
+            wait_for(lambda: two.get("/readyz/run").status_code == 200, "it is not through after the wipe")
+            assert starts() == {client.get(name).id: 1 for name in ids}, "each once, and nothing that is paused"
             wait_for(lambda: client.schedule("tick")["fired"] == DATES, "the other is not told")
             client.delete_schedule("tick")
             wait_for(lambda: not other.schedules(), "it stays at the other")
@@ -51,6 +56,20 @@ def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
             other.resume_type("square")
             wait_for(lambda: set(held) <= set(worker.starts()), "they are not begun again")
             _drain(two, again, second, other, worker)
+
+
+def _halt(second: Client, first: Client, worker: Worker) -> str:
+    """All jobs of a tenant, here of the one without a name: the one that waited."""
+    since = first.pause_all()["paused_at"]
+    wait_for(lambda: [row["paused_at"] for row in second.paused_tenants()] == [since], "the other does not hear of it")
+    job_id = second.push("square", {"n": 2})
+    ingested(second, job_id)
+    told = second.why(job_id)
+    assert (told["reason"], told["text"].partition(" since ")[0]) == ("paused", "all jobs without a tenant are paused")
+    assert job_id not in worker.starts()
+    assert second.resume_all()["paused_at"] is None
+    wait_for(lambda: job_id in worker.starts(), "it is not begun again")
+    return job_id
 
 
 def _drain(two: Daemon, again: Daemon, second: Client, other: Client, worker: Worker) -> None:

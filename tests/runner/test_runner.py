@@ -13,6 +13,8 @@ from jqd.runner.verdict import INVALID_JOBS
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, PRIORITY_MIN, Fate, Wanted
+from jqd.words.pauses import HALT, all_of
+from jqd.words.pauses import body_of as halt_of
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, claims, hold, ids
 
 
@@ -362,6 +364,11 @@ async def test_offers(open_house: OpenHouse) -> None:
         assert (offer.worker.id, offer.jobs_max, offer.worker.priority_max) == (few.id, 2, 5)
         assert house.runner.offer("mail", 6) is None
         assert house.runner.offer("bill", 0) is None
+        rules = house.workers.rules
+        for body, most in ((halt_of(1), None), (b"\xc0", 2)):
+            rules.take(rules.make({(HALT, all_of("")): body}, now_ms=0, origin=1))
+            offer = house.runner.offer("mail", 5)
+            assert (offer and offer.jobs_max, house.runner.wanted() == []) == (most, most is None), "all are paused"
         house.register("http://127.0.0.1:1/c", name="c", priority_min=6, priority_max=9)
         house.register("http://127.0.0.1:1/d", name="d", jobs=["mail", "bill"], priority_max=7)
         assert house.runner.wanted() == [

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 from jqd.runner.wishes import Wishes
 from jqd.words.job import Wanted
+from jqd.words.pauses import all_of
+from jqd.words.tenant import annotate, tenant_of
 
 spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))
 takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sampled_from("ab")))
@@ -14,13 +16,16 @@ takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sa
 def test_what_is_asked_for_is_what_somebody_takes(
     workers: list[tuple[str | None, tuple[int, int], frozenset[str]]], paused: frozenset[str]
 ) -> None:
-    wishes = Wishes(paused)
+    wishes = Wishes(paused, frozenset({all_of("acme")}))
+    wishes.any_type((0, 9), frozenset(), "acme")
+    wishes.named(annotate("acme", "a"), (0, 9))
     for jobtype, span, besides in workers:
         if jobtype is None:
             wishes.any_type(span, besides)
         else:
             wishes.named(jobtype, span)
     wanted = wishes.wanted()
+    assert {(wish.tenant, tenant_of(wish.jobtype or "")) for wish in wanted} <= {("", "")}, "nothing of who is paused"
     for jobtype in "abc":
         for priority in range(15):
             taken = jobtype not in paused and any(

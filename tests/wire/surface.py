@@ -387,6 +387,8 @@ async def _pauses(surface: Surface) -> None:
     for call, status in (("pause", 200), ("resume", 200)):
         await surface.ask(f"POST /v1/types/<name>/{call}", status, into="nobody%20pushes%20it", numbers=False)
     await surface.ask("POST /v1/types/<name>/pause", 422, into="x" * 129)
+    for call in ("pause", "resume"):
+        await surface.ask(f"POST /v1/types/{call}", 200)
     for call in ("drain", "resume"):
         await surface.ask(f"POST /v1/daemons/<daemon>/{call}", 200, into="this", numbers=False)
         await surface.ask(f"POST /v1/daemons/<daemon>/{call}", 404, into="none")

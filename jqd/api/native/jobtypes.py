@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
+from jqd.api.native.pauses import Halted, halted
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
 from jqd.api.read import read_query
@@ -15,6 +16,7 @@ from jqd.runner.handler import id_of
 from jqd.store import TypeView
 from jqd.words.job import State
 from jqd.words.options import JobOptions
+from jqd.words.pauses import all_of
 from jqd.words.tenant import bare, tenant_of
 
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
@@ -67,6 +69,7 @@ class Jobtypes(Struct, frozen=True):
     cursor: str = ""
     """For the next page; empty when that was all."""
     counting: Annotated[bool, Meta(description="jobs that an older jqd left are being counted: there are more")] = False
+    paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
 
 
 class Typing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,7 +93,7 @@ async def list_types(parts: Parts, request: Request) -> Response:
     takers = Takers(parts.desk.workers.list())
     rows = [_jobtype(parts, view, takers) for view in mine[: query.limit]]
     cursor = mine[query.limit - 1].jobtype if len(mine) > query.limit else ""
-    return answer(200, Jobtypes(rows, cursor, told.counting), request.answer_language())
+    return answer(200, Jobtypes(rows, cursor, told.counting, halted(parts)), request.answer_language())
 
 
 def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
@@ -110,7 +113,7 @@ def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
         workers=takers.count(jobtype),
         options=known.options if known else None,
         options_by=bare(known.by) if known else None,
-        paused_at=iso(desk.pauses.since_ms.get(jobtype, 0)),
+        paused_at=iso(desk.pauses.since_ms.get(jobtype) or desk.halts.since_ms.get(all_of(tenant_of(jobtype)), 0)),
     )
 
 
