@@ -7,7 +7,7 @@ All partitions share the journal, the workers, and `dispatch`, which says what i
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,7 +295,9 @@ class Partition:
             ),
             # All partitions get all rules: whichever answers has them.
             Lane.RULES: LaneRules(
-                store.apply_rules, lambda rule: len(bytes(rule.body)) + RECORD_BYTES, shared.workers.rules.take
+                store.apply_rules,
+                lambda rule: len(bytes(rule.body)) + RECORD_BYTES,
+                lambda rules, _: shared.workers.rules.take(rules),
             ),
         }
         return {
@@ -334,11 +336,11 @@ class Partition:
 
     # ------------------------------------------------------------ what the lanes tell
 
-    def _ingested(self, jobs: Sequence[Job]) -> None:
+    def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self.claims.wake()
         self._shared.joblog.write("ingested", (named(job.id, job.jobtype) for job in jobs))
 
-    def _ended(self, outcomes: Sequence[Outcome]) -> None:
+    def _ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None:
         shared = self._shared
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
@@ -348,9 +350,9 @@ class Partition:
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self.outbox.ring()
-        shared.joblog.ended(outcomes)
+        shared.joblog.ended(outcomes, void or ())
 
-    def _cancelled(self, records: Sequence[str]) -> None:
+    def _cancelled(self, records: Sequence[str], _: object) -> None:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
             self.membership.hurry()  # the renewal says which of them are meant as they run now

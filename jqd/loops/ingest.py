@@ -16,7 +16,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
@@ -58,6 +58,8 @@ class Flight(Generic[Record]):
     gone: bool = False
     """What stood there was deleted from the journal."""
     error: StoreError | None = None
+    answer: object = None
+    """Of the call. None, too, where it was lost, and the position tells that it was done."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -65,8 +67,8 @@ class LaneRules(NamedTuple, Generic[Record]):
 
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
-    applied: Callable[[Sequence[Record]], object]
-    """Called after the store said yes, for those who wait for these records."""
+    applied: Callable[[Sequence[Record], Any], object]
+    """Called after the store said yes, for those who wait for these records, with what `apply` answered, if known."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and passed over."""
 
@@ -309,7 +311,7 @@ class Ingest(Generic[Record]):
 
     async def _fly(self, flight: Flight[Record]) -> None:
         try:
-            await self._apply(flight)
+            flight.answer = await self._apply(flight)
         except StoreError as error:
             if flight not in self._flights:
                 return  # a later one was answered, so this one was done
@@ -321,12 +323,12 @@ class Ingest(Generic[Record]):
             self.pace.went_well()
             self._note_applied(flight.end)
 
-    async def _apply(self, flight: Flight[Record]) -> None:
+    async def _apply(self, flight: Flight[Record]) -> object:
         journal_id = self._journal.journal_id
         if flight.records:
-            await self._rules.apply(journal_id, flight.start, flight.end, flight.records)
-        else:
-            await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
+            return await self._rules.apply(journal_id, flight.start, flight.end, flight.records)
+        await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
+        return None
 
     def _note_applied(self, position: int) -> None:
         """The store has applied all up to there, whatever became of the answers."""
@@ -334,7 +336,7 @@ class Ingest(Generic[Record]):
             flight = self._flights.popleft()
             self._advance(flight.end)
             if flight.records:
-                self._rules.applied(flight.records)
+                self._rules.applied(flight.records, flight.answer)
                 self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:

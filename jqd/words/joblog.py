@@ -11,7 +11,7 @@ full are dropped and counted, and the log says how many (`dropped`) as soon as i
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -97,9 +97,9 @@ class JobLog:
         """Jobs were handed to a worker."""
         self.write("started", ({**_attempt(h.job.id, h.job.jobtype, h), "worker": worker_id} for h in held))
 
-    def ended(self, outcomes: Sequence[Outcome]) -> None:
-        """Attempts ended, and the store knows."""
-        self.write("ended", map(_ending, outcomes))
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] = ()) -> None:
+        """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing."""
+        self.write("ended", (_ending(outcome, void=outcome.job_id in void) for outcome in outcomes))
 
     def write(self, event: str, rows: Iterable[Row]) -> None:
         """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
@@ -170,11 +170,12 @@ def _attempt(job_id: str, jobtype: str, of: Held | Outcome) -> dict[str, object]
     return {**named(job_id, jobtype), "attempt": of.attempt, "fence": of.fence}
 
 
-def _ending(outcome: Outcome) -> dict[str, object]:
+def _ending(outcome: Outcome, *, void: bool) -> dict[str, object]:
     return {
         **_attempt(outcome.job_id, outcome.jobtype, outcome),
         "fate": outcome.fate.name.lower(),
         "status": outcome.status,
         "worker": outcome.worker,
         "ms": outcome.finished_at_ms - outcome.started_at_ms,
+        **({"void": True} if void else {}),
     }

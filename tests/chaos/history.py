@@ -273,7 +273,7 @@ def _take_logged(h: History, t: float, e: Event) -> None:
         for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"]:
                 claim.kept_t = min(claim.kept_t, t)
-    elif e["event"] == "ended":
+    elif e["event"] == "ended" and not e.get("void"):  # else the job was another's by then, and goes on there
         for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"] and claim.settled_t == math.inf:
                 claim.settled_t, claim.fate = t, e["fate"]

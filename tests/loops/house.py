@@ -171,15 +171,15 @@ class House:
             source=source,
         )
         rules: dict[Lane, LaneRules[Any]] = {
-            Lane.JOBS: LaneRules(store.apply_jobs, lambda _: 100, lambda _: None),
+            Lane.JOBS: LaneRules(store.apply_jobs, lambda _: 100, lambda *_: None),
             Lane.OUTCOMES: LaneRules(
                 store.apply_outcomes,
                 lambda _: 100,
-                lambda outcomes: self.runner.out_of_hand([(o.job_id, o.fence) for o in outcomes]),
+                lambda outcomes, _: self.runner.out_of_hand([(o.job_id, o.fence) for o in outcomes]),
             ),
-            Lane.CANCELS: LaneRules(store.apply_cancels, lambda _: 100, lambda _: None),
-            Lane.CHANGES: LaneRules(store.apply_changes, lambda _: 100, lambda _: None),
-            Lane.RULES: LaneRules(store.apply_rules, lambda _: 100, lambda _: None),
+            Lane.CANCELS: LaneRules(store.apply_cancels, lambda _: 100, lambda *_: None),
+            Lane.CHANGES: LaneRules(store.apply_changes, lambda _: 100, lambda *_: None),
+            Lane.RULES: LaneRules(store.apply_rules, lambda _: 100, lambda *_: None),
         }
         self.lanes: dict[Lane, Ingest[Any]] = {
             lane: Ingest(

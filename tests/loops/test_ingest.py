@@ -45,15 +45,21 @@ class Bench:
     def __init__(self, journal: Journal, store: LossyStore, clock: ManualClock) -> None:
         self.journal, self.store, self.clock = journal, store, clock
         self.applied: list[str] = []
-        rules: LaneRules[Job] = LaneRules(
-            lambda *args: store.apply_jobs(*args),
-            lambda job: len(job.argument),
-            lambda jobs: self.applied.extend(job.id for job in jobs),
-        )
+        self.answers: list[object] = []
+        rules: LaneRules[Job] = LaneRules(self._apply, lambda job: len(job.argument), self._applied)
         self.rolled_back = 0
         self.ingest: Ingest[Any] = Ingest(
             Lane.JOBS, rules, journal=journal, store=store, source=random.Random(1), rolled_back=self._roll_back
         )
+
+    async def _apply(self, journal_id: str, start: int, end: int, jobs: Sequence[Job], /) -> str:
+        await self.store.apply_jobs(journal_id, start, end, jobs)
+        return jobs[0].id
+
+    def _applied(self, jobs: Sequence[Job], answer: object) -> None:
+        self.applied.extend(job.id for job in jobs)
+        self.answers.append(answer)
+        assert answer in (None, jobs[0].id), "each hears what was answered of its own"
 
     def _roll_back(self) -> None:
         self.rolled_back += 1
@@ -112,6 +118,7 @@ async def test_a_lost_answer_doubles_nothing_and_its_waiters_are_told(error: Jqd
         more = await made.push(700)  # would make other chunks, were the unanswered one not sent again as it was
         await made.drained()
         assert made.applied == first + more
+        assert made.answers[0] == first[0]
         assert (await made.store.stats()).waiting == 1_300
         assert made.ingest.pace.reason is None
         nursery.cancel_scope.cancel()

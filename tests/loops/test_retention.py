@@ -21,7 +21,7 @@ from tests.loops.segments import finish, jobs_in, push, small, state
 
 def _never_asked(here: House) -> Ingest[Job]:
     """A lane that the store has not told its position yet."""
-    rules = LaneRules(here.store.apply_jobs, lambda _: 100, lambda _: None)
+    rules = LaneRules(here.store.apply_jobs, lambda _: 100, lambda *_: None)
     return Ingest(Lane.JOBS, rules, journal=here.journal, store=here.store, source=random.Random(2))
 
 
