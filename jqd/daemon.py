@@ -103,6 +103,7 @@ class Daemon:
             joblog=self.joblog,
             constraints=self.constraints,
             partitions=len(stores),
+            stores=stores,
             wrong=lambda follows, scopes: following.wrong(self.config.api, follows, scopes),  # it may be loaded anew
             push=lambda entries: following.follow(self.parts.desk, entries),
         )

@@ -25,6 +25,7 @@ from jqd.loops.lent import Lent
 from jqd.loops.membership import Membership
 from jqd.loops.outbox import Outbox, Push
 from jqd.loops.pace import Pace
+from jqd.loops.permits import Permits
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
@@ -75,6 +76,8 @@ class Shared:
     partitions: int
     wrong: Callable[[bytes, Sequence[str]], str]
     """What is wrong with jobs that are to follow others, or nothing; the scopes that they are bound by."""
+    stores: Sequence[Store]
+    """Of all partitions."""
     push: Push
     """Takes jobs that follow others, of entries of an outbox."""
 
@@ -94,6 +97,7 @@ class Partition:
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self._drains = Pauses(shared.workers.rules, DRAIN)
         self.runner = self._build_runner(sysid)
+        self.permits = Permits(number, shared.stores, clock) if shared.partitions > 1 else None
         self.claims = self._build_claims()
         self.settle = self._build_settle()
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
@@ -147,6 +151,7 @@ class Partition:
             self.progress.run,
             self.barrier.run,
             self.follow.run,
+            *([self.permits.run] if self.permits is not None else ()),
             *(lane.run for lane in self.lanes.values()),
         ]
 
@@ -249,6 +254,7 @@ class Partition:
             constraints=shared.constraints,
             outdated=shared.workers.rules.look_again,
             drained=self._drained,
+            permits=self.permits,
             log_fields=self._log_fields,
         )
 

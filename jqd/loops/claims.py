@@ -11,10 +11,11 @@ import trio
 
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
+from jqd.loops.permits import Permits
 from jqd.loops.reconcile import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Owner, Store, Suspects
+from jqd.store import Claimed, Owner, Permit, Store, Suspects
 from jqd.words.clock import Clock
 from jqd.words.constraints import Constraints, limits
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
@@ -29,6 +30,9 @@ LOOK_LONG_S = (
 TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
+PERMIT_TRIES = (
+    4  # of a claim, where others are to be asked: for slots, for rates, for both of what came into sight then
+)
 MATCH_S = 0.005  # of matching in a row: then others have their turn
 OUTDATED_S = 5.0  # rules are known everywhere in half a second: what takes so long is complained about
 
@@ -69,11 +73,12 @@ class Claims:
         constraints: Constraints,
         outdated: Callable[[], object],
         drained: Callable[[], str | None] = lambda: None,
+        permits: Permits | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
         """`outdated`: the store knows other constraints than we. `drained`: why we are to begin nothing, or None.
 
-        `log_fields`: say of which partition a line is.
+        `permits`: of other partitions, where there are some. `log_fields`: say of which partition a line is.
         """
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
@@ -104,6 +109,7 @@ class Claims:
         self._outdated = outdated
         self._outdated_since_s: float | None = None
         self._drained = drained
+        self._permits = permits
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promote_at_s = 0.0
@@ -245,17 +251,7 @@ class Claims:
     async def _claim_for(
         self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects
     ) -> "Taken":
-        self.reply_lost = True
-        claimed = await self._store.get_waiting_jobs(
-            owner,
-            jobtype,
-            min(offer.jobs_max, CLAIM_JOBS),
-            priority_min=offer.worker.priority_min,
-            priority_max=min(no_worse_than, offer.worker.priority_max),
-            bytes_max=offer.bytes_max,
-            suspects=suspects,
-            version=self._constraints.version,
-        )
+        claimed = await self._claim_with_permits(offer, owner, jobtype, no_worse_than, suspects)
         held, sent_back = await self._checked(owner, claimed)
         if owner != self._membership.seated:
             # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
@@ -272,6 +268,33 @@ class Claims:
         if claimed.outdated:
             self._outdated()
         return Taken(len(held), moved=bool(held or sent_back or claimed.more))
+
+    async def _claim_with_permits(
+        self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects
+    ) -> Claimed:
+        """The last try takes what there is: a claim brings something, or what has to wait is put aside."""
+        permits: list[Permit] = []
+        began_s = self._clock.mono_s()
+        for tries_left in reversed(range(PERMIT_TRIES if self._permits is not None else 1)):
+            self.reply_lost = True
+            claimed = await self._store.get_waiting_jobs(
+                owner,
+                jobtype,
+                min(offer.jobs_max, CLAIM_JOBS),
+                priority_min=offer.worker.priority_min,
+                priority_max=min(no_worse_than, offer.worker.priority_max),
+                bytes_max=offer.bytes_max,
+                suspects=suspects,
+                version=self._constraints.version,
+                permits=permits,
+                asks=tries_left > 0,
+            )
+            if self._permits is None or not claimed.lacking:
+                break
+            permits += await self._permits.get(claimed.lacking)
+        if self._permits is not None and permits:
+            self._permits.took(self._clock.mono_s() - began_s)
+        return claimed
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
         """Those that may start. The others were matched by earlier constraints, and wait where those of now say.

@@ -7,6 +7,7 @@ from jqd.store.counts import Tally, Types, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
+from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
@@ -52,6 +53,7 @@ __all__ = [
     "Hold",
     "JobView",
     "Kept",
+    "Lack",
     "Lease",
     "Look",
     "Member",
@@ -61,12 +63,18 @@ __all__ = [
     "OnItsWay",
     "Owner",
     "Page",
+    "Permit",
     "Promoted",
     "QueuePlace",
+    "RateGranted",
+    "RateWanted",
     "RedisStore",
     "Release",
     "Renewed",
+    "Report",
     "Silent",
+    "SlotsGranted",
+    "SlotsWanted",
     "Spread",
     "Standing",
     "Store",

@@ -8,6 +8,7 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
 from jqd.store.keys import Keys
+from jqd.store.permits import Lack, Permit, lacks_of
 from jqd.store.shapes import CALL_JOBS_MAX, Owner, Release, Suspects, WaitingType
 from jqd.words.job import Held, Wanted
 from jqd.words.log import get_logger
@@ -24,6 +25,8 @@ class Claimed(list[Held]):
     """There may be more at once: of many queues that had to wait some were not looked at."""
     outdated = False
     """Nothing was given: the store knows other constraints than the caller."""
+    lacking: Sequence[Lack] = ()
+    """Nothing was given: first other partitions are to be asked for these."""
 
 
 class ClaimMethods:
@@ -74,6 +77,8 @@ class ClaimMethods:
         bytes_max: int,
         suspects: Suspects = Suspects.ALONE,
         version: str = "",
+        permits: Sequence[Permit] = (),
+        asks: bool = False,
     ) -> Claimed:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
@@ -86,6 +91,9 @@ class ClaimMethods:
         `version`: by which constraints the caller matches jobs; nothing is given to who matches by others than the
         store knows. Jobs that were matched by earlier ones (`Job.queue`) are given unlimited: the caller sends those
         back that are limited now (`requeue`).
+
+        `permits`: what other partitions said of what was lacking. `asks`: say what is lacking, instead of passing over
+        what others may let go on.
         """
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
@@ -102,8 +110,14 @@ class ClaimMethods:
             milliseconds(self._config.alone_s),
             suspects.value,
             version,
+            int(asks),
+            *(word for one in permits for word in one.words()),
         )
         first, word, *flat = codec.list_of(self._keys, "ready", answer)
+        if word == b"permits":
+            lacking = Claimed()
+            lacking.lacking = lacks_of(self._keys, self._config.partition, flat)
+            return lacking
         fence = codec.whole(self._keys, "fence", first)
         rows = [
             (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)

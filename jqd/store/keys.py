@@ -57,6 +57,7 @@ KINDS = {
     "busy": "zset",
     "limited": "hash",
     "expiring": "zset",
+    "permits": "hash",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy"})

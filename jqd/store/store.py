@@ -13,13 +13,16 @@ from jqd.store.jobs import Caller, JobMethods
 from jqd.store.keys import Keys
 from jqd.store.looks import LookMethods
 from jqd.store.outbox import OutboxMethods
+from jqd.store.permits import PermitMethods
 from jqd.store.rules import RuleMethods
 from jqd.store.seats import SeatMethods
 from jqd.store.shapes import Look
 from jqd.store.sysid import SysidMethods
 
 
-class Store(JobMethods, ClaimMethods, LookMethods, OutboxMethods, RuleMethods, SeatMethods, SysidMethods, ABC):
+class Store(
+    JobMethods, ClaimMethods, LookMethods, OutboxMethods, PermitMethods, RuleMethods, SeatMethods, SysidMethods, ABC
+):
     """An `EdgeStore`, and all that loops ask. Which server it is, and how it is reached, is left to who inherits."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
@@ -28,6 +31,7 @@ class Store(JobMethods, ClaimMethods, LookMethods, OutboxMethods, RuleMethods, S
         ClaimMethods.__init__(self, config, keys, caller)
         LookMethods.__init__(self, config, keys, caller, self.journals)
         OutboxMethods.__init__(self, keys, caller)
+        PermitMethods.__init__(self, keys, caller)
         RuleMethods.__init__(self, keys, caller)
         SeatMethods.__init__(self, keys, caller)
         SysidMethods.__init__(self, config, keys, caller, heart)

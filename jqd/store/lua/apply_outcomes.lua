@@ -9,7 +9,7 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change limits
+--@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change permits limits
 local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')

@@ -4,18 +4,21 @@
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
---          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua)
--- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, or
---          nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
+--          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua); 1 when the caller asks other
+--          partitions for permits that are lacking (include/permits.lua); then flat what these said: "slots", bucket, era, granted, concurrency,
+--          1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 1 when there may be more at once
+-- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "permits" when
+--          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
---@include fail keys now counts order heads pages members life move expire deaths limits choose
+--@include fail keys now counts order heads pages members life move expire deaths permits slots limits choose
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
+local asks = ARGV[13] == '1'
 
 expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 local held = held_key(sysid)
@@ -61,7 +64,27 @@ local function choose_of_one()
 end
 
 -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
+local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 14, 6, 1000000
+local function note_told()
+  permits.mode = asks and 'ask' or 'give'
+  for at = FIRST_TOLD, #ARGV, TOLD_FIELDS do
+    local kind, bucket, one, two, three, last = unpack(ARGV, at, at + TOLD_FIELDS - 1)
+    if kind == 'rate' then
+      permits.rates[bucket] = {count = number(one, 'count'), until_us = number(two, 'until'), wait_us = number(three, 'wait'), more = last == '1'}
+    elseif redis.call('EXISTS', K.early) == 0 then  -- else a job may be in a hand that is not known here
+      local era = number(one, 'era')  -- 0: nobody could be asked
+      permits.slots[bucket] = {denied = last == '1', wait_us = era == 0 and UNREACHED_US or permits.AGAIN_US}
+      if era > 0 then
+        slots.learn(bucket, era, number(two, 'granted'), number(three, 'concurrency'), now_us, true)
+      end
+    end
+  end
+end
+
 local function choose_of_many()
+  if permits.many() then
+    note_told()
+  end
   local order, opened, is_short
   if has_deaths and may then
     ids, order, opened = choose(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
@@ -85,6 +108,11 @@ if keyed.known then
   choose_of_many()
 else
   choose_of_one()
+end
+local lacking = permits.mode == 'ask' and slots.wanted(limits.states, now_us) or {}
+if #lacking > 0 then
+  write_counts(now_ms)
+  return {'0', 'permits', unpack(lacking)}
 end
 if #ids == 0 then
   if finish and keyed.known then

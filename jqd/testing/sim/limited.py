@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.said import HEARD_S, Word
 from jqd.testing.sim.say import LIMITS, PUT, Limit
+from jqd.words.jobid import partition_of
 
 CLOCK_S = 0.002  # clocks are read in whole milliseconds
 
@@ -28,7 +29,8 @@ class Limited:
 
     def started(self, life: str, jobtype: str, job_id: str, fence: int) -> None:
         """A worker has a job, claimed under that fence."""
-        claimed_s = self._history.claimed_s.get((0, fence), -math.inf)
+        home = partition_of(job_id, self._history.plan.partitions)
+        claimed_s = self._history.claimed_s.get((home, fence), -math.inf)
         for name in LIMITS:
             found = self._holding(name, jobtype)
             if found is None:
@@ -52,7 +54,7 @@ class Limited:
         words = [(place, word) for place, word in enumerate(self._words) if word.say.name == name]
         for place, word in words:
             limit = word.say.limit
-            if word.say.what != PUT or limit is None or limit.jobtype != jobtype:
+            if word.say.what != PUT or limit is None or jobtype not in limit.jobtypes:
                 continue
             if all(other.answered_s < word.sent_s for _, other in words if other is not word):
                 return place, limit

@@ -63,7 +63,7 @@ SHARES = {
     "pauses": 0.12,  # jobtypes are paused and resumed
     "drains": 0.12,  # so are daemons
     "schedules": 0.15,  # schedules push jobs
-    "limits": 0.12,  # constraints limit what may start, over one partition
+    "limits": 0.12,  # constraints limit what may start
     "expires": 0.12,  # some jobs must begin soon or never
 }
 """What a seed has only now and then, and the share of runs that have it."""
@@ -187,7 +187,7 @@ def make_plan(
     works += _works(seed, matters, nodes, "workers" in kinds)
     faults.sort(key=lambda fault: fault.at_s)
     lends = _draws("lends", seed, {"lends": False} | given if POISON in kinds else given) is not None
-    says = _says(seed, nodes, types, kinds, partitions, given, dense)
+    says = _says(seed, nodes, types, kinds, given, dense)
     if draws := _draws("schedules", seed, given):
         planned = make_schedules(draws, nodes, len(works), FAULTY_S * 0.9, dense)
         says += planned
@@ -209,7 +209,6 @@ def _says(
     nodes: int,
     types: Sequence[str],
     kinds: frozenset[str],
-    partitions: int,
     given: Mapping[str, bool],
     dense: int,
 ) -> list[Say]:
@@ -221,8 +220,8 @@ def _says(
             says += make_pauses(draws, nodes, types, FAULTY_S * 0.95, dense)
         if draws := _draws("drains", seed, given):
             says += make_drains(draws, nodes, FAULTY_S * 0.95, dense)
-    if partitions == 1 and (draws := _draws("limits", seed, given)):
-        says += make_limits(draws, nodes, types, FAULTY_S * 0.9, dense)
+        if draws := _draws("limits", seed, given):
+            says += make_limits(draws, nodes, types, FAULTY_S * 0.9, dense)
     return says
 
 

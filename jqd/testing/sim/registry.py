@@ -226,7 +226,7 @@ def _constraint(say: Say) -> bytes:
     limit = say.limit
     assert limit is not None
     rate = Rate(limit.most, limit.per_s) if limit.per_s else None
-    one = Constraint(f"job.name == '{limit.jobtype}'", rate=rate, concurrency=0 if rate else limit.most)
+    one = Constraint(f"job.name in {list(limit.jobtypes)}", rate=rate, concurrency=0 if rate else limit.most)
     return body_of(structs.replace(one, digest=digest_of(say.name, one)))
 
 

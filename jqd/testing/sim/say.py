@@ -31,9 +31,9 @@ class Dates:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a constraint allows of one jobtype: so many starts in any `per_s` seconds, or, with 0, so many at once."""
+    """What a constraint allows of some jobtypes: so many starts in any `per_s` seconds, or, with 0, so many at once."""
 
-    jobtype: str
+    jobtypes: tuple[str, ...]
     most: int
     per_s: float
 
@@ -84,12 +84,14 @@ def make_drains(source: random.Random, nodes: int, until_s: float, dense: int) -
 
 
 def make_limits(source: random.Random, nodes: int, types: Sequence[str], until_s: float, dense: int) -> Iterator[Say]:
-    """A rate of one jobtype, and how many of another may run at once; changed and deleted now and then. Pure."""
-    for name, jobtype, per_s in zip(LIMITS, source.sample(types, 2), (source.choice(RATES_S), 0.0), strict=True):
+    """A rate of half of the jobtypes, how many of the others may run at once; changed, deleted now and then. Pure."""
+    mixed, half = source.sample(types, len(types)), len(types) // 2
+    parts = tuple(mixed[:half]), tuple(mixed[half:])
+    for name, jobtypes, per_s in zip(LIMITS, parts, (source.choice(RATES_S), 0.0), strict=True):
         words = [PUT, *(source.choice((PUT, PUT, DELETE)) for _ in range(source.randint(0, 2) * dense))]
         at_s = [source.uniform(0.0, FIRST_S), *sorted(source.uniform(FIRST_S, until_s) for _ in words[1:])]
         for at, what in zip(at_s, words, strict=True):
-            limit = Limit(jobtype, source.randint(1, 2) * max(1, round(per_s / 2)), per_s)
+            limit = Limit(jobtypes, source.randint(1, 2) * max(1, round(per_s / 2)), per_s)
             yield Say(at, source.randrange(nodes), what, name, limit.most, limit=limit)
 
 

@@ -29,7 +29,8 @@ class Stage:
         """Of the store's host."""
         config = replace(STORE, ended_keep_jobs=0) if PURGE in plan.kinds else STORE
         servers = [WitnessedServer(config.crash_limit, self.history.wrong) for _ in range(plan.partitions)]
-        self.stores = [FakeStore(self.clock, config, server) for server in servers]
+        parts = replace(config, partitions=plan.partitions).parts()
+        self.stores = [FakeStore(self.clock, part, server) for part, server in zip(parts, servers, strict=True)]
         """By the numbers of their partitions."""
         self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)

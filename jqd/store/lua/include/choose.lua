@@ -1,4 +1,4 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, limits.
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, permits, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
@@ -183,7 +183,7 @@ local function park(one, taken, fresh, now_us)
     end
   end
   local most, bucket = limits.allows(one.queue, now_us)
-  if most >= 1 then
+  if most >= 1 or permits.may_ask(limits.states[bucket]) then
     return false
   end
   keyed.gone(one.priority, one.id, one.queue)

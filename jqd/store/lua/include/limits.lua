@@ -1,4 +1,4 @@
--- What constraints allow (docs/adr/0048). Needs keys, fail, now, order, heads.
+-- What constraints allow (docs/adr/0048). Needs keys, fail, now, order, heads, permits.
 -- A keyed queue is "<jobtype>\30<version>" and, for each constraint that matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by
 -- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
 -- it. A *bucket*, "<constraint>\29<key>", is what is limited.
@@ -82,7 +82,7 @@ function limits.spent_in(key, window_us, now_us)
   local first = last and limits.entry(key, 0)
   if not last then
     return 0
-  elseif last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
+  elseif last.end_us > now_us + (permits.many() and permits.AHEAD_US or 0) then  -- the server's clock was set back: all of it counts as spent now
     local used = last.total - first.total + first.count
     redis.call('LTRIM', key, 1, 0)
     local due_us = math.max(0, last.due_us - last.end_us) + now_us
@@ -117,12 +117,10 @@ function limits.rate_of(rule, bucket, now_us)
       left, next_us = size - ahead, math.max(last.due_us - (size - 1) * step_us, now_us + 1000)
     end
   end
-  if limits.high_us == nil then
-    limits.high_us = tonumber(redis.call('HGET', K.life, 'high') or nil) or 0
-  end
   -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
-  if rule.said_ms * 1000 < limits.high_us and now_us < limits.high_us + rule.window_us then
-    return 0, limits.high_us + rule.window_us, last
+  local clear_us = permits.high() + rule.window_us + (permits.many() and permits.AHEAD_US or 0)
+  if rule.said_ms * 1000 < permits.high() and now_us < clear_us then
+    return 0, clear_us, last
   end
   return math.max(0, left), next_us, last
 end
@@ -145,11 +143,17 @@ function limits.state(item, now_us)
     return state
   end
   if rule.limit > 0 then
-    state.rate, state.due_us, state.last = limits.rate_of(rule, item.bucket, now_us)
+    if permits.many() then
+      permits.rate_of(state, rule, item.bucket, now_us)
+    else
+      state.rate, state.due_us, state.last = limits.rate_of(rule, item.bucket, now_us)
+    end
   end
   if rule.concurrency > 0 then
     if redis.call('EXISTS', K.early) == 1 then  -- a job that is in a hand and has not come yet may be one of these
       state.slots, state.due_us = 0, now_us + limits.AGAIN_MS * 1000
+    elseif permits.many() then
+      permits.slots_of(state, rule, item.bucket, now_us)
     else
       state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. item.bucket))
       state.is_count = state.slots == 0
@@ -162,6 +166,7 @@ function limits.has(state, cost) return state.slots >= 1 and cost ~= nil and sta
 
 function limits.use(state, cost)
   state.slots, state.rate = state.slots - 1, state.rate - cost
+  state.least = math.min(state.least or cost, cost)
 end
 
 -- How many jobs of a queue may start now, and which bucket stops more.
@@ -205,8 +210,10 @@ function limits.spend(queue, ids)
   end
 end
 
-local function write_rate(bucket, rule, count, now_us)
-  local key, last, begin_us, due_us = K.spent .. bucket, limits.states[bucket].last, now_us, 0
+-- Behind the last entry; it may be used up to `ahead_us` later.
+function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
+  local key, begin_us, due_us = K.spent .. bucket, now_us, 0
+  local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
   local total = count + (last and last.total or 0)
   if rule.burst > 0 then
     due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
@@ -215,14 +222,18 @@ local function write_rate(bucket, rule, count, now_us)
     redis.call('LTRIM', key, 0, -2)
     count, begin_us = count + last.count, last.begin_us
   end
-  redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, now_us, count, total, due_us))
+  redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us))
+  return math.ceil((end_us + rule.window_us) / 1000)
 end
 
 function limits.write_spent(fence, now_us)
   local dues = {}
   for bucket, one in pairs(spent) do
-    write_rate(bucket, one.rule, one.count, now_us)
-    append(dues, math.ceil((now_us + one.rule.window_us) / 1000), bucket)
+    if permits.many() then
+      permits.used(bucket, one.count)
+    else
+      append(dues, limits.write_rate(bucket, one.rule, one.count, limits.states[bucket].last, now_us, 0), bucket)
+    end
   end
   if #dues > 0 then
     redis.call('ZADD', K.due, 'LT', unpack(dues))
@@ -303,7 +314,7 @@ function limits.let_go(queue)
 end
 
 function limits.look_at(bucket, version, now_us, recount)
-  limits.states[bucket] = nil
+  limits.states[bucket], permits.is_due = nil, recount ~= nil
   if recount then
     recount(bucket)
   end
@@ -332,6 +343,9 @@ function limits.look_at(bucket, version, now_us, recount)
     else
       redis.call('LTRIM', K.spent .. bucket, 1, 0)
     end
+  end
+  if permits.many() then
+    permits.tidy(bucket, now_us)
   end
   return gone
 end

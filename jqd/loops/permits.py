@@ -1,0 +1,191 @@
+"""Gets what a claim lacks of constraints that are counted in other partitions of the store (docs/adr/0059).
+
+    claim ──lacks──▶ home of the bucket: a rate is spent there, slots are granted there
+                        │ the first time, or when there are too few: what do the others have?
+                        ▼
+                     all partitions ──▶ home ──▶ the claim again, with what was granted
+
+Daemons only carry numbers. Whatever of this is lost, late or told twice, no partition takes itself to have more than
+the bucket's home granted.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from jqd.store import Lack, Permit, RateWanted, Report, SlotsGranted, SlotsWanted, Store
+from jqd.words.clock import Clock
+from jqd.words.errors import StoreError
+from jqd.words.log import get_logger
+
+GIVEN_S = (
+    0.25  # for all that others are asked: a partition that does not answer must not hold up what it does not count
+)
+SILENT_S = 2.0  # a partition that did not answer is not asked again for so long
+LASTING_MIN_S, LASTING_MAX_S = (
+    0.05,
+    2.0,
+)  # in which what was granted of a rate is to be used; windows are longer by that
+LASTING_ROUNDS = 4  # times what it took the last time
+WAIT_US = 1_000_000  # until it is tried again, where nobody answered
+STEPS = 3  # who is asked of what it has, who is asked to give back, and what the home says then
+
+T = TypeVar("T")
+
+
+class Permits:
+    """Of one partition: what others let it start."""
+
+    def __init__(self, number: int, stores: Sequence[Store], clock: Clock) -> None:
+        """`stores`: of all partitions, in their order; `number`: ours."""
+        self.silent: dict[int, str] = {}
+        """Partitions that did not answer the last time, and why."""
+        self._number = number
+        self._stores = stores
+        self._clock = clock
+        self._silent_until_s: dict[int, float] = {}
+        self._lasting_s = LASTING_MIN_S
+        self._nursery: trio.Nursery | None = None
+        self._log = get_logger("permits")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep calls that nobody waits for any more: a call that was sent is not given up."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def took(self, seconds: float) -> None:
+        """So long it took from what was lacking to the claim with it: rates are asked for with that in mind."""
+        least_s = max(LASTING_MIN_S, 0.9 * self._lasting_s)
+        self._lasting_s = min(LASTING_MAX_S, max(least_s, LASTING_ROUNDS * seconds))
+
+    async def get(self, lacking: Sequence[Lack]) -> list[Permit]:
+        """What others say of it; of those that do not answer in time, that there is none."""
+        told: dict[bytes, Permit] = {}
+        homes = {one.home for one in lacking}
+        async with trio.open_nursery() as nursery:
+            for home in homes:
+                slots = [one for one in lacking if isinstance(one, SlotsWanted) and one.home == home]
+                rates = [one for one in lacking if isinstance(one, RateWanted) and one.home == home]
+                if slots:
+                    nursery.start_soon(self._slots, home, slots, told)
+                if rates:
+                    nursery.start_soon(self._rates, home, rates, told)
+        return [told.get(one.bucket) or _refused(one) for one in lacking]
+
+    async def _rates(self, home: int, wanted: Sequence[RateWanted], told: dict[bytes, Permit]) -> None:
+        lasting_us = round(self._lasting_s * 1_000_000)
+        granted = await self._ask(home, lambda store: store.grant_rates(lasting_us, wanted))
+        for one, its in zip(wanted, granted or (), strict=False):
+            numbers = (its.starts, one.at_us + lasting_us, its.wait_us)
+            told[one.bucket] = Permit("rate", one.bucket, numbers, its.more)
+
+    async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
+        left = [_Asked(one) for one in wanted]
+        for step in range(STEPS):
+            its = left
+            granted = await self._ask(home, partial(_grant, self._number, its))
+            for one, answer in zip(its, granted or (), strict=False):
+                one.take(answer)
+                told[one.wanted.bucket] = one.permit()
+            left = [one for one in its if one.lacks and one.answer.others] if granted else []
+            if not left or step == STEPS - 1:
+                return
+            async with trio.open_nursery() as nursery:
+                for number in sorted({number for one in left for number in one.answer.others}):
+                    nursery.start_soon(self._tell, number, left)
+
+    async def _tell(self, number: int, asked: Sequence["_Asked"]) -> None:
+        """Have a partition say what it has; where all have spoken, give back what is free there."""
+        for give_back in (False, True):
+            its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
+            rows = [(one.wanted.bucket, one.answer.era, one.answer.others[number]) for one in its]
+            if rows:
+                call = partial(_report, number, rows, number == self._number, give_back)
+                reports = await self._ask(number, call)
+                for one, report in zip(its, reports or (), strict=False):
+                    one.reports.append(report)
+
+    async def _ask(self, number: int, call: Callable[[Store], Awaitable[T]]) -> T | None:
+        """What a partition answers; None when it does not, or did not a moment ago."""
+        if self._nursery is None or self._silent_until_s.get(number, 0.0) > self._clock.mono_s():
+            return None
+        answers: list[T] = []
+        over = trio.Event()
+
+        async def ask() -> None:
+            try:
+                answers.append(await call(self._stores[number]))
+            except StoreError as error:
+                self._fell_silent(number, str(error))
+            over.set()
+
+        self._nursery.start_soon(ask)
+        with trio.move_on_after(GIVEN_S) as patience:
+            await over.wait()
+        if patience.cancelled_caught:
+            self._fell_silent(number, f"no answer within {GIVEN_S} s")
+        if not answers:
+            return None
+        self.silent.pop(number, None)
+        return answers[0]
+
+    def _fell_silent(self, number: int, why: str) -> None:
+        if number not in self.silent:
+            self._log.warning("permits.silent", partition=number, error=why)
+        self.silent[number] = why
+        self._silent_until_s[number] = self._clock.mono_s() + SILENT_S
+
+
+async def _grant(number: int, asked: Sequence["_Asked"], store: Store) -> list[SlotsGranted]:
+    return await store.grant_slots(number, [one.rest() for one in asked], [one.reports for one in asked])
+
+
+async def _report(
+    number: int, told: Sequence[tuple[bytes, int, int]], keep: bool, give_back: bool, store: Store
+) -> list[Report]:
+    return await store.tell_slots(number, told, keep=keep, give_back=give_back)
+
+
+class _Asked:
+    """Slots of one bucket that are asked for."""
+
+    def __init__(self, wanted: SlotsWanted) -> None:
+        self.wanted = wanted
+        self.reports: list[Report] = [wanted.own]
+        self.given = 0
+        self.answer = SlotsGranted(0, 0, 0, 0, {})
+
+    @property
+    def lacks(self) -> int:
+        return self.wanted.slots - self.given
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all partitions have said what they have."""
+        return self.answer.granted >= 0
+
+    def rest(self) -> SlotsWanted:
+        return self.wanted._replace(slots=self.lacks)
+
+    def take(self, answer: SlotsGranted) -> None:
+        self.answer = answer
+        self.given += answer.given
+
+    def permit(self) -> Permit:
+        if not self.is_known:
+            return _refused(self.wanted)
+        return Permit("slots", self.wanted.bucket, self.answer[:3], self.lacks > 0)
+
+
+def _refused(lack: Lack) -> Permit:
+    """Nobody who counts it could be asked."""
+    if isinstance(lack, RateWanted):
+        return Permit("rate", lack.bucket, (0, lack.at_us + round(LASTING_MAX_S * 1_000_000), WAIT_US), False)
+    return Permit("slots", lack.bucket, (0, 0, 0), True)

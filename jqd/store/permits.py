@@ -1,0 +1,144 @@
+"""The store's methods on permits: what partitions may start of constraints that are counted for all (docs/adr/0059)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jqd.store import codec
+from jqd.store.jobs import Caller
+from jqd.store.keys import Keys
+
+WANT_FIELDS = 7
+
+
+class Report(NamedTuple):
+    """What a partition says that it has of a bucket's slots."""
+
+    partition: int
+    era: int
+    """0: it knows of none."""
+    granted: int
+    returned: int
+
+
+class SlotsWanted(NamedTuple):
+    """How many more jobs of a bucket could start, if they were granted."""
+
+    bucket: bytes
+    home: int
+    """The partition that counts."""
+    slots: int
+    own: Report
+
+
+class RateWanted(NamedTuple):
+    """How many starts of a bucket are lacking."""
+
+    bucket: bytes
+    home: int
+    starts: int
+    least: int
+    """Fewer are of no use."""
+    at_us: int
+    """The time of the store that lacks them."""
+
+
+Lack = SlotsWanted | RateWanted
+"""What a claim would need to give more."""
+
+
+class SlotsGranted(NamedTuple):
+    """What a bucket's home answers."""
+
+    era: int
+    granted: int
+    """So far, to the partition that asks; below 0 while others have to speak first."""
+    concurrency: int
+    given: int
+    """Of that, now."""
+    others: dict[int, int]
+    """Partition → what it was granted: those that have to speak, or may have slots to give back."""
+
+
+class RateGranted(NamedTuple):
+    """What a bucket's home answers: starts, whether there may be more at once, and when there are."""
+
+    starts: int
+    more: bool
+    wait_us: int
+
+
+class Permit(NamedTuple):
+    """What other partitions said, as a claim brings it along."""
+
+    kind: str
+    bucket: bytes
+    numbers: tuple[int, int, int]
+    """Of slots: era, granted, concurrency; of a rate: starts, until when (µs of the store that lacks them), µs until
+    there is more."""
+    flag: bool
+    """Of slots: these were too few; of a rate: there may be more at once."""
+
+    def words(self) -> tuple[object, ...]:
+        """As the script takes it."""
+        return self.kind, self.bucket, *self.numbers, int(self.flag)
+
+
+class PermitMethods:
+    """What daemons carry from one partition to another: a part of `Store`."""
+
+    def __init__(self, keys: Keys, caller: Caller) -> None:
+        self._keys = keys
+        self._caller = caller
+
+    async def grant_slots(
+        self, partition: int, wanted: Sequence[SlotsWanted], reports: Sequence[Sequence[Report]]
+    ) -> list[SlotsGranted]:
+        """Grant that partition slots of buckets whose home this is; `reports`: of each, what partitions said of it."""
+        flat: list[object] = []
+        for one, its in zip(wanted, reports, strict=True):
+            flat += (one.bucket, one.slots, len(its), *(value for report in its for value in report))
+        answer = await self._caller.call("grant_slots", self._caller.identity, partition, *flat)
+        return [self._granted(row) for row in codec.list_of(self._keys, "permits", answer)]
+
+    async def tell_slots(
+        self, partition: int, told: Sequence[tuple[bytes, int, int]], *, keep: bool, give_back: bool
+    ) -> list[Report]:
+        """Tell this partition what it was granted (bucket, era, granted). Returns what it has, in that order.
+
+        `keep`: it wants some itself. `give_back`: what is free here. Raises StoreUnsettled while jobs may be in hands
+        that are not known here.
+        """
+        flat = (value for row in told for value in row)
+        answer = await self._caller.call("tell_slots", self._caller.identity, int(keep), int(give_back), *flat)
+        numbers = self._numbers(answer)
+        return [Report(partition, *row) for row in zip(*(numbers[at::3] for at in range(3)), strict=True)]
+
+    async def grant_rates(self, lasting_us: int, wanted: Sequence[RateWanted]) -> list[RateGranted]:
+        """Spend of rates whose home this is; what is granted must be used within that time after it was asked for."""
+        flat = (value for one in wanted for value in (one.bucket, one.starts, one.least))
+        answer = await self._caller.call("grant_rates", self._caller.identity, lasting_us, *flat)
+        rows = zip(*(self._numbers(answer)[at::3] for at in range(3)), strict=True)
+        return [RateGranted(starts, more == 1, wait_us) for starts, more, wait_us in rows]
+
+    def _granted(self, row: object) -> SlotsGranted:
+        era, granted, concurrency, given, *others = self._numbers(row)
+        return SlotsGranted(era, granted, concurrency, given, dict(zip(others[::2], others[1::2], strict=True)))
+
+    def _numbers(self, answer: object) -> list[int]:
+        return [codec.whole(self._keys, "permits", one) for one in codec.list_of(self._keys, "permits", answer)]
+
+
+def lacks_of(keys: Keys, partition: int, flat: Sequence[object]) -> list[Lack]:
+    """What a claim of that partition lacks, as its script says it."""
+    found: list[Lack] = []
+    for at in range(0, len(flat), WANT_FIELDS):
+        kind, bucket, *rest = flat[at : at + WANT_FIELDS]
+        numbers = [codec.whole(keys, "permits", one) for one in rest if one != b""]
+        name = bucket if isinstance(bucket, bytes) else b""
+        if kind == b"rate":
+            home, starts, least, at_us = numbers
+            found.append(RateWanted(name, home, starts, least, at_us))
+        else:
+            home, lacking, *own = numbers
+            found.append(SlotsWanted(name, home, lacking, Report(partition, *own)))
+    return found
