@@ -77,6 +77,15 @@ def test_in_some_runs_workers_handlers_and_schedules_come_and_go_and_jobtypes_ar
     assert all(PLANS * 0.08 < len(runs) < PLANS * 0.25 for runs in kinds.values())
 
 
+def test_in_some_runs_jobs_expire_and_others_follow_them() -> None:
+    plans = [make_plan(seed) for seed in range(PLANS)]
+    for has in (lambda work: work.expires_s > 0, lambda work: bool(work.follows)):
+        assert PLANS * 0.08 < sum(any(map(has, plan.works)) for plan in plans) < PLANS * 0.25
+    followers = [plan.works[number] for plan in plans for work in plan.works for number in work.follows]
+    assert any(work.follows for work in followers), "some are followed themselves"
+    assert not all(work.follows for work in followers)
+
+
 def test_all_partitions_have_jobs() -> None:
     for partitions in range(2, PARTITIONS_MAX + 1):
         assert {partition_of_name(name, partitions) for name in SPREAD_TYPES} == set(range(partitions))

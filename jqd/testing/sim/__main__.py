@@ -21,6 +21,7 @@ GIVEN = {
     "schedules": "schedules push jobs",
     "limits": "constraints limit what may start",
     "expires": "some jobs must begin soon or never",
+    "follows": "other jobs follow some",
 }
 """Of what a seed has only now and then (`plan.SHARES`)."""
 

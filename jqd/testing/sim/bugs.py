@@ -25,6 +25,7 @@ from jqd.runner.runner import Runner
 from jqd.store import Look, Member
 from jqd.testing.sim import simulate
 from jqd.testing.sim.apart import APART
+from jqd.testing.sim.followed import FOLLOWED
 from jqd.testing.sim.lent import LENT
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
@@ -265,6 +266,7 @@ MISTAKES: dict[str, Mistake] = {
         in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),
     ),
     **APART,
+    **FOLLOWED,
     **LENT,
     **UNCOUNTED,
     **UNDUE,

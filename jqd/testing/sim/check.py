@@ -16,6 +16,7 @@ import trio
 
 from jqd.testing.sim.almanac import Almanac
 from jqd.testing.sim.causes import Attempt, may_be_over
+from jqd.testing.sim.following import Following
 from jqd.testing.sim.limited import CLOCK_S
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.notes import Notes
@@ -70,6 +71,8 @@ class History(Notes):
         """Told of each, by the life, the jobtype, the id and the fence."""
         self.almanac = Almanac(self)
         """Of the jobs that schedules push."""
+        self.following = Following(self)
+        """Jobs that follow others."""
         self._claims_s: dict[str, list[float]] = {}
         """When the store gave a job to somebody."""
         self._known: set[tuple[str, str, int]] = set()
@@ -108,6 +111,9 @@ class History(Notes):
             return
         if number in self.almanac.numbers:
             self.almanac.started(life, fence, job_id)
+            return
+        if number in self.following.of:
+            self.following.started(life, fence, job_id, number)
             return
         story = self.stories.get(number)
         if story is None or not story.tried or story.job_id not in ("", job_id):
@@ -172,7 +178,7 @@ class History(Notes):
                 story.taken_s.append(trio.current_time())
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
-        runs += self.almanac.runs()
+        runs += [*self.almanac.runs(), *self.following.runs()]
         for its_id, attempt in runs:
             if (its_id, attempt.fence) != (job_id, fence):
                 continue

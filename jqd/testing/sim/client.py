@@ -15,7 +15,7 @@ from jqd.testing.sim.check import History
 from jqd.testing.sim.loop import start_in
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
 from jqd.testing.sim.node import Node
-from jqd.testing.sim.plan import Plan, Push, Work
+from jqd.testing.sim.plan import Plan, Push
 from jqd.testing.sim.word import Tale, Word
 from jqd.words.errors import JqdError
 from jqd.words.jobid import partition_of
@@ -49,7 +49,7 @@ class Clients:
         for number, work in zip(numbers, works, strict=True):
             story = history.stories[number]
             story.tried, story.due_s = True, trio.current_time() + work.delay_s
-        bodies = [_body(number, work) for number, work in zip(numbers, works, strict=True)]
+        bodies = [work.body(number) for number, work in zip(numbers, works, strict=True)]
         status, body = await _ask(node, push, _request("POST", "/v1/jobs", bodies))
         history.note("pushed", node.name, numbers, max(0, status))
         if status != 201:
@@ -102,15 +102,15 @@ class Clients:
         path = f"/v1/jobs/{job_id}"
         match order.what:
             case what if what in (PUSH, AGAIN, OTHER, REPLACE):
-                body = _body(order.content, self._plan.works[order.content])
+                body = self._plan.works[order.content].body(order.content)
                 named = {"job_id": matter.name, "replace": what == REPLACE} if matter.name else {}
                 status, answer = await _ask(node, push, _request("POST", "/v1/jobs", body | named))
                 if status == 201 and not matter.name:
                     tale.job_id = msgspec.msgpack.decode(answer)["job_id"]
             case what if what == EDIT:
                 date = {"delay": order.delay_s} if order.delay_s else {"run_at": None}
-                body = {"argument": order.content, "priority": order.content} | date
-                status, _ = await _ask(node, edit, _request("PATCH", path, body), job_id)
+                given = {"argument": order.content, "priority": order.content} | date
+                status, _ = await _ask(node, edit, _request("PATCH", path, given), job_id)
             case what if what == RETRY:
                 status, _ = await _ask(node, retry, _request("POST", f"{path}/retry"), job_id)
             case what if what == DELETE:
@@ -170,15 +170,3 @@ def _request(method: str, path: str, body: object = None, *, accept: bool = Fals
     if accept:
         headers["accept"] = MSGPACK["content-type"]
     return Request(method, path, b"", headers, b"" if body is None else msgspec.msgpack.encode(body))
-
-
-def _body(number: int, work: Work) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "name": work.jobtype,
-        "argument": number,
-        "priority": work.priority,
-        "timeout": work.timeout_s,
-        "max_retry": work.max_retry,
-    }
-    times = {"delay": work.delay_s, "expires_in": work.expires_s}
-    return body | {name: seconds for name, seconds in times.items() if seconds}

@@ -71,10 +71,11 @@ class Holders:
         source: random.Random,
         spawn: Callable[..., None],
         attempt: Callable[[int], tuple[str, float]],
+        follows: Callable[[int], list[dict[str, object]]],
     ) -> None:
-        """`attempt`: what a worker does with that job now."""
+        """`attempt`: what a worker does with that job now; `follows`: what its success says is to follow."""
         self._nodes, self._history, self._source, self._spawn = nodes, history, source, spawn
-        self._attempt = attempt
+        self._attempt, self._follows = attempt, follows
         self._partitions = history.plan.partitions
         self._held: dict[str, dict[Held, None]] = {}
         self._heard: dict[tuple[int, int], Heard] = {}
@@ -225,8 +226,12 @@ class Holders:
                 mine.pop(held)
             case how:
                 held.reports = True
-                await self._report(held, None if how == "refuse" else Report(status=STATUS.get(how, 200)))
+                await self._report(held, None if how == "refuse" else self._said(held))
                 mine.pop(held, None)
+
+    def _said(self, held: Held) -> Report:
+        items = self._follows(held.number)
+        return Report(status=STATUS.get(held.how, 200), follows=msgspec.msgpack.encode(items) if items else b"")
 
     async def _beat(self, held: Held) -> bool:
         """Whether it may go on."""

@@ -65,10 +65,12 @@ SHARES = {
     "schedules": 0.15,  # schedules push jobs
     "limits": 0.12,  # constraints limit what may start
     "expires": 0.12,  # some jobs must begin soon or never
+    "follows": 0.15,  # other jobs follow some
 }
 """What a seed has only now and then, and the share of runs that have it."""
 EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
 EXPIRING = 0.6  # share of plain jobs that expire, in runs with such
+FOLLOWED = 0.5  # share of plain jobs that others follow, in runs with such; of those half as many
 MATTERS_MAX = 3  # of jobs that are changed
 PULLERS = ("p1", "p2")
 """Workers that ask for their jobs."""
@@ -105,6 +107,20 @@ class Work:
     """When (seconds after its push) it is cancelled, through which daemon."""
     expires_s: float = 0.0
     """From its date on; 0: never."""
+    follows: tuple[int, ...] = ()
+    """Numbers of jobs that follow it, which each success names."""
+
+    def body(self, number: int) -> dict[str, object]:
+        """As it is pushed."""
+        body: dict[str, object] = {
+            "name": self.jobtype,
+            "argument": number,
+            "priority": self.priority,
+            "timeout": self.timeout_s,
+            "max_retry": self.max_retry,
+        }
+        times = {"delay": self.delay_s, "expires_in": self.expires_s}
+        return body | {name: seconds for name, seconds in times.items() if seconds}
 
     @property
     def is_poison(self) -> bool:
@@ -192,6 +208,8 @@ def make_plan(
         planned = make_schedules(draws, nodes, len(works), FAULTY_S * 0.9, dense)
         says += planned
         works += _works_of_schedules(seed, planned, nodes, types)
+    if draws := _draws("follows", seed, given):
+        _let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     return Plan(seed, nodes, kinds, *all_of_it)
@@ -228,6 +246,18 @@ def _says(
 def _expiring(source: random.Random, work: Work) -> Work:
     expires_s = source.uniform(0.1, source.choice(EXPIRIES_S))
     return replace(work, expires_s=expires_s) if source.random() < EXPIRING else work
+
+
+def _let_follow(
+    source: random.Random, works: list[Work], plain: Sequence[int], nodes: int, types: Sequence[str]
+) -> None:
+    """Add jobs that follow some of the plain ones, and a few that follow those."""
+    leaders = [number for number in plain if source.random() < FOLLOWED]
+    for number in leaders:
+        its = range(len(works), len(works) + source.choice((1, 1, 2)))
+        works[number] = replace(works[number], follows=tuple(its))
+        works += [replace(_work(source, nodes, types, bad_workers=False), delay_s=0.0, cancels=()) for _ in its]
+        leaders += [follower for follower in its if source.random() < FOLLOWED / 2]
 
 
 def _works_of_schedules(seed: int, says: Sequence[Say], nodes: int, types: Sequence[str]) -> list[Work]:

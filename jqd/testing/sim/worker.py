@@ -94,8 +94,14 @@ class Workers:
             exchange.close()
             self.accept(host, fence, [(j["job_id"], j["argument"], *e) for j, e in zip(jobs, ends, strict=True)])
             return exchange
-        self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)], murder)
+        todo = [(job["job_id"], self.follows(job["argument"]), *end) for job, end in zip(jobs, ends, strict=True)]
+        self._spawn(_work, exchange, todo, murder)
         return exchange
+
+    def follows(self, number: int) -> list[dict[str, object]]:
+        """What a success of that job says is to follow: every other one under an id that is chosen here."""
+        its = ((each, self._works[each].body(each)) for each in self._works[number].follows)
+        return [body | ({"job_id": f"f{each}"} if each % 2 else {}) for each, body in its]
 
 
 class Exchange:
@@ -131,13 +137,13 @@ class Exchange:
                 yield chunk
 
 
-async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]], murder: Callable[[], None]) -> None:
+async def _work(exchange: Exchange, jobs: Sequence[tuple[str, Any, str, float]], murder: Callable[[], None]) -> None:
     """One after the other, as a worker with one hand does."""
-    for job_id, how, after_s in jobs:
+    for job_id, follows, how, after_s in jobs:
         await trio.sleep(after_s)
         match how:
             case "ok":
-                exchange.say({"job_id": job_id, "type": "success"})
+                exchange.say({"job_id": job_id, "type": "success", "jobs": follows})
             case "failed":
                 exchange.say({"job_id": job_id, "status": 400, "message": "it cannot succeed"})
             case "error":

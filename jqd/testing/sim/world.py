@@ -122,10 +122,12 @@ class World(Stage):
                 for job in args[-1]:
                     self.history.applied(msgspec.msgpack.decode(job.argument), job.expires_at_ms)
                     self.history.almanac.applied(node.name, job)
+                    self.history.following.applied(node.name, job)
             case "reserve_names":
                 self.history.almanac.promised(args[0], answer)
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
+                self.history.following.settled(args[-1])
             case "apply_rules":
                 self.history.almanac.told(node.name, args[-1])
             case "renew_sysid":
@@ -186,6 +188,7 @@ class World(Stage):
         for tale in self.history.tales.values():
             tale.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
         self.history.almanac.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
+        self.history.following.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
 
     def silent(self, life: Life, outcome: Outcome) -> None:
         """That life found a worker silent, and says how its attempt ended."""
@@ -216,7 +219,8 @@ class World(Stage):
         await self._come_to_rest(self._restless)
         if not self.history.violations:
             restless = await self._restless()
-            self.history.check_states(await self._states())
+            self.history.check_states(states := await self._states())
+            await self.history.following.check(states, self.stores)
             await self._check_tales()
             if all(node.life is not None and node.life.daemon is not None for node in self.nodes):
                 await self.registry.check(self.stores)
