@@ -113,7 +113,7 @@ class Control:
             return
         rows = (
             {
-                **named(job_id, annotate(tenant, job.name)),
+                **named(job_id, annotate(tenant, job.name), job.tags),
                 **({"pusher_id": job.job_id} if job.job_id else {}),
             }
             for job_id, job in zip(job_ids, jobs, strict=True)

@@ -344,7 +344,7 @@ class Partition:
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self.claims.wake()
-        self._shared.joblog.write("ingested", (named(job.id, job.jobtype) for job in jobs))
+        self._shared.joblog.write("ingested", (named(job.id, job.jobtype, job.tags) for job in jobs))
 
     def _ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None) -> None:
         shared = self._shared

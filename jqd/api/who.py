@@ -16,6 +16,7 @@ from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant
 from jqd.words.tokens import Role, Tokens, same_secret
 
 TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
+ALL = "*"  # and for no single one
 AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
@@ -121,9 +122,9 @@ class Porter(NamedTuple):
 
 def speaking_for(who: Principal, tenant: str) -> Principal:
     """The same as one of that tenant. Raises Problem 403, 422."""
-    if tenant == who.tenant and not who.sees_all:
+    if tenant == (ALL if who.sees_all else who.tenant):
         return who
-    if tenant and not is_tenant(tenant):
+    if tenant not in ("", ALL) and not is_tenant(tenant):
         what = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit"
         raise Problem(422, f"JQD-Tenant: the name of a tenant is {what}, not {tenant[:64]!r}")
     if not who.sees_all:

@@ -9,7 +9,7 @@ from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.look import Flag, rows_of
 from jqd.cli.render import show
-from jqd.cli.table import lasting, table
+from jqd.cli.table import lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 
@@ -152,4 +152,4 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         failed = row["failed"] or ""
         cells.append((row["name"], row["match"], "; ".join(limits), row["key"] or "", failed, row["error"]))
     styles = {n: "red" for n, row in enumerate(rows) if row["failed"]}
-    return table(("NAME", "MATCH", "LIMIT", "KEY", "FAILED", "ERROR"), cells, styles)
+    return table(*whose(("NAME", "MATCH", "LIMIT", "KEY", "FAILED", "ERROR"), cells, tenants_of(rows), 1), styles)

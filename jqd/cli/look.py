@@ -15,7 +15,7 @@ from rich.text import Text
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import plain, show
-from jqd.cli.table import COLOURS, ago, console, lasting, table
+from jqd.cli.table import COLOURS, ago, console, lasting, table, tenants_of, whose
 from jqd.client import Client, JobInfo
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
@@ -224,7 +224,8 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
         at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
         rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, info.message))
     styles = {n: COLOURS[info.state] for n, info in enumerate(found) if info.state in COLOURS}
-    return table(("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE"), rows, styles)
+    headings = ("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE")
+    return table(*whose(headings, rows, [info.tenant for info in found], 5), styles)
 
 
 def _reason(row: dict[str, Any], state: str, which: Matching) -> None:
@@ -277,8 +278,8 @@ def type_table(rows: Sequence[dict[str, Any]]) -> Text:
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if row.get("oldest_s") is not None and row.get("workers") == 0}
-    states = (state.upper() for state in STATES)
-    return table(("NAME", *states, "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE"), cells, styles)
+    headings = ("NAME", *(state.upper() for state in STATES), "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE")
+    return table(*whose(headings, cells, tenants_of(rows), 1), styles)
 
 
 def _workers(rows: Sequence[dict[str, Any]]) -> Text:
@@ -296,7 +297,8 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if row.get("state") not in (None, "ok")}
-    return table(("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY"), cells, styles)
+    headings = ("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY")
+    return table(*whose(headings, cells, tenants_of(rows), 1), styles)
 
 
 def _names(jobs: str | Sequence[str]) -> str:

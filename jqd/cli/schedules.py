@@ -12,7 +12,7 @@ from jqd.cli.common import Common, duration, waits
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.look import Flag, rows_of
 from jqd.cli.render import show
-from jqd.cli.table import ago, lasting, table
+from jqd.cli.table import ago, lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]
 
@@ -176,7 +176,8 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         last = (row.get("last") or {}).get("date")
         cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(_at(last)), row.get("waits")))
     styles = {n: "red" for n, row in enumerate(rows) if row.get("waits")}
-    return table(("NAME", "WHEN", "ZONE", "JOB", "NEXT", "LAST", "WAITS"), cells, styles)
+    headings = ("NAME", "WHEN", "ZONE", "JOB", "NEXT", "LAST", "WAITS")
+    return table(*whose(headings, cells, tenants_of(rows), 1), styles)
 
 
 def _at(date: str | None) -> datetime | None:

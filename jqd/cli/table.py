@@ -10,6 +10,8 @@ from rich.text import Text
 from jqd.cli.render import CONTROLS
 
 GAP = "  "
+Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+"""Headings and rows."""
 COLOURS = {
     "succeeded": "green",
     "running": "cyan",
@@ -36,6 +38,19 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], styles: Mappin
         text.append(told, style=style)
         text.append("\n")
     return text
+
+
+def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Sequence[str], at: int) -> Table:
+    """The same with a column that says the tenant, where one is not the tenant ""."""
+    if not any(tenants):
+        return headings, rows
+    wider = [(*row[:at], tenant, *row[at:]) for row, tenant in zip(rows, tenants, strict=True)]
+    return (*headings[:at], "TENANT", *headings[at:]), wider
+
+
+def tenants_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of rows as a daemon tells them."""
+    return [row.get("tenant") or "" for row in rows]
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:

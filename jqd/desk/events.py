@@ -13,7 +13,7 @@ from jqd.desk.heard import Listener
 from jqd.store import JobView
 from jqd.words.dates import iso
 from jqd.words.errors import NotYet, StoreAway, StoreRefused
-from jqd.words.joblog import Row
+from jqd.words.joblog import TAGGED, Row
 from jqd.words.tenant import bare
 
 LISTENERS_MAX = 16  # at once: each looks at every row, half a microsecond; of 20,000 jobs a second these have four each
@@ -34,14 +34,16 @@ Say = Callable[[Sequence[Event]], Awaitable[bool]]
 """Tells some; whether there is anybody to tell more."""
 
 
-async def listener_for(desk: Desk, *, name: str | None, job_id: str | None, event: str | None) -> Listener:
+async def listener_for(
+    desk: Desk, *, name: str | None, job_id: str | None, event: str | None, tag: str | None
+) -> Listener:
     """Who hears of these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
     if (most := _full(desk)) is not None:
         raise NotYet(f"{most} listen here already, which is the most; try again, or at another daemon")
     knows = desk.principal.knows if desk.principal.is_bound else None
     job_id = None if job_id is None else await resolve(desk, job_id)
     tenant = desk.principal.tenant if desk.principal.is_bound else None
-    return Listener(knows=knows, tenant=tenant, jobtype=name, job_id=job_id, event=event)
+    return Listener(knows=knows, tenant=tenant, jobtype=name, job_id=job_id, event=event, tag=tag)
 
 
 def _full(desk: Desk) -> int | str | None:
@@ -86,8 +88,9 @@ async def _jobs(desk: Desk, mine: Listener) -> list[Event]:
 
 
 async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
-    """Of a cancel nobody says here whose job it was, and of which jobtype."""
-    if "jobtype" in row or (mine.jobtype is None and mine.knows is None):
+    """Of a cancel nobody says here whose job it was, and of which jobtype; of an end not which tags it has."""
+    is_told = "jobtype" in row or (mine.jobtype is None and mine.knows is None)
+    if is_told and (mine.tag is None or row["event"] in TAGGED):
         return True
     try:
         view = await desk.store.get_job(str(row["job_id"]))
@@ -95,7 +98,7 @@ async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
         return False  # it cannot be said whether it was meant
     if not isinstance(view, JobView) or not desk.principal.knows(view.jobtype):
         return False
-    return mine.jobtype in (None, bare(view.jobtype))
+    return mine.jobtype in (None, bare(view.jobtype)) and (mine.tag is None or mine.tag in view.tags)
 
 
 def _told(row: Row) -> Mapping[str, Any]:

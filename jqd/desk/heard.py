@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from jqd.words.joblog import Row
+from jqd.words.joblog import TAGGED, Row
 from jqd.words.tenant import annotate
 
 QUEUE_MAX = 1_000  # rows of one listener, some 300 KB: a second of a busy daemon
@@ -26,14 +26,17 @@ class Listener:
         jobtype: str | None = None,
         job_id: str | None = None,
         event: str | None = None,
+        tag: str | None = None,
     ) -> None:
         """All that is given must be so of a row. Of one that names no jobtype nobody knows here whose and which it is:
-        it is kept, and to be looked up where that matters. `knows`: which jobtypes exist for who listens; None: all.
+        it is kept, and to be looked up where that matters, as one that tells no tags is. `knows`: which jobtypes exist
+        for who listens; None: all.
         """
         self.knows = knows
         self.tenant = tenant
         """Whose it is; None: who listens sees all tenants."""
         self.jobtype = jobtype
+        self.tag = tag
         self._job_id = job_id
         self._event = event
         self._rows: deque[Row] = deque()
@@ -65,6 +68,12 @@ class Listener:
             return False
         return (
             (self._event is None or row["event"] == self._event)
+            and (self.tag is None or row["event"] not in TAGGED or self.tag in _tags_of(row))
             and (self._job_id is None or row["job_id"] == self._job_id)
             and (self.jobtype is None or row.get("jobtype", self.jobtype) == self.jobtype)
         )
+
+
+def _tags_of(row: Row) -> Sequence[object]:
+    tags = row.get("tags")
+    return tags if isinstance(tags, list) else ()

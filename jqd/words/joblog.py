@@ -30,6 +30,8 @@ WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write f
 
 _encoder = msgspec.json.Encoder()
 
+TAGGED = frozenset({"entered", "ingested", "started"})  # events that tell a job's tags: who ends it knows no more
+
 Row = Mapping[str, object]
 """What is said of one job at one event."""
 
@@ -95,7 +97,8 @@ class JobLog:
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
         """Jobs were handed to a worker."""
-        self.write("started", ({**_attempt(h.job.id, h.job.jobtype, h), "worker": worker_id} for h in held))
+        rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": worker_id} for h in held)
+        self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] = ()) -> None:
         """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing."""
@@ -159,15 +162,16 @@ def _line(row: Row) -> bytes:
     return _encoder.encode(row) + b"\n"
 
 
-def named(job_id: str, jobtype: str) -> dict[str, object]:
-    """Which job, and whose where that is not the tenant ""."""
+def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
+    """Which job, and whose where that is not the tenant ""; with its tags, if it has any."""
     tenant = tenant_of(jobtype)
-    return {"job_id": job_id, "jobtype": bare(jobtype), **({"tenant": tenant} if tenant else {})}
+    more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
+    return {"job_id": job_id, "jobtype": bare(jobtype), **more}
 
 
-def _attempt(job_id: str, jobtype: str, of: Held | Outcome) -> dict[str, object]:
+def _attempt(job_id: str, jobtype: str, of: Held | Outcome, tags: Sequence[str] = ()) -> dict[str, object]:
     # The fence tells which claim a start or an end came of.
-    return {**named(job_id, jobtype), "attempt": of.attempt, "fence": of.fence}
+    return {**named(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
 
 
 def _ending(outcome: Outcome, *, void: bool) -> dict[str, object]:

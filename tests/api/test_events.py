@@ -75,7 +75,12 @@ async def test_counters_come_at_once_and_each_second(edge, autojump_clock):
     assert await listen(edge, "counters=0", seconds=3) == []
 
 
-ROWS = [row("entered"), row("started", "K"), row("ended", fate="succeeded"), row("entered", "L", "bill")]
+ROWS = [
+    row("entered"),
+    row("started", "K"),
+    row("ended", fate="succeeded"),
+    row("entered", "L", "bill", tags=["a", "b"]),
+]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,8 @@ ROWS = [row("entered"), row("started", "K"), row("ended", fate="succeeded"), row
         ("name=mail", [0, 1, 2]),
         ("name=bill", [3]),
         ("event=entered", [0, 3]),
+        ("tag=b", [3]),
+        ("tag=b&name=mail", []),
         ("event=entered&name=mail", [0]),
         ("", []),
     ],
@@ -125,6 +132,17 @@ async def test_whose_cancel_it_was_is_looked_up(edge, autojump_clock):
 
     told = await listen(edge, "counters=0&name=mail", meanwhile)
     assert [data["job_id"] for _, data in told] == [mail]
+
+
+async def test_which_tags_a_job_has_that_ended_is_looked_up(edge, autojump_clock):
+    ours, other = edge.add(State.SUCCEEDED, tags=("a", "b")), edge.add(State.SUCCEEDED, tags=("c",))
+
+    async def meanwhile() -> None:
+        rows = [row(event, each) for event in ("started", "ended") for each in (ours, other, "gone")]
+        edge.control.ears[0]([*rows, row("cancelled", ours, None), row("cancelled", other, None)])
+
+    told = await listen(edge, "counters=0&tag=b", meanwhile)
+    assert [(data["event"], data["job_id"]) for _, data in told] == [("ended", ours), ("cancelled", ours)]
 
 
 def test_what_does_not_fit_a_queue_is_dropped_and_counted():
@@ -187,7 +205,7 @@ async def test_a_tenant_takes_no_others_seat(edge, autojump_clock):
 
 
 @pytest.mark.parametrize(
-    "query", ["event=pushed", "counters=maybe", "seconds=-1", "seconds=1e9", "tag=red", "jobs=2", "seconds=nan"]
+    "query", ["event=pushed", "counters=maybe", "seconds=-1", "seconds=1e9", "tags=red", "jobs=2", "seconds=nan"]
 )
 async def test_what_is_wrong_is_named(edge, query):
     assert (await edge.call("GET", f"/v1/events?{query}")).status == 422

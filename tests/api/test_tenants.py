@@ -264,3 +264,25 @@ async def test_a_tenant_that_changes_constraints_all_the_time_holds_up_nobody(ed
     told = [await put("other", number) for number in range(20)]
     assert [status for status, _ in told] == [201, *[200] * 13, *[429] * 6], "all together"
     assert {(await put("", number))[0] for number in range(50)} == {201, 200}, "who runs this jqd has to act"
+
+
+async def test_who_runs_jqd_sees_what_all_tenants_have_and_a_tenant_its_own(edge):
+    said = [(method, called(path, "mine"), called(body, "mine")) for *_, (method, path, body) in OF_EACH[:6]]
+    for tenant in ("acme", "other", ""):
+        for method, path, body in said:
+            told = await call(edge, method, path, body, headers={"jqd-tenant": tenant})
+            assert told.status in (200, 201), told.body
+
+    async def tenants(what: str, tenant: str | None) -> list[str]:
+        headers = None if tenant is None else {"jqd-tenant": tenant}
+        rows = (await call(edge, "GET", f"/v1/{what}", headers=headers)).body[what]
+        return sorted(row.get("tenant") or "" for row in rows)
+
+    for what in ("handlers", "schedules", "constraints", "types", "tokens"):
+        for everybody in (None, "*"):
+            assert await tenants(what, everybody) == ["", "acme", "other"], what
+        assert [await tenants(what, tenant) for tenant in ("acme", "")] == [["acme"], [""]], what
+    assert await tenants("workers", "*") == ["", "", "acme", "acme", "other", "other"], "a version of a handler is one"
+    boss = (await call(edge, "POST", "/v1/tokens", {"role": "master"}, headers=ACME)).body["token"]
+    told = await call(edge, "GET", "/v1/types", headers={"authorization": f"Bearer {boss}", "jqd-tenant": "*"})
+    assert told.status == 403

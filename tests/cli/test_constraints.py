@@ -30,7 +30,10 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
     script.on("PUT", PATH, 201, ROW)
     script.on("GET", PATH, 200, ROW)
     script.on(
-        "GET", "/v1/constraints", 200, {"constraints": [ROW, {**ROW, "name": "b", "rate": None, "paused": False}]}
+        "GET",
+        "/v1/constraints",
+        200,
+        {"constraints": [ROW, {**ROW, "name": "b", "tenant": "acme", "rate": None, "paused": False}]},
     )
     script.on("DELETE", PATH, 204)
     words = ["constraints", "set", "slow", "true", "--rate", "10/m", "--burst", "5", "--pause", "ever"]
@@ -42,6 +45,10 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
     assert run(["constraints", "get", "slow"]) == run(["constraints"]) == run(["constraints", "ls"]) == 0
     told = capsys.readouterr().out
     assert "10 in 60 s, 5 more at once; 3 at once; paused" in told
+    assert [line.split()[:2] for line in told.splitlines() if line[:2] in ("NA", "b ")][:2] == [
+        ["NAME", "TENANT"],
+        ["b", "acme"],
+    ]
     assert "no such key" in told
     assert run(["constraints", "rm", "slow"]) == 0
     assert run(["-o", "json", "constraints", "get", "slow"]) == 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
@@ -12,7 +12,7 @@ from jqd.api.read import read_body, read_query
 from jqd.desk import constraints
 from jqd.desk.constraints import Limits, Rate, Trial
 from jqd.words.constraints import EVER_MS, Known, OnError
-from jqd.words.tenant import bare, tenant_of
+from jqd.words.tenant import bare
 
 
 class Constraint(Struct, frozen=True):
@@ -33,6 +33,8 @@ class Constraint(Struct, frozen=True):
     """Jobs that it could not be asked about since this daemon began. Those that are alike count once."""
     error: str | None
     """Why not, of the last one."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
 
 
 class Constraints(Struct, frozen=True):
@@ -66,10 +68,9 @@ async def get(parts: Parts, request: Request, name: str) -> Response:
 
 
 async def list_constraints(parts: Parts, request: Request) -> Response:
-    """200 {constraints}: those of the tenant, by name."""
-    tenant = parts.desk.principal.tenant
-    its = [one for one in parts.desk.constraints.known.values() if tenant_of(one.name) == tenant]
-    rows = [_row(parts, one) for one in sorted(its, key=lambda one: one.name)]
+    """200 {constraints}: those that exist for who asks, by tenant and name."""
+    its = [one for one in parts.desk.constraints.known.values() if parts.desk.principal.sees(one.tenant)]
+    rows = [_row(parts, one) for one in sorted(its, key=lambda one: (one.tenant, one.name))]
     return answer(200, Constraints(rows), request.answer_language())
 
 
@@ -94,6 +95,7 @@ def _row(parts: Parts, one: Known) -> Constraint:
         said_at=iso(one.said_ms),
         failed=one.failed,
         error=one.error or None,
+        tenant=one.tenant or UNSET,
     )
 
 

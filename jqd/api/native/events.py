@@ -27,6 +27,7 @@ class Listening(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str | UnsetType = UNSET
     job_id: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
     event: Literal["entered", "ingested", "started", "ended", "cancelled"] | UnsetType = UNSET
     jobs: Flag = "0"
     """Of all jobs, where no filter names any."""
@@ -36,10 +37,10 @@ class Listening(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def listen(parts: Parts, request: Request) -> Response:
-    """`GET /v1/events?name&job_id&event&jobs&counters&seconds` → 200 and a stream. Raises Invalid, NotFound, NotYet."""
+    """`GET /v1/events?name&job_id&tag&event&jobs&counters&seconds` → a stream. Raises Invalid, NotFound, NotYet."""
     query = read_query(request, Listening)
-    name, job_id, event = (each or None for each in (query.name, query.job_id, query.event))
-    listener = await events.listener_for(parts.desk, name=name, job_id=job_id, event=event)
+    name, job_id, tag, event = (each or None for each in (query.name, query.job_id, query.tag, query.event))
+    listener = await events.listener_for(parts.desk, name=name, job_id=job_id, event=event, tag=tag)
     if request.method == "HEAD":
         return Response(200, content_type=SSE)
     told = partial(
@@ -47,7 +48,7 @@ async def listen(parts: Parts, request: Request) -> Response:
         parts.desk,
         listener,
         counts=query.counters in YES,
-        jobs=query.jobs in YES or any((name, job_id, event)),
+        jobs=query.jobs in YES or any((name, job_id, tag, event)),
         for_s=query.seconds,
     )
 
