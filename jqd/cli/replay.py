@@ -20,7 +20,7 @@ import trio
 from msgspec import structs
 
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Place, Seen, walk
+from jqd.journal.inspect import Good, Kind, Place, Seen, retired_in, walk
 from jqd.store import EdgeStore, JobView, Store
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
@@ -84,12 +84,15 @@ async def replay(
     stays applied, and it can be done again.
     """
     tally = _tally(segments)
+    retired = await trio.to_thread.run_sync(retired_in, files, segments)
     targets = [_Target(store, random.Random()) for store in stores]
     for target in targets:
         await target.look()
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
+            if lane is Lane.OUTCOMES:
+                batch = batch._replace(records=_without_old_followers(batch.records, retired))
             for number, target in enumerate(targets):
                 its = [row for row in batch.records if _is_of(row[1], number, len(stores))]
                 if its:
@@ -97,6 +100,11 @@ async def replay(
             tally.counts[lane] += len(batch.records)
             told(batch.bytes)
     return tally
+
+
+def _without_old_followers(records: list[tuple[int, Any]], retired: int) -> list[tuple[int, Any]]:
+    """What followed those before `retired` is in journals itself, and may have ended and be forgotten (adr/0047)."""
+    return [(at, structs.replace(one, follows=b"") if one.follows and at < retired else one) for at, one in records]
 
 
 async def count(

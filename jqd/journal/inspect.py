@@ -11,7 +11,7 @@ up to where all was on disk once.
 
 import contextlib
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from jqd.journal.frame import (
     pack_head,
     unpack_head,
 )
+from jqd.journal.retired import read_retired
 from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
 from jqd.words.errors import JournalRefused, JournalVersion
 
@@ -135,11 +136,29 @@ def snapshot(files: Files, directory: Path) -> list[Seen]:
             except FileNotFoundError:
                 listed.clear()  # segments go oldest first: those before it are gone too
     except OSError as error:
-        raise JournalRefused(
-            f"the journal in {directory} cannot be read: {error}. Nothing was changed; look at the disk", full=False
-        ) from error
+        raise _unreadable(directory, error) from error
     _judge_heads(files, listed)
     return listed
+
+
+def retired_in(files: Files, segments: Sequence[Seen]) -> int:
+    """The position from which a daemon reads jobs there; 0: all. Raises JournalRefused, JournalVersion."""
+    if not segments:
+        return 0
+    directory = segments[0].path.parent
+    try:
+        found, _ = read_retired(files, directory, segments[-1].end)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+    return found.position
+
+
+def _unreadable(directory: Path, error: OSError) -> JournalRefused:
+    return JournalRefused(
+        f"the journal in {directory} cannot be read: {error}. Nothing was changed; look at the disk", full=False
+    )
 
 
 def _see(files: Files, path: Path, first: int) -> Seen:

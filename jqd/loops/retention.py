@@ -73,7 +73,7 @@ class Copied:
     said: bool = False
     """How they ended meanwhile stands behind the copies, durably."""
     applied_at_ms: list[int] | None = None
-    """By the clock of each partition, when all outcomes of the piece were applied there, or later."""
+    """By the clock of each partition, however it is set, all that follows outcomes of the piece came before."""
 
 
 class Retention:
@@ -185,7 +185,7 @@ class Retention:
         """Whether the jobs that follow these are in a journal themselves: until then these outcomes alone say them."""
         found = [await keeper.store.get_outbox(0, 1) for keeper in self._keepers]
         if copied.applied_at_ms is None:
-            copied.applied_at_ms = [each.now_ms for each in found]
+            copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
         pairs = zip(found, copied.applied_at_ms, strict=True)
         return all(each.oldest_ms is None or each.oldest_ms > at_ms for each, at_ms in pairs)
 

@@ -15,8 +15,10 @@ from jqd.cli.replay import Tally, replay
 from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
+from jqd.journal.retired import Retired, write_retired
 from jqd.store import StoreConfig, open_embedded
 from jqd.words.clock import SystemClock
+from jqd.words.followers import named
 from jqd.words.job import Fate, State
 from jqd.words.jobid import ALPHABET, partition_of
 from jqd.words.record import Lane
@@ -301,3 +303,33 @@ def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.Capt
 
         trio.run(look)
         assert json.loads(capsys.readouterr().out)["unknown_jobs"] == 0
+
+
+def test_what_followed_retired_outcomes_is_not_said_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    """It was pushed before they were retired, and may have ended and be forgotten since: it would run twice."""
+    ids = Ids()
+    old, new = [ids.jobs({"name": "t"}) for _ in range(2)]
+    ends = [
+        outcomes(
+            outcome(
+                batch.ids[0],
+                Fate.SUCCEEDED,
+                follows=named(msgspec.msgpack.encode([{"name": "next"}]), batch.ids[0], "t", 0, AT_MS),
+            )
+        )
+        for batch in (old, new)
+    ]
+    directory = write(tmp_path, old, ends[0])
+    retired = snapshot(Files(), directory)[-1].end
+    disk = Files()
+    disk.open_directory(directory)
+    write_retired(disk, directory, Retired(retired, retired))
+    write(tmp_path, new, ends[1])
+
+    async def work(store: Any) -> list[bytes]:
+        await replay(Files(), snapshot(Files(), directory), [store])
+        return [entry.partition(b" ")[0] for entry in (await store.get_outbox(10, 1 << 20)).entries]
+
+    assert into(fresh_valkey.url, work) == [new.ids[0].encode()]
+    found = views(fresh_valkey.url, [*old.ids, *new.ids]).values()
+    assert [view and view.state for view in found] == [State.SUCCEEDED] * 2

@@ -87,6 +87,12 @@ async def state(here: House, job_id: str) -> State:
     return view.state
 
 
+async def outcomes_of(journal: Journal, job_id: str) -> list[int]:
+    """Where its outcomes are."""
+    pieces = [piece async for slices in journal.read_range(Lane.OUTCOMES, 0, journal.end) for piece in slices]
+    return [piece.start for piece in pieces if job_id in outcome_ids(piece.body)]
+
+
 async def copied_at(journal: Journal, job_id: str) -> int:
     """Where its copy is."""
     pieces = [piece async for slices in journal.read_range(Lane.JOBS, 0, journal.end) for piece in slices]

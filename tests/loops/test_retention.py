@@ -11,12 +11,10 @@ from jqd.loops.retention import EVERY_S
 from jqd.store import JobView
 from jqd.store.shapes import Ends
 from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import Job, State
-from jqd.words.record import (
-    Lane,
-)
+from jqd.words.job import Fate, Job, Outcome, State
+from jqd.words.record import Lane, encode_outcomes
 from tests.loops.house import House, until
-from tests.loops.segments import finish, jobs_in, push, small, state
+from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, state
 
 
 def _never_asked(here: House) -> Ingest[Job]:
@@ -201,4 +199,31 @@ async def test_what_a_store_said_while_it_had_forgotten_is_not_believed_when_it_
         cancelled = here.journal.read_range(Lane.CANCELS, 0, here.journal.end)
         assert [piece async for pieces in cancelled for piece in pieces] == []
         assert await state(here, ids[3]) is State.WAITING
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("set_back_s", [0, 3_600])
+async def test_an_outcome_stays_until_what_follows_is_in_a_journal_itself(
+    autojump_clock: None, set_back_s: int
+) -> None:
+    """Until then it alone says so; also when the server's clock is set back."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=b"\x91\xa4next")
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+        await push(here, 60)
+        await finish(here, owner, set())
+        said_at = min(await outcomes_of(here.journal, ids[3]))
+        here.clock.set_wall_ms(here.clock.wall_ms() - round(trio.current_time() * 1000) - set_back_s * 1000)
+        await nursery.start(retention.run)
+        await trio.sleep(10 * EVERY_S)
+        assert here.journal.retired <= said_at
+        found = (await here.store.get_outbox(10, 1 << 20)).entries
+        assert len(found) == 1, "and who empties it finds it"
+        await here.store.drop_outbox(found)
+        await until(lambda: here.journal.stats().segments == 1)
         nursery.cancel_scope.cancel()

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Followers that wait to be pushed, what waits longest first.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, age_ms they have at least, number of those to pass over, limit, bytes_max
--- Returns  now_ms, when what waits longest came or nothing, then the entries: at least one, if there is one
+-- ARGV     now_ms, age_ms they have at least (0: all, also what came before the clock was set back), number of those to pass over, limit, bytes_max
+-- Returns  now_ms, when what waits longest came, when what came last did, or nothing, then the entries: at least one, if there is one
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
 --@include fail keys now
@@ -13,10 +13,11 @@ local STEP = 10  -- entries read at once: each may have a megabyte
 
 expect('outbox')
 local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
-local answer, bytes, found = {digits(now_ms), oldest or ''}, 0, 0
+local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
+local answer, bytes, found = {digits(now_ms), oldest or '', newest or ''}, 0, 0
 while found < limit and bytes < bytes_max do
   local step = math.min(STEP, limit - found)
-  local entries = redis.call('ZRANGE', K.outbox, '-inf', now_ms - age_ms, 'BYSCORE', 'LIMIT', skip + found, step)
+  local entries = redis.call('ZRANGE', K.outbox, '-inf', age_ms > 0 and now_ms - age_ms or '+inf', 'BYSCORE', 'LIMIT', skip + found, step)
   for _, entry in ipairs(entries) do
     found, bytes = found + 1, bytes + #entry
     answer[#answer + 1] = entry
