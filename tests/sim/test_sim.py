@@ -5,15 +5,18 @@ import subprocess
 import sys
 
 import pytest
+import trio
 
-from jqd.testing.sim import make_plan, simulate
+from jqd.testing.sim import loop, make_plan, simulate
 from jqd.testing.sim.__main__ import describe, main
 from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
+from jqd.testing.sim.node import without_edge
 from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
 from jqd.testing.sim.say import DELETE as SAY_DELETE
 from jqd.testing.sim.say import DRAIN, FAREWELL, GO_ON, PAUSE, RESUME
 from jqd.testing.sim.say import PUT as SAY_PUT
+from jqd.testing.sim.world import World
 from jqd.words.jobid import partition_of_name
 
 SEEDS = 120  # `.ci/run` goes on from there
@@ -105,6 +108,22 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     }
     here = "".join(f"{simulate(seed).digest}\n" for seed in (4, 9))
     assert said == {here}
+
+
+def test_a_daemon_that_two_would_start_at_once_is_started_once() -> None:
+    """Once all is mended, and by what killed it: two of them had one directory, and one began again without an end."""
+
+    async def start_twice(queue: loop.RunQueue) -> list[str]:
+        async with trio.open_nursery() as outside:
+            world = World(make_plan(0, frozenset()), queue, outside)
+            for _ in range(2):
+                world.nemesis._start(world.nodes[0])
+            await trio.sleep(1.0)
+            outside.cancel_scope.cancel()
+        return [what for _, what, *_ in world.history.events if what in ("boot", "over")]
+
+    with without_edge(0):
+        assert loop.run(start_twice, 0, log=None) == ["boot"]
 
 
 def test_the_command_says_how_many_seeds_were_good(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ import trio
 from jqd.testing.sim.causes import Away, Loss, Slow
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.loop import hold_timers
-from jqd.testing.sim.node import Life, Node
+from jqd.testing.sim.node import AGAIN_S, Life, Node
 from jqd.testing.sim.plan import FAULTY_S, Fault
 from jqd.testing.sim.stage import Stage
 from jqd.testing.sim.worker import HOSTS
@@ -142,7 +142,7 @@ class Nemesis:
         if node.life is life:
             node.life = None
             if not life.dead:
-                self._stage.spawn(self._start_after, node, 1.0)
+                self._stage.spawn(self._start_after, node, AGAIN_S)
 
     def _is_up(self, node: Node) -> bool:
         life = node.life
@@ -167,8 +167,8 @@ class Nemesis:
             self._kill_now(node, Fault(trio.current_time(), "kill", self._stage.nodes.index(node), MURDER_S, 0.0))
 
     async def _start_after(self, node: Node, after_s: float) -> None:
-        until_s = trio.current_time() + after_s
-        await trio.sleep_until(min(until_s, max(FAULTY_S, trio.current_time())))
+        now_s = trio.current_time()
+        await trio.sleep_until(min(now_s + after_s, max(FAULTY_S, now_s + AGAIN_S)))
         self._start(node)
 
     def _start(self, node: Node) -> None:

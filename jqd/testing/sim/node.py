@@ -39,7 +39,7 @@ REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
 GIVEN_S, TAKEN_S, TOLD_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
 TIDY_S = 4.0  # so often it is looked what nobody needs any more
-AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
+AGAIN_S = 1.0  # what ended by itself is started again after that, as a service manager does
 
 
 class WorldClock(ManualClock):
@@ -167,10 +167,14 @@ class Node:
 
     # ------------------------------------------------------------ its lives
 
-    async def live(self) -> None:
-        """One process, until it stops by itself, is told to, or is killed."""
+    def begin(self) -> Life:
+        """Its next process is there from now on, whenever its task comes to `live`."""
         self._lives += 1
-        life = self.life = Life(f"{self.name}.{self._lives}")
+        self.life = Life(f"{self.name}.{self._lives}")
+        return self.life
+
+    async def live(self, life: Life) -> None:
+        """One process, until it stops by itself, is told to, or is killed."""
         world = self._world
         PROCESS.set(life.label)
         disk = self.disk

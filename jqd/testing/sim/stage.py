@@ -45,7 +45,7 @@ class Stage:
 
     def start(self, node: Node) -> None:
         """Begin its next life."""
-        self.spawn(node.live)
+        self.spawn(node.live, node.begin())
 
     def freeze(self, life: Life) -> None:
         """It stands still."""
