@@ -40,6 +40,8 @@ PROBLEMS = {
     "5XX": ("Unable", "The daemon cannot do it now, or made a mistake; `detail` says which."),
 }
 
+INT32 = 2**31 - 1  # what generators take a whole number for, where nothing is said
+
 _NAME = re.compile(r"<(\w+)>")
 _ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # what the document says already
 _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
@@ -50,6 +52,9 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     kinds = [kind for route in routes for kind in (route.refusal, *_kinds(route), route.query)]
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
+    for each in (*drawn, *schemas.values()):
+        _tell_generators(each)
+    schemas = {_name(name): each for name, each in schemas.items()}
     # A query stands in its call, parameter by parameter.
     queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in {one.query for one in routes}}
     paths: dict[str, dict[str, Any]] = {}
@@ -73,6 +78,28 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "security": [{}, {"token": []}],
     }
+
+
+def _name(name: str) -> str:
+    """How the document calls a type: in Go `NewJob` is what makes a `Job`."""
+    return f"{name.removeprefix('New')}New" if name.startswith("New") else name
+
+
+def _tell_generators(schema: dict[str, Any]) -> None:
+    """What generators of clients need to make good code: how large numbers are, for some take 32 bits otherwise; and
+    of defaults none but single values, for a map or an array written there is code nowhere, and says only "empty"."""
+    least, most = schema.get("minimum", -INT32 - 2), schema.get("maximum", INT32 + 1)
+    if schema.get("type") == "integer" and (least < -INT32 - 1 or most > INT32):
+        schema["format"] = "int64"
+    elif schema.get("type") == "number":
+        schema["format"] = "double"
+    if (ref := schema.get("$ref")) is not None:
+        schema["$ref"] = SCHEMAS + _name(ref.removeprefix(SCHEMAS))
+    if isinstance(schema.get("default"), dict | list | tuple):
+        del schema["default"]
+    within = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
+    for each in (*within, *schema.get("anyOf", ()), *schema.get("properties", {}).values()):
+        _tell_generators(each)
 
 
 def tag_of(path: str) -> str:

@@ -1,6 +1,7 @@
 """The interface as it shows itself: all of it, in three forms that agree, and nothing from elsewhere."""
 
 import re
+from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
@@ -56,7 +57,30 @@ async def test_each_type_has_one_short_name_and_is_there() -> None:
     for room, name in REFERENCE.findall(msgspec.json.encode(document).decode()):
         assert name in components[room], name
         assert name.isidentifier(), f"two types are called so: {name}"
-    assert components["schemas"]["NewJob"]["properties"]["priority"]["maximum"] == 2**31 - 1
+    assert components["schemas"]["JobNew"]["properties"]["priority"]["maximum"] == 2**31 - 1
+
+
+async def test_generators_of_clients_find_what_they_need() -> None:
+    """Of whole numbers that are no 32 bits, and of fractions, they are told; defaults are values that code can have; no
+    two types make one name: in Go `NewJob` is what makes a `Job`."""
+    document = await drawn()
+    assert not [name for name in document["components"]["schemas"] if name.startswith("New")]
+    kinds = [*schemas_in(document)]
+    assert len(kinds) > 100
+    for kind in kinds:
+        assert not isinstance(kind.get("default"), list | dict), kind
+        if kind["type"] == "integer":
+            bounds = [kind.get("minimum", 2**31), kind.get("maximum", 2**31)]
+            assert (kind.get("format") == "int64") == any(not -(2**31) <= bound < 2**31 for bound in bounds), kind
+        assert kind["type"] != "number" or kind["format"] == "double"
+
+
+def schemas_in(part: Any) -> Iterator[dict[str, Any]]:
+    """Those that say their type, however deep."""
+    if isinstance(part, dict) and isinstance(part.get("type"), str):
+        yield part
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from schemas_in(each)
 
 
 async def test_yaml_and_the_page_say_the_same_and_need_nothing_from_elsewhere() -> None:
