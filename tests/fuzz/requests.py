@@ -1,5 +1,9 @@
-"""Requests that are requests, with anything in them, to every route of a daemon that really runs: none gets a 5xx, and
-its memory does not grow with their number."""
+"""Requests that are requests, with anything in them, to every route of a daemon that really runs and asks for tokens:
+none gets a 5xx, and its memory does not grow with their number.
+
+They come from people of several tenants and all roles, and from some who show no token or a wrong one; one tenant has
+a quota that is spent soon. Some come again under an Idempotency-Key, some speak for a tenant that is not theirs.
+"""
 
 import json
 import random
@@ -10,18 +14,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import httpx2
 import msgspec
 import trio
 
 from jqd.api.route import Route
 from jqd.api.routes import ROUTES
-from tests.live.harness import Daemon, short_directory
+from jqd.words.root import FILE
+from jqd.words.tokens import Role
+from tests.live.harness import Daemon, short_directory, wait_for
 from tests.wire.attack import Answer, mutate, parse
 
 CONNECTIONS = 8
+MANY = 20_000  # requests, of which some of every call are good
 KEPT_IDS = 200  # of jobs that were taken, to be asked for
 WARM_SHARE = 4  # one part in so many of all, before memory is looked at: caches and pools fill up to their limits
 GROWTH_MB_MAX = 32.0  # from then on
+SECRET = "the master key"
+ENV = {
+    "JQD_LOG__LEVEL": "error",
+    "JQD_HTTP__TOKENS": "required",
+    "JQD_API__MASTER_KEY": SECRET,
+    "JQD_API__WAIT_S_MAX": "0.05",  # nobody ends the jobs that are waited for
+    "JQD_RUNNER__WORKER_NETWORKS": '["127.0.0.0/8"]',  # invented workers are asked for nothing elsewhere
+}
+PEOPLE = (
+    *((role, tenant, ()) for role in (*Role, *(Role.MASTER,) * 6) for tenant in ("", "acme")),  # most may do all
+    ("push", "small", ()),
+    ("push", "acme", ("fuzz", "mail*")),
+    ("worker", "acme", ("fuzz",)),
+)
+QUOTAS = {"small": {"rate": 1, "queued": 50}, "acme": {"bytes": 1_000_000, "in_flight": 5_000}}
+WRONG = ("", "Bearer", "Bearer x", "Basic eDp5", f"Bearer jqd_{'0' * 16}_{'A' * 43}", "Bearer " + "é" * 40)
+KEYS = ("k", '"k"', "order-17", "", "x" * 256, "\t")
+TENANTS = ("acme", "small", "nobody", "", "A B", "x" * 200)
+MATCHES = ("job.name == 'fuzz'", "job.priority > 1", "'t' in job.tags", "job.argument.n", "[1].map(x, x)", "true", "(")
 ODD = (
     "",
     "0",
@@ -40,8 +67,18 @@ ODD = (
 )
 
 
+# What is well answered only to who knows the daemon's id, or holds a job: the suite has these elsewhere.
+LUCKY = frozenset(
+    {
+        "POST /done",
+        "POST /v1/daemons/<daemon>/drain",
+        "POST /v1/daemons/<daemon>/resume",
+        "POST /v1/jobs/<job_id>/heartbeat",
+    }
+)
+SKYGEAR = {"api_key": SECRET, "action": "job:enqueue", "job": {"action": "fuzz", "args": [1]}}
 NEEDED = frozenset(
-    {"name", "argument", "max_jobs", "jobs", "every", "job", "lang", "body", "type", "lease_id", "job_id"}
+    {"name", "argument", "max_jobs", "jobs", "every", "job", "lang", "body", "type", "lease_id", "job_id", "role"}
 )
 GOOD: dict[str, Any] = {
     **dict.fromkeys(("name", "worker_id", "group", "reason", "message"), "fuzz"),
@@ -66,6 +103,17 @@ GOOD: dict[str, Any] = {
     "style": "native",
     "format": "json",
     "wait": 0,
+    "role": "push",
+    "tenant": "acme",
+    "scopes": ["fuzz*"],
+    "note": "fuzz",
+    "expires_in": 60,
+    "match": MATCHES[0],
+    "rate": {"limit": 5, "per_s": 1},
+    "concurrency": 3,
+    "key": "job.name",
+    "search": "fuzz",
+    "queued": 5_000,
 }
 
 
@@ -120,18 +168,65 @@ def _one(kind: Any, source: random.Random) -> Any:
     return told if source.random() < 0.9 else {**told, **fields(source)}
 
 
-def request(route: Route, ids: list[str], source: random.Random) -> bytes:
-    """One of them, whole."""
-    path = re.sub(r"<\w+>", lambda _: _piece(ids, source), route.path)
-    if source.random() < 0.3:
-        path += "?" + "&".join(
-            f"{source.choice(NAMES)}={_quoted(source.choice(ODD))}" for _ in range(source.randrange(4))
+class World:
+    """What the requests are made of: who asks, and what there is to ask for."""
+
+    def __init__(self, tokens: list[str], source: random.Random) -> None:
+        self.tokens = tokens
+        self.ids: list[str] = []
+        """Of jobs that were taken, and of workers and tokens that were made."""
+        self.source = source
+        self.told: Counter[int] = Counter()
+        self.heard: Counter[str] = Counter()
+        """Calls that somebody got a good answer to."""
+
+    def keep(self, answer: Answer) -> None:
+        """Note what the answer says that there is now."""
+        made: Any = answer.value() if answer.status in (200, 201, 207) else {}
+        if isinstance(made, dict):
+            told = [made.get(name) for name in ("job_id", "worker_id", "token_id")] + (made.get("job_ids") or [])
+            self.ids += [each for each in told if isinstance(each, str)]
+            del self.ids[:-KEPT_IDS]
+
+    def headers(self) -> list[str]:
+        """Who asks, and for whom."""
+        source, found = self.source, list[str]()
+        if source.random() < 0.9:
+            found.append(f"Authorization: Bearer {source.choice(self.tokens)}")
+        elif source.random() < 0.7:
+            found.append(f"Authorization: {source.choice(WRONG)}")
+        chances = (
+            ("JQD-Tenant", 0.1, TENANTS),
+            ("Idempotency-Key", 0.1, KEYS),
+            ("worker-id", 0.1, ("w", *self.ids[-3:])),
+            ("X-Skygear-Api-Key", 0.2, (SECRET, "x")),
         )
+        found += [f"{name}: {source.choice(values)}" for name, chance, values in chances if source.random() < chance]
+        return found
+
+
+def request(route: Route, world: World) -> bytes:
+    """One of them, whole."""
+    source = world.source
+    path = re.sub(r"<\w+>", lambda _: _piece(world.ids, source), route.path)
+    query = [f"{source.choice(NAMES)}={_quoted(source.choice(ODD))}" for _ in range(source.randrange(4))]
+    if route.query is not None and source.random() < 0.5:  # what the call has, often well said
+        known = [name for name in _named(route.query) if source.random() < 0.3]
+        query = [f"{name}={_quoted(str(GOOD.get(name, source.choice(ODD))))}" for name in known]
+    elif source.random() < 0.6:
+        query = []
+    if route.path == "/v1/events":  # else it has no end
+        query.append("seconds=0.01")
+    path += "?" * bool(query) + "&".join(query)
     method = (
         route.method if source.random() < 0.95 else source.choice(("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"))
     )
     packed = source.random() < 0.5
     shape: Any = body_of(route, source) if source.random() < 0.9 else value(source)
+    if isinstance(shape, dict) and route.path in ("/", "/job/enqueue") and source.random() < 0.5:
+        shape |= SKYGEAR
+    if isinstance(shape, dict) and "match" in shape and source.random() < 0.7:
+        shape["match"] = source.choice(MATCHES)
     body = msgspec.msgpack.encode(shape) if packed else json.dumps(shape).encode()
     if source.random() < 0.2:
         body = mutate(body, body, source)
@@ -141,7 +236,7 @@ def request(route: Route, ids: list[str], source: random.Random) -> bytes:
         f"Content-Type: application/{'msgpack' if packed else 'json'}",
         f"Accept: application/{source.choice(('json', 'msgpack'))}",
         f"Content-Length: {len(body)}",
-        *(("worker-id: w",) if source.random() < 0.1 else ()),
+        *world.headers(),
     ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
@@ -158,33 +253,31 @@ def _quoted(text: str) -> str:
 class Client:
     """One connection after another, on which requests follow each other."""
 
-    def __init__(self, port: int, ids: list[str], told: Counter[int], source: random.Random) -> None:
+    def __init__(self, port: int, world: World) -> None:
         self._port = port
-        self._ids = ids
-        self._told = told
-        self._source = source
+        self._world = world
         self._stream: trio.SocketStream | None = None
 
     async def ask(self) -> None:
         """Send one and judge its answer."""
+        source, world = self._world.source, self._world
         # A poll that waits would only take time.
-        route = self._source.choice([route for route in ROUTES if not route.polls or self._source.random() < 0.2])
-        data = request(route, self._ids, self._source)
-        if b"wait=" in data or b'"wait"' in data or b"\xa4wait" in data or b"timeout=" in data:
-            return
+        route = source.choice([route for route in ROUTES if not route.polls or source.random() < 0.2])
+        data = request(route, world)
         answer = await self._exchange(data)
-        if answer is None:
+        world.told[answer.status] += 1
+        if data.startswith(b"HEAD"):
+            assert answer.status < 500, f"{data!r}\nwas answered {answer.status}"
             return
-        self._told[answer.status] += 1
         assert answer.status < 500, f"{data!r}\nwas answered {answer.status} {answer.body!r}"
-        if not data.startswith(b"HEAD"):
-            problem = answer.problem() if answer.status >= 400 else None
+        if answer.status < 400:
+            world.heard[f"{route.method} {route.path}"] += 1
+            world.keep(answer)
+        elif not (answer.status == 408 and "polling" in route.path):  # LightJQ's answer to who waited in vain
+            problem = answer.problem()
             assert problem is None, f"{data!r}: {problem}"
-        if answer.status in (200, 201, 207) and route.path == "/v1/jobs":
-            self._ids += answer.job_ids()
-            del self._ids[:-KEPT_IDS]
 
-    async def _exchange(self, data: bytes) -> Answer | None:
+    async def _exchange(self, data: bytes) -> Answer:
         if self._stream is None:
             self._stream = await trio.open_tcp_stream("127.0.0.1", self._port)
         heard = b""
@@ -208,13 +301,13 @@ class Client:
         return answers[0]
 
 
-async def ask(port: int, requests: int, source: random.Random, told: Counter[int], ids: list[str]) -> None:
+async def ask(port: int, requests: int, world: World) -> None:
     """So many, over a few connections."""
     left = requests
 
     async def one() -> None:
         nonlocal left
-        client = Client(port, ids, told, source)
+        client = Client(port, world)
         while left > 0:
             left -= 1
             await client.ask()
@@ -229,21 +322,41 @@ def memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4_096 / 1e6
 
 
+def people(daemon: Daemon, data_dir: Path) -> list[str]:
+    """Tokens of all kinds, made by the daemon's own; and quotas. None of them is an id that a request may name."""
+    root = json.loads((data_dir / FILE).read_text())["token"]
+    found = []
+    with httpx2.Client(base_url=daemon.url, headers={"authorization": f"Bearer {root}"}, timeout=30) as http:
+        for role, tenant, scopes in PEOPLE:
+            made = http.post(
+                "/v1/tokens", json={"role": role, "scopes": scopes, **({"tenant": tenant} if tenant else {})}
+            )
+            assert made.status_code == 201, made.text
+            found.append(made.json()["token"])
+        for tenant, allowance in QUOTAS.items():
+            assert http.put(f"/v1/quotas/{tenant}", json=allowance).status_code == 200
+    return found
+
+
 def run(requests: int, source: random.Random) -> str:
     """Raises AssertionError for an answer that is none; returns what was seen."""
-    told: Counter[int] = Counter()
-    ids: list[str] = []
-    with short_directory() as base, Daemon(base / "d", env={"JQD_LOG__LEVEL": "error"}) as daemon:
+    with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
+        world = World(people(daemon, base / "d"), source)
         port, pid = int(daemon.url.rpartition(":")[2]), daemon.child.pid
+        wait_for(lambda: daemon.get("/readyz/run").status_code == 200, "it runs no jobs")
         began_s = time.monotonic()
-        trio.run(ask, port, requests // WARM_SHARE, source, told, ids)
+        trio.run(ask, port, requests // WARM_SHARE, world)
         warm_mb = memory_mb(pid)
-        trio.run(ask, port, requests - requests // WARM_SHARE, source, told, ids)
+        trio.run(ask, port, requests - requests // WARM_SHARE, world)
         took_s, grown_mb = time.monotonic() - began_s, memory_mb(pid) - warm_mb
         assert daemon.stop(60) == 0
         assert "api.failed" not in daemon.log.read_text()
     assert grown_mb <= GROWTH_MB_MAX, f"{grown_mb:.1f} MB more after {requests} requests"
-    statuses = ", ".join(f"{status}: {number}" for status, number in sorted(told.items()))
+    never = {f"{route.method} {route.path}" for route in ROUTES} - {*world.heard}
+    never -= LUCKY
+    assert not never or requests < MANY, f"nobody got a good answer to {', '.join(sorted(never))}"
+    statuses = ", ".join(f"{status}: {number}" for status, number in sorted(world.told.items()))
     return (
-        f"{sum(told.values())} requests in {took_s:.0f} s; {statuses}; {warm_mb:.1f} MB, {grown_mb:+.1f} MB at the end"
+        f"{sum(world.told.values())} requests in {took_s:.0f} s; {statuses}; {warm_mb:.1f} MB, {grown_mb:+.1f} MB at "
+        f"the end; no good answer to {len(never)} calls"
     )

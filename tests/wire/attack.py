@@ -49,12 +49,14 @@ class Answer:
         kind = self.headers.get(b"content-type", b"")
         told: Any = self.value() if kind.startswith(b"application/") else {}
         # As Skygear's clients know it.
-        named = kind == b"application/json" and {"name", "code", "message"} <= dict(told).get("error", {}).keys()
+        error = told.get("error")
+        named = isinstance(error, dict) and {"name", "code", "message"} <= error.keys()
         if not named and kind not in (b"application/problem+json", b"application/msgpack"):
             return f"{self.status} is no problem document but {kind!r}: {self.body[:80]!r}"
         if self.status >= 500 and self.status not in (501, 503, 505, 507):
             return f"a mistake of ours: {told}"
-        return None if named or told["status"] == self.status else f"{self.status} says that it is {told['status']}"
+        says = told.get("status")
+        return None if named or says == self.status else f"{self.status} says that it is {says}: {told}"
 
     def job_ids(self) -> list[str]:
         """The jobs it says were taken."""
