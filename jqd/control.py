@@ -98,6 +98,7 @@ class Control:
             *dict.fromkeys(found),
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shared.gates.complaints(),
+            *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),
             *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),

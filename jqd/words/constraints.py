@@ -7,6 +7,7 @@ the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms
+COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
 BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
 FAILED = "!"  # for the key of a job that a matcher failed on
@@ -74,6 +76,17 @@ class Known:
         except (NotUnderstood, ImportError) as error:
             self._trouble = f"this daemon cannot read it: {error}"  # a newer jqd said it
         self._only_name = only_name(constraint.match)
+
+    @property
+    def complaint(self) -> str:
+        """What somebody has to do about it; "" where it fails on nothing, or lets such jobs pass as was said."""
+        if not self.failed or self.constraint.on_error == "pass":
+            return ""
+        whose = f" of tenant {self.tenant!r}" if self.tenant else ""
+        return (
+            f"constraint {bare(self.name)!r}{whose} fails on jobs, and holds them up until it is said otherwise or"
+            f" deleted: {self.error}"
+        )
 
     @property
     def reads_argument(self) -> bool:
@@ -187,6 +200,10 @@ class Constraints:
         rules.watch(CONSTRAINT, self._ruled)
         for rule in rules.all(CONSTRAINT):
             self._ruled(rule)
+
+    def complaints(self) -> list[str]:
+        """Of those that hold up jobs because they fail on them; a few."""
+        return [*islice((why for one in self.known.values() if (why := one.complaint)), COMPLAINTS_MAX)]
 
     def queue_of(self, job: Job) -> str:
         """What stands behind its jobtype in the name of its queue: nothing while there is no constraint."""

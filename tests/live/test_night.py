@@ -146,6 +146,10 @@ def test_every_state_is_told_as_the_page_tells_it(
                 with broken_worker(daemon.url):
                     client.wait([client.push("bill", {"n": 1}, max_retry=1) for _ in range(3)], timeout=WAIT_S)
                     night.shows("A worker fails every job")
+                client.set_constraint("thrifty", match='job.name == "bill"', rate={"limit": 9}, cost="job.argument.n")
+                client.push("bill", {"n": "much"})
+                night.shows("A constraint fails on jobs")
+                client.delete_constraint("thrifty")
                 memory = redis.Redis.from_url(server.url)
                 clock.stand(3_600_000)
                 memory.config_set("maxmemory", memory.info("memory")["used_memory"])

@@ -101,8 +101,12 @@ def test_a_matcher_that_fails_holds_that_job_or_lets_it_pass(argument: Any, why:
     known = said(("r", held))
     assert items_of(known.queue_of(job(argument))) == [("r", None, "!")]
     assert (known.known["r"].failed, why in known.known["r"].error) == (1, True), known.known["r"].error
+    (complaint,) = known.complaints()
+    assert complaint.startswith("constraint 'r' fails on jobs, and holds them up")
+    assert why in complaint
     free = said(("r", msgspec.structs.replace(held, on_error="pass")))
     assert not limits(free.queue_of(job(argument)))
+    assert free.complaints() == []
 
 
 @pytest.mark.parametrize("argument", [{}, None, 5, [1], {"to": {}}, {"to": 5}])
