@@ -20,6 +20,7 @@ from jqd.words.meant import suggestion
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 FAULTS_MAX = 4  # told of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
 FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
+TOLD_FIELDS_MAX = 4  # of a map in a field: of more only the names are told
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
 WORDS: dict[Any, str] = {
@@ -154,11 +155,23 @@ def allowed(hint: Any, depth: int = 0) -> str:
         return f"one of {', '.join(str(each.value) for each in hint)}"
     if depth and get_origin(hint) in (list, tuple):
         return allowed(get_args(hint)[0], depth - 1)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _map_of(hint)
     each = [part for part in get_args(hint) if part not in (type(None), msgspec.UnsetType)]
     if each and get_origin(hint) not in (list, tuple, dict):
         inside = [part for part in each if _is_array(part)] if depth else each
         return " or ".join(dict.fromkeys(allowed(part, depth) for part in inside or each))
     return WORDS.get(get_origin(hint) or hint, "something else")
+
+
+def _map_of(kind: type[msgspec.Struct]) -> str:
+    fields = msgspec.structs.fields(kind)
+    told = {one.encode_name: f" ({allowed(one.type)})" if len(fields) <= TOLD_FIELDS_MAX else "" for one in fields}
+    needed = [one.encode_name for one in fields if one.required]
+    others = [one.encode_name for one in fields if not one.required]
+    said = [f"{name}{told[name]}" for name in needed]
+    said += [f"perhaps {', '.join(f'{name}{told[name]}' for name in others)}"] if others else []
+    return f"a map: {'; '.join(said)}"
 
 
 def _is_array(hint: Any) -> bool:

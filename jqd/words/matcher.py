@@ -5,8 +5,8 @@
 A job has name, argument, priority, tags and tenant.
 
 The library is Google's own runtime (docs/adr/0048): it says what is wrong with an expression and where, knows which
-type comes of it, and gives up after some thousand steps. What takes long within one step is refused in loops; the
-worst that is known outside of them, twenty patterns out of the argument, takes 0.7 s a job.
+type comes of it, and gives up after some thousand steps. What takes long within one step is refused: most of it in
+loops only, and of patterns (`matches`) those that are not written out, or have too many places.
 """
 
 import re
@@ -15,6 +15,8 @@ from functools import cache
 from typing import Any
 
 EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
+PLACES_MAX = 100  # of all patterns of an expression, as `places_of` counts: some 60 ms of 16 KiB at worst
+CLASS_PLACES = 20  # a class of Unicode has hundreds of ranges: all of a pattern that has one count so much
 ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it and to go through it once takes some ms
 
 _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
@@ -24,6 +26,11 @@ _LOOP_WORD = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
 # The budget counts the values gone through, and not what is done with each: to join a job's list in a loop over it, or
 # to build a regular expression, takes seconds to minutes.
 _SLOW = re.compile(r"\bmatches\b|\bjob\b(?!\s*\.\s*(?:name|priority|tenant)\b)")
+_MATCHES = re.compile(r"\bmatches\b")
+_WRITTEN = re.compile(r"""\(\s*([rR]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))\s*\)""")
+_COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_NAMED_CLASS = re.compile(r"\\[pP]")
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 # Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
 _NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
@@ -62,6 +69,7 @@ class Expression:
             raise NotUnderstood(why, slow.start())
         self.text = text
         self._types = types
+        _refuse_large_patterns(text)
         try:
             self._compiled = _environment().compile(text)
         except RuntimeError as error:
@@ -83,6 +91,58 @@ class Expression:
             what = f"{found.value()}" if type_ == "ERROR" else f"it is {type_}, not {' or '.join(self._types)}"
             raise (Missing if what.startswith(_MISSING) else Failed)(what[:200])
         return found.value()
+
+
+def _refuse_large_patterns(text: str) -> None:
+    """Raises NotUnderstood. A pattern is looked for at each character of an argument, in each of its places."""
+    places = 0
+    for word in _MATCHES.finditer(text):
+        before, after = text[: word.start()][-1:], text[word.end() :]
+        if before in ("'", '"') and after.startswith(before):
+            continue  # somebody is called so
+        written = _WRITTEN.match(after)
+        if before != "." or written is None:
+            why = "matches is written as .matches('...'), with the pattern itself: one that a job has may take long"
+            raise NotUnderstood(why, word.start())
+        places += places_of(_text_of(written[1], word.end() + written.start(1)))
+        if places > PLACES_MAX:
+            why = (
+                f"its patterns have {places} places, at most {PLACES_MAX} are taken, and [a-z]{{50}} has 50 of them;"
+                " write * or + instead of large numbers, or say less"
+            )
+            raise NotUnderstood(why, word.start())
+
+
+def _text_of(literal: str, offset: int) -> str:
+    """What it says: braces may be hidden in escapes."""
+    try:
+        return str(_environment().compile(literal).eval(view_of({})).value())
+    except RuntimeError as error:
+        raise NotUnderstood(f"this is no text: {error}"[:200], offset) from error
+
+
+def places_of(pattern: str) -> int:
+    """About how many places a pattern has, with what is repeated so often as it says; rather more than fewer."""
+    each = CLASS_PLACES if _NAMED_CLASS.search(pattern) else 1
+    open_, last, at = [0], 0, 0
+    while at < len(pattern):
+        sign, size = pattern[at], 1
+        if sign == "(":
+            open_.append(0)
+        elif sign == ")" and len(open_) > 1:
+            last = open_.pop()
+            open_[-1] += last
+        elif sign == "{" and (counted := _COUNTED.match(pattern, at)):
+            times = max(int(counted[1]), int(counted[2] or 0), 1)
+            open_[-1] += last * (times - 1)
+            last, size = last * times, len(counted[0])
+        elif sign not in "*+?|":
+            members = _MEMBERS.match(pattern, at) if sign == "[" else None
+            size = len(members[0]) if members else 2 if sign == "\\" else 1
+            last = each
+            open_[-1] += each
+        at += size
+    return sum(open_)
 
 
 def only_name(text: str) -> str | None:

@@ -47,6 +47,7 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
         ({"match": "1 + 1", "concurrency": 1}, "/match", "it must be BOOL"),
         ({"match": "a.all(x, a.all(y, true))", "concurrency": 1}, "/match", "two of them take long"),
         ({"match": "true", "rate": {"limit": 0}}, "/rate/limit", "1 to"),
+        ({"match": "true", "rate": "10/s"}, "/rate", "a map: limit (a whole number, 1 to 1000000000); perhaps per_s"),
         ({"match": "true", "rate": {"limit": 1, "per_s": 0}}, "/rate/per_s", "seconds"),
         ({"match": "true", "concurrency": 0}, "/concurrency", "1 to 10000"),
         ({"match": "true"}, "", "it limits nothing"),

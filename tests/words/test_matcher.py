@@ -1,8 +1,8 @@
-"""What an expression may not do in a loop: one of them held up a daemon for minutes."""
+"""What an expression may not do, mostly in a loop: one of them held up a daemon for minutes."""
 
 import pytest
 
-from jqd.words.matcher import Expression, NotUnderstood
+from jqd.words.matcher import Expression, NotUnderstood, places_of
 
 LIST = "job.argument.l"
 SLOW = [
@@ -23,3 +23,57 @@ def test_what_takes_long_for_each_value_is_refused(text):
 @pytest.mark.parametrize("body", ["a == job.name", "a.startsWith('eu')", "a.size() < job.priority"])
 def test_what_takes_a_moment_for_each_is_not(body):
     Expression(f"{LIST}.exists(a, {body})", ("BOOL",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LIST}.matches({LIST}2)",
+        f"matches({LIST}, 'a')",
+        f"{LIST}.matches('a' + {LIST})",
+        f"{LIST}.matches//x\n('a')",
+        f"{LIST}.matches ('''a''')",
+        f"{LIST}.matches('(((a?){{10}}){{10}}){{10}}')",
+        rf"{LIST}.matches('a\x7b200\x7d')",
+        rf"{LIST}.matches('a\173200\175')",
+        rf"{LIST}.matches(r'(\pL.?){{20}}')",
+        rf"{LIST}.matches(r'[[:alpha:]\pL]{{50}}')",
+        " || ".join([f"{LIST}.matches('{'ab' * 10}')"] * 6),
+    ],
+)
+def test_a_pattern_that_may_take_long_is_refused(text):
+    """One with a thousand places takes a second of a job's 16 KiB, and one that comes with a job is anything."""
+    with pytest.raises(NotUnderstood, match=r"matches|places"):
+        Expression(text, ("BOOL",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "job.name.matches('^[a-z]+-[0-9]{4}$')",
+        r'job.argument.at.matches( r"^\d{4}-\d{2}-\d{2}T" )',
+        r"job.argument.url.matches('^https://[^/]+\\.example\\.com/') && !job.name.matches('^eu')",
+        "job.name == 'matches' || job.argument[\"matches\"] == 1",
+        "job.argument.id.matches('^[0-9a-f]{64}$')",
+    ],
+)
+def test_what_people_write_is_not(text):
+    Expression(text, ("BOOL",))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [
+        ("", 0),
+        ("^[0-9]{4}-[0-9]{2}$", 9),
+        ("a{10}{10}", 100),
+        ("((ab){3}c){2}", 14),
+        ("x{2,}y{,9}", 7),
+        (r"\{30}|[]a{9}]", 5),
+        (")){3}", 4),
+        ("{3}", 0),
+        (r"\pL{3}", 80),
+    ],
+)
+def test_places_are_counted_as_often_as_they_are_repeated(pattern, places):
+    assert places_of(pattern) == places
