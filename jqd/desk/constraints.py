@@ -14,7 +14,7 @@ from jqd.store import JobView
 from jqd.words import constraints
 from jqd.words.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
 from jqd.words.dates import instant_ms, iso
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.errors import Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.words.rules import NIL, Rules
@@ -116,7 +116,7 @@ def find(desk: Desk, name: str) -> Known:
 
 
 async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
-    """What it would do to jobs that wait, if it were said now. Raises Invalid, Conflict, StoreAway."""
+    """What it would do to jobs that wait, if it were said now. Raises Invalid, StoreAway."""
     constraint = understood(desk, name, wish)
     rules = Rules()
     alone = Constraints(rules)
@@ -138,7 +138,7 @@ async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
 
 
 def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
-    """As it is kept. Raises Invalid, which points into the expression, and Conflict."""
+    """As it is kept. Raises Invalid, which points into the expression."""
     found = []
     if not is_name(name):
         why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
@@ -159,9 +159,6 @@ def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
         found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
     if found:
         raise Invalid(found[0].detail, found)
-    if desk.partitions > 1 and (wish.rate or wish.concurrency):
-        why = "a rate or concurrency is counted in a store of one partition only; over several a constraint may pause"
-        raise Conflict(why, [Fault("/rate" if wish.rate else "/concurrency", why)])
     rate = constraints.Rate(wish.rate.limit, wish.rate.per_s, wish.rate.burst) if wish.rate else None
     until_ms = EVER_MS if wish.pause is True else 0
     if wish.pause not in (None, True, False):

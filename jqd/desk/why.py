@@ -15,7 +15,7 @@ from jqd.desk.health import why_waiting
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.polls import look
 from jqd.store import JobView, QueuePlace
-from jqd.words.constraints import FAILED
+from jqd.words.constraints import FAILED, home_of
 from jqd.words.dates import iso
 from jqd.words.errors import StoreAway
 from jqd.words.job import State
@@ -125,7 +125,7 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
             )
             return Hitch(Cause.LIMITED, text, by=by, ahead=place.ahead)
         for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
-        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}"
+        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(desk, name, key)}"
         return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=held)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
@@ -151,6 +151,14 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         better=better,
         more_better=more,
     )
+
+
+def _counted(desk: Desk, name: str, key: str) -> str:
+    """Where that is counted, if it could be elsewhere: while that partition is away nothing of it starts."""
+    known = desk.constraints.known.get(name)
+    if desk.partitions == 1 or known is None or not known.counts:
+        return ""
+    return f"; partition {home_of(name, key, desk.partitions)} of {desk.partitions} counts it"
 
 
 def _failure(desk: Desk, name: str) -> str:

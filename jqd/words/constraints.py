@@ -89,6 +89,11 @@ class Known:
         )
 
     @property
+    def counts(self) -> bool:
+        """Whether something is counted for it: a pause by itself needs nothing."""
+        return self.constraint.rate is not None or self.constraint.concurrency > 0
+
+    @property
     def reads_argument(self) -> bool:
         """Whether jobs that are alike but for their arguments may have different queues by it."""
         expressions = () if self._trouble else (self._match, self._cost, self._key)
@@ -180,6 +185,14 @@ _argument_decoder = msgspec.msgpack.Decoder()
 def body_of(constraint: Constraint) -> bytes:
     """Of its rule."""
     return _encoder.encode(constraint)
+
+
+def home_of(name: str, key: str, partitions: int) -> int:
+    """The partition of the store that counts for that value of a constraint's key, as `lua/include/permits.lua` has."""
+    total = 0
+    for byte in f"{name}{WITHIN}{key}".encode():
+        total = (total * 31 + byte) % 2**31
+    return total % partitions
 
 
 def limits(queue: str) -> bool:

@@ -86,17 +86,20 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
 
 
 @pytest.mark.parametrize(
-    ("wish", "status"),
-    [({"pause": True}, 201), ({"rate": {"limit": 1}}, 409), ({"concurrency": 1, "pause": True}, 409)],
+    ("wish", "partitions", "home"),
+    [
+        ({"pause": True}, 5, None),
+        ({"rate": {"limit": 1}}, 1, None),
+        ({"rate": {"limit": 1}}, 5, 2),
+        ({"concurrency": 1, "pause": True}, 5, 2),
+        ({"concurrency": 1, "key": "job.name"}, 5, None),
+    ],
 )
-async def test_over_several_partitions_it_may_pause_and_nothing_that_is_counted(
-    edge: Whole, wish: dict[str, Any], status: int
+async def test_over_several_partitions_it_says_which_one_counts(
+    edge: Whole, wish: dict[str, Any], partitions: int, home: int | None
 ) -> None:
-    edge.api._parts.desk.partitions = 2
-    told = await ask(edge, "PUT", PATH, status, {"match": "true", **wish})
-    if status == 409:
-        assert told["errors"][0]["pointer"] == f"/{next(iter(wish))}"
-        assert "one partition" in told["detail"]
+    edge.api._parts.desk.partitions = partitions
+    assert (await ask(edge, "PUT", PATH, 201, {"match": "true", **wish}))["home"] == home
 
 
 async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:

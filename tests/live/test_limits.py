@@ -1,6 +1,8 @@
 """Three daemons and what they may start together, while one of them is killed and the store is emptied: a rate holds in
-every second, five at once are never six. Each customer has a limit of its own; what is limited holds up nobody."""
+every second, five at once are never six. Each customer has a limit of its own; what is limited holds up nobody. The
+same over two servers, of which one is emptied and the other one killed."""
 
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -8,14 +10,18 @@ import redis
 
 from jqd.client import Client
 from jqd.store.keys import Keys
-from tests.live.harness import QUICK, Daemon, cluster, wait_for
+from jqd.words.constraints import home_of
+from jqd.words.jobid import partition_of, partition_of_name
+from tests.live.harness import QUICK, Daemon, Worker, cluster, short_directory, wait_for
+from tests.live.test_crash import wait_all_ended
+from tests.live.test_servers import HERE, THERE, two_servers
 
 JOBS, RATE, AT_ONCE = 120, 50, 5
 
 
-def claimed_us(store: "redis.Redis", job_ids: list[str]) -> list[int]:
+def claimed_us(store: "redis.Redis", job_ids: list[str], partition: int = 0) -> list[int]:
     """When each was claimed, by the clock of the store: the fence that its outcome names."""
-    rows: Any = store.hmget(Keys("jqd")["outcome"], job_ids)
+    rows: Any = store.hmget(Keys("jqd", partition)["outcome"], job_ids)
     return sorted(msgpack.unpackb(row)[1] for row in rows)
 
 
@@ -66,3 +72,43 @@ def test_limits_hold_over_three_daemons_through_a_kill_and_a_wipe() -> None:
             for name in ("shut", "five", "fifty", "customers"):
                 client.delete_constraint(name)
             wait_for(lambda: set(held) <= set(here.worker.starts()), "what waited does not start")
+
+
+def test_limits_hold_over_two_servers_through_a_kill_of_each_kind_and_a_wipe(tmp_path: Path) -> None:
+    rate, at_once = 20, 3
+    with (
+        two_servers() as (*servers, flags),
+        short_directory() as base,
+        Daemon(base / "one", *flags, env=QUICK) as one,
+        Daemon(base / "two", *flags, env=QUICK) as two,
+        Daemon(base / "three", *flags, env=QUICK) as three,
+        Worker(tmp_path / "book", one.url, two.url, three.url) as worker,
+        Client(two.url) as client,
+    ):
+        client.set_constraint("twenty", 'job.name in ["cube", "square"]', rate={"limit": rate, "per_s": 1})
+        three_at_once = client.set_constraint("three", 'job.name == "slow"', concurrency=at_once)
+        assert three_at_once["home"] == home_of("three", "", 2)
+        rated = client.push_many([{"name": (HERE, THERE)[n % 2], "argument": {"n": n}} for n in range(80)])
+        slow = client.push_many([{"name": "slow", "argument": 0.1, "job_id": f"s{n}"} for n in range(30)])
+        assert {partition_of(one, 2) for one in rated} == {partition_of_name(one, 2) for one in slow} == {0, 1}
+        wait_for(lambda: len(set(worker.starts()) & set(rated)) > rate, "nothing goes on")
+        one.child.kill()
+        one.child.wait()
+        with redis.Redis.from_url(servers[home_of("three", "", 2)].url) as home:
+            home.flushall()
+        wait_for(lambda: len(set(worker.starts()) & set(rated)) > rate + 10, "nothing goes on after the wipe")
+        servers[1 - home_of("three", "", 2)].kill()
+        servers[1 - home_of("three", "", 2)].start()
+        with Daemon(base / "one", *flags, bind=one.bind, env=QUICK):
+            wait_all_ended(two.url, [*rated, *slow])
+            starts: list[int] = []
+            for partition, server in enumerate(servers):
+                with redis.Redis.from_url(server.url) as store:
+                    its = [job_id for job_id in rated if partition_of(job_id, 2) == partition]
+                    starts += claimed_us(store, its, partition)
+            starts.sort()
+            gaps = [late - early for early, late in zip(starts, starts[rate:], strict=False)]
+            assert min(gaps) >= 1_000_000, f"more than {rate} in a second"
+            at_work = set(worker.starts()) - set(rated)  # under ids of jqd's own
+            assert len(at_work) == len(slow)
+            assert most_at_once(worker.entries(), at_work) <= at_once

@@ -11,7 +11,7 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_body, read_query
 from jqd.desk import constraints
 from jqd.desk.constraints import Limits, Rate, Trial
-from jqd.words.constraints import EVER_MS, Known, OnError
+from jqd.words.constraints import EVER_MS, Known, OnError, home_of
 from jqd.words.tenant import bare
 
 
@@ -28,6 +28,8 @@ class Constraint(Struct, frozen=True):
     cost: str | None
     key: str | None
     on_error: OnError
+    home: int | None
+    """Of several partitions of the store the one that counts; null: nothing is counted, or each key has its own."""
     said_at: Instant | None
     failed: int
     """Jobs that it could not be asked about since this daemon began. Those that are alike count once."""
@@ -92,11 +94,19 @@ def _row(parts: Parts, one: Known) -> Constraint:
         cost=kept.cost or None,
         key=kept.key or None,
         on_error=kept.on_error,
+        home=_home(parts, one),
         said_at=iso(one.said_ms),
         failed=one.failed,
         error=one.error or None,
         tenant=one.tenant or UNSET,
     )
+
+
+def _home(parts: Parts, one: Known) -> int | None:
+    kept, count = one.constraint, parts.desk.partitions
+    if count == 1 or kept.key or not one.counts:
+        return None
+    return home_of(one.name, "", count)
 
 
 __all__ = ["Constraint", "Constraints", "Putting", "Trial", "delete", "get", "list_constraints", "put"]

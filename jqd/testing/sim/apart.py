@@ -150,5 +150,25 @@ APART: dict[str, Mistake] = {
         partitions=2,
         dense=2,
     ),
+    "counted-apart": mistake(
+        "kill",
+        0,
+        "rate,concurrency",
+        "each partition counts by itself what is counted for all",
+        in_scripts("return permits.count > 1", "return false"),
+        partitions=2,
+        limits=True,
+        dense=2,
+    ),
+    "refilled-when-forgotten": mistake(
+        "wipe",
+        14,
+        "concurrency",
+        "a partition that forgot what came back takes itself to have all that it was granted",
+        in_scripts("returned = granted - busy", "returned = 0"),
+        partitions=2,
+        limits=True,
+        dense=3,
+    ),
 }
 """By name."""
