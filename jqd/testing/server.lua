@@ -168,7 +168,13 @@ end
 local function sandbox(may_write)
   local commands = handlers(may_write)
   local globals = {
-    redis = {call = function(name, ...) return commands[name](...) end},
+    redis = {
+      call = function(name, ...) return commands[name](...) end,
+      pcall = function(name, ...)
+        local good, answer = pcall(commands[name], ...)
+        return good and answer or {err = tostring(answer)}
+      end,
+    },
     cmsgpack = {unpack_limit = unpack_limit},
     struct = {pack = pack, unpack = unpack_number},
     string = string, table = table, math = math,

@@ -124,6 +124,7 @@ end
 -- One call asks for all rows of a group: a call for each id costs more than all the rest. Only jobs that were applied
 -- before have a row.
 local added = 0
+keyed.gather()
 for _, group in ipairs(groups) do
   local ids, ready, later, rows, filled, new = {}, {}, {}, {}, 0, {waiting = {}, scheduled = {}}
   for position = 1, group.count do
@@ -142,11 +143,15 @@ for _, group in ipairs(groups) do
   if #ready > 0 then
     add_waiting(group.jobtype, group.priority, ready)
   end
-  if filled > 0 then
-    redis.call('HSET', K.jobs, unpack(rows))
-    added = added + filled / 2
+  group.rows, group.new = rows, new
+end
+keyed.write()
+for _, group in ipairs(groups) do
+  if #group.rows > 0 then
+    redis.call('HSET', K.jobs, unpack(group.rows))
+    added = added + #group.rows / 2
   end
-  for how, its in pairs(new) do
+  for how, its in pairs(group.new) do
     moved(group.jobtype, nil, how, its)
     note_expiry(its, group.expires_at_ms)
   end

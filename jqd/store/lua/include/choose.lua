@@ -4,90 +4,139 @@
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
 -- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue, read at once; the largest of all priorities.
 local CHOICE = {visits = 100, rows = 64, first = 8, worst = 2147483647, best = -2147483648}
+local NOWHERE = {}  -- of jobs that are in no page
 
 -- The next jobs of one queue, with their priorities, in order: few at first, for other queues may have all the better ones.
 local function read_on(one)
-  local asked = math.min(one.most, math.max(CHOICE.first, 4 * one.asked))
-  local ids, where, heads = first_of(one.queue, asked, one.priority_min, one.priority_max)
-  local at, now, seen = 1, nil, #one.rows
-  for place, its_id in ipairs(ids) do
-    if heads[at + 1] == its_id then
-      now, at = tonumber(heads[at]), at + 2
+  local queue, least, most = one.queue, one.priority_min, one.priority_max
+  one.asked = math.min(one.most, math.max(CHOICE.first, 4 * one.asked))
+  if paged_of(queue) > 0 then
+    expect_ready(queue)
+    local ids, where, heads = first_of(queue, one.asked, least, most)
+    local rows, at = {}, -1
+    for place, id in ipairs(ids) do
+      at = heads[at + 3] == id and at + 2 or at
+      rows[2 * place - 1], rows[2 * place] = id, heads[at]
     end
-    if place > seen then
-      one.rows[place] = {id = its_id, priority = now, from = one}
-    end
-  end
-  one.asked, one.where, one.heads = asked, where, heads
-end
-
--- Puts the next row of a queue among the next ones of the others, the last of which is the first in order.
-local function push_next(pool, one)
-  one.at = one.at + 1
-  if not one.rows[one.at] and #one.rows == one.asked and one.asked < one.most then
-    read_on(one)
-  end
-  local row = one.rows[one.at]
-  if not row then
+    one.rows, one.where = rows, where
     return
   end
-  local low, high = 1, #pool + 1
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if precedes(row.priority, row.id, pool[middle].priority, pool[middle].id) then
-      low = middle + 1
-    else
-      high = middle
-    end
+  local rows
+  if least <= CHOICE.best and most >= CHOICE.worst then
+    rows = redis.pcall('ZRANGE', ready_key(queue), 0, one.asked - 1, 'WITHSCORES')
+  else
+    rows = redis.pcall('ZRANGE', ready_key(queue), least, most, 'BYSCORE', 'LIMIT', 0, one.asked, 'WITHSCORES')
   end
-  table.insert(pool, low, row)
+  if rows.err then  -- to ask for its type would be as much again
+    fail('JQD_WRONG_TYPE', 'ready')
+  end
+  one.rows, one.where = rows, NOWHERE
+end
+
+-- Goes on to the next job of a queue. Whether there is one.
+local function go_on(one)
+  local at = one.at + 2
+  if not one.rows[at] and #one.rows == 2 * one.asked and one.asked < one.most then
+    read_on(one)
+  end
+  one.at, one.next_id, one.next_priority = at, one.rows[at], tonumber(one.rows[at + 1])
+  return one.next_id ~= nil
+end
+
+local function is_ahead(one, other) return precedes(one.next_priority, one.next_id, other.next_priority, other.next_id) end
+
+-- Queues by their next jobs: none stands before the one at half its place.
+local function push(pool, one)
+  local at = #pool + 1
+  while at > 1 do
+    local above = math.floor(at / 2)
+    if not is_ahead(one, pool[above]) then
+      break
+    end
+    pool[at], at = pool[above], above
+  end
+  pool[at] = one
+end
+
+-- The first of them goes where it belongs now; out, if it has no next one.
+local function settle_first(pool, is_out)
+  local one, last = pool[1], #pool
+  if is_out then
+    one, pool[last] = pool[last], nil
+    last = last - 1
+  end
+  local at = 1
+  while 2 * at <= last do
+    local below = 2 * at
+    if below < last and is_ahead(pool[below + 1], pool[below]) then
+      below = below + 1
+    end
+    if not is_ahead(pool[below], one) then
+      break
+    end
+    pool[at], at = pool[below], below
+  end
+  pool[at] = last > 0 and one or nil
 end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {}
   local ids, order, opened, empty = {}, {}, {}, 0
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
+  plain_priority = tonumber(plain_priority)
   local function next_row()
     if at > #rows and offset >= 0 then
       rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHOICE.rows, 'WITHSCORES')
       at, offset = 1, #rows == 2 * CHOICE.rows and offset + CHOICE.rows or -1
     end
-    local row = rows[at]
+    local row, priority = rows[at], tonumber(rows[at + 1])
     local mark = row and row:find(':', 1, true)
-    local id, queue = mark and row:sub(1, mark - 1), mark and row:sub(mark + 1)
-    if plain_id and not (id and precedes(tonumber(rows[at + 1]), id, tonumber(plain_priority), plain_id)) then
-      return tonumber(plain_priority), plain_id, jobtype
+    local id = mark and row:sub(1, mark - 1)
+    if plain_id and not (id and precedes(priority, id, plain_priority, plain_id)) then
+      return plain_priority, plain_id, jobtype
     elseif id then
-      return tonumber(rows[at + 1]), id, queue
+      return priority, id, row:sub(mark + 1)
     end
     return nil
   end
   -- Whether its queue may have more.
-  local function accept(row)
-    local one = row.from
-    if refuse(row.id) then
+  local function accept(one)
+    local id, allowed = one.next_id, one.allowed
+    if refuse(id) then
       return true
     end
-    if not one.is_old then
-      for _, item in ipairs(limits.items(one.queue)) do
-        if not limits.has(limits.state(item, now_us), item.cost) then
-          return false
-        end
-      end
-      for _, item in ipairs(limits.items(one.queue)) do
-        limits.use(limits.state(item, now_us), item.cost)
+    for place = 1, #allowed, 2 do
+      if not limits.has(allowed[place], allowed[place + 1]) then
+        return false
       end
     end
-    ids[#ids + 1], one.taken[#one.taken + 1] = row.id, row.id
+    for place = 1, #allowed, 2 do
+      limits.use(allowed[place], allowed[place + 1])
+    end
+    ids[#ids + 1], one.taken[#one.taken + 1] = id, id
     return true
+  end
+  local function open(queue, priority, id)
+    local items, most, allowed = limits.items(queue), limit - #ids, {}
+    local is_old = items.version ~= version
+    for place, item in ipairs(is_old and {} or items) do
+      local state = limits.state(item, now_us)
+      allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
+      most = math.min(most, limits.may(state, item.cost))
+    end
+    opened[queue] = {
+      queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
+      most = most >= 1 and most + passed or 0, asked = 0, at = -1, taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false,
+    }
+    order[#order + 1] = queue
+    return opened[queue]
   end
   while #ids < limit and empty < CHOICE.visits do
     local priority, id, queue = next_row()
-    while #ids < limit and #pool > 0 and not (priority and precedes(priority, id, pool[#pool].priority, pool[#pool].id)) do
-      local row = table.remove(pool)
-      if accept(row) then
-        push_next(pool, row.from)
-      end
+    local one = pool[1]
+    while one and #ids < limit and not (priority and precedes(priority, id, one.next_priority, one.next_id)) do
+      settle_first(pool, not (accept(one) and go_on(one)))
+      one = pool[1]
     end
     if not priority or #ids == limit then
       return ids, order, opened, false
@@ -97,33 +146,43 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       at = at + 2
     end
     if not opened[queue] then
-      local is_old, most = limits.version_of(queue) ~= version, limit - #ids
-      if not is_old then
-        most = math.min(most, (limits.allows(queue, now_us)))
+      one = open(queue, priority, id)
+      local has_next = go_on(one)
+      empty = empty + (has_next and 0 or 1)
+      if has_next and one.next_id == id and one.next_priority == priority then  -- it is the first of all
+        has_next = accept(one) and go_on(one)
       end
-      expect_ready(queue)
-      local one = {queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old,
-        most = most >= 1 and most + passed or 0, asked = 0, at = 0, taken = {}, rows = {}}
-      opened[queue], order[#order + 1] = one, queue
-      push_next(pool, one)
-      if #one.rows == 0 then
-        empty = empty + 1
+      if has_next then
+        push(pool, one)
       end
     end
   end
   return ids, order, opened, #ids < limit
 end
 
+-- The first job of each priority that was read, flat: priority, id.
+local function heads_of(one)
+  local heads, last = {}, nil
+  for at = 1, #one.rows, 2 do
+    if one.rows[at + 1] ~= last then
+      last = one.rows[at + 1]
+      heads[#heads + 1], heads[#heads + 2] = last, one.rows[at]
+    end
+  end
+  return heads
+end
+
 -- Whether all was read that the queue has waiting up to any priority.
-local function is_read(one) return #one.rows < one.asked and one.priority_max >= CHOICE.worst end
+local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= CHOICE.worst end
 
 -- The first job that a queue has left of each priority, flat. What was read of it says so, if that was all.
 local function heads_left(one, taken)
   local heads, last, from = {}, nil, '-inf'
   if is_read(one) and one.priority_min <= CHOICE.best then
-    for _, row in ipairs(one.rows) do
-      if row.priority ~= last and not taken[row.id] then
-        heads[#heads + 1], heads[#heads + 2], last = row.priority, row.id, row.priority
+    for at = 1, #one.rows, 2 do
+      local id, priority = one.rows[at], one.rows[at + 1]
+      if priority ~= last and not taken[id] then
+        heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
       end
     end
     return heads
@@ -140,29 +199,32 @@ end
 
 -- What comes next after a job that was taken: of its priority, or of the next one, which may have no row: a queue is let go with those of its
 -- first priorities.
-local function next_of(one, taken, priority)
-  for _, row in ipairs(one.rows) do
-    if row.priority >= priority and not taken[row.id] then
-      return row.id, row.priority
+local function next_of(one, taken, place)
+  for at = place + 2, #one.rows, 2 do
+    if not taken[one.rows[at]] then
+      return one.rows[at], one.rows[at + 1]
     end
   end
   if is_read(one) then
     return nil
   end
-  return first_between(one.queue, priority, '+inf')
+  return first_between(one.queue, one.rows[place + 1], '+inf')
 end
 
 -- Exchanges the rows of those of its jobs that were taken, and the one by which it was found, if that was wrong.
 local function mend_heads(one, taken)
-  local heads, is_right = one.heads or {}, one.most < 1
-  for first = 1, #heads, 2 do
-    local priority, id = tonumber(heads[first]), heads[first + 1]
-    is_right = is_right or id == one.id and priority == one.priority
-    if taken[id] then
-      keyed.gone(priority, id, one.queue)
-      local next_id, its = next_of(one, taken, priority)
-      if next_id then
-        keyed.row(its, next_id, one.queue)
+  local rows, is_right, last = one.rows, one.most < 1, nil
+  for at = 1, #rows, 2 do
+    local id, priority = rows[at], rows[at + 1]
+    if priority ~= last then
+      last = priority
+      is_right = is_right or id == one.id and tonumber(priority) == one.priority
+      if taken[id] then
+        keyed.gone(priority, id, one.queue)
+        local next_id, its = next_of(one, taken, at)
+        if next_id then
+          keyed.row(its, next_id, one.queue)
+        end
       end
     end
   end
@@ -174,7 +236,11 @@ end
 -- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What was accepted is off the
 -- states already, and not all of it was given: `fresh` are buckets that were asked anew.
 local function park(one, taken, fresh, now_us)
-  if one.is_old or limits.allows(one.queue, now_us) >= 1 then
+  local is_used_up = false
+  for place = 1, #one.allowed, 2 do
+    is_used_up = is_used_up or not limits.has(one.allowed[place], one.allowed[place + 1])
+  end
+  if not is_used_up then
     return false
   end
   for _, item in ipairs(limits.items(one.queue)) do
@@ -188,8 +254,9 @@ local function park(one, taken, fresh, now_us)
   end
   keyed.gone(one.priority, one.id, one.queue)
   if redis.call('HEXISTS', K.parked, one.queue) == 0 then
-    for first = 1, #(one.heads or {}), 2 do
-      keyed.gone(one.heads[first], one.heads[first + 1], one.queue)
+    local heads = heads_of(one)
+    for at = 1, #heads, 2 do
+      keyed.gone(heads[at], heads[at + 1], one.queue)
     end
     limits.park(one.queue, bucket, heads_left(one, taken), now_us)
   end
@@ -198,7 +265,10 @@ end
 
 -- `taken`: id → true of those that were given. What gave some, or nothing because of its limits, may have to wait.
 local function settle_queues(order, opened, taken, fence, now_us)
-  keyed.gather()
+  if #order == 0 then
+    return
+  end
+  keyed.gather(keyed.type_of(order[1]))
   for _, queue in ipairs(order) do
     local one, ids = opened[queue], {}
     for _, id in ipairs(one.taken) do
@@ -207,7 +277,7 @@ local function settle_queues(order, opened, taken, fence, now_us)
       end
     end
     if #ids > 0 and not keyed.is(queue) then
-      take(queue, ids, one.where, one.heads)
+      take(queue, ids, one.where, heads_of(one))
     elseif #ids > 0 then
       remove(queue, ids, one.where)
       if not one.is_old then

@@ -15,7 +15,7 @@
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
--- keyed.gather(), keyed.write(): what is said in between of rows and counts of keyed queues is written at once, for a call for each of hundreds of
+-- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
 -- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
@@ -103,12 +103,16 @@ end
 local drop_head, add_head, mend_head
 do
   local gathered  -- jobtype → what is to be written of it
+  local only  -- the same of the only jobtype, where there is but one
 
   local function gathered_of(queue)
+    if only then
+      return only
+    end
     local jobtype = keyed.type_of(queue)
     local its = gathered[jobtype]
     if not its then
-      its = {gone = {}, rows = {}, queues = {}, priorities = {}, count = 0}
+      its = {gone = {}, rows = {}, queues = {}, priorities = {}, count = 0, best = math.huge}
       gathered[jobtype] = its
     end
     return its
@@ -126,6 +130,15 @@ do
     local jobtype = keyed.type_of(queue)
     if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
       redis.call('HDEL', K.keyed, jobtype)
+    end
+  end
+
+  function keyed.offers(queue, priority)
+    local its = gathered and keyed.is(queue) and gathered_of(queue)
+    if its then
+      its.best = math.min(its.best, tonumber(priority))
+    else
+      redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(queue))
     end
   end
 
@@ -163,7 +176,10 @@ do
     end
   end
 
-  function keyed.gather() gathered = {} end
+  function keyed.gather(jobtype)
+    gathered = {}
+    only = jobtype and gathered_of(jobtype)
+  end
 
   function keyed.gone(priority, id, queue)
     local its = gathered_of(queue)
@@ -237,10 +253,13 @@ do
 
   function keyed.write()
     local all = gathered
-    gathered = nil
+    gathered, only = nil, nil
     for jobtype, its in pairs(all) do
       write_gathered(jobtype, its)
       keyed.count(jobtype .. '\30', its.count)
+      if its.best < math.huge then
+        keyed.offers(jobtype, its.best)
+      end
     end
   end
 

@@ -10,7 +10,7 @@
 --     due              zset  bucket → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(item, now_us); limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids), then
+-- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids), then
 -- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
 local limits = {states = {}, rules = {}, queues = {}}
@@ -23,37 +23,26 @@ limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend
 limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
 limits.PRIORITIES = 1000  -- of one queue, moved at once
 
--- Between two of those characters, or behind the last one: the text, and where the one behind it is.
-local function part_of(queue, at, mark)
-  local behind = queue:find(mark, at + 1, true)
-  return queue:sub(at + 1, (behind or 0) - 1), behind
-end
-
-function limits.version_of(queue)
-  local at = queue:find('\30', 1, true)
-  return at and (part_of(queue, at, '\30')) or ''
-end
-
+-- Also the version, by its name.
 function limits.items(queue)
   local items = limits.queues[queue]
-  if not items then
-    items, limits.queues[queue] = {}, {}
-    local at = queue:find('\30', 1, true)
-    at = at and queue:find('\30', at + 1, true)
-    while at do
-      local one, behind = part_of(queue, at, '\30')
-      local cost_at = one:find('\29', 1, true)
-      local key_at = cost_at and one:find('\29', cost_at + 1, true)
-      if key_at then
-        local name = one:sub(1, cost_at - 1)
-        items[#items + 1] = {name = name, cost = tonumber(one:sub(cost_at + 1, key_at - 1)), bucket = name .. one:sub(key_at)}
-      end
-      at = behind
-    end
-    limits.queues[queue] = items
+  if items then
+    return items
   end
+  local version, rest = queue:match('^[^\30]*\30([^\30]*)(.*)$')
+  items = {version = version or ''}
+  while rest and rest ~= '' do
+    local name, cost, key, others = rest:match('^\30([^\29\30]*)\29([^\29\30]*)(\29[^\30]*)(.*)$')
+    if name then
+      items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. key}
+    end
+    rest = others or rest:match('^\30[^\30]*(.*)$')
+  end
+  limits.queues[queue] = items
   return items
 end
+
+function limits.version_of(queue) return limits.items(queue).version end
 
 function limits.rule(name)
   if limits.rules[name] == nil then
@@ -72,8 +61,13 @@ function limits.entry(key, at)
   if not row then
     return nil
   end
-  local begin_us, end_us, count, total, due_us = row:match('^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-  return {begin_us = tonumber(begin_us), end_us = tonumber(end_us), count = tonumber(count), total = tonumber(total), due_us = tonumber(due_us)}
+  local numbers, from = {}, 1
+  for place = 1, 5 do
+    local to = row:find(' ', from, true) or #row + 1
+    numbers[place], from = tonumber(row:sub(from, to - 1)), to + 1
+  end
+  local begin_us, end_us, count, total, due_us = unpack(numbers)
+  return {begin_us = begin_us, end_us = end_us, count = count, total = total, due_us = due_us}
 end
 
 -- Drops what is out of the window. Returns what was spent in it, the first and the last entry of it.
@@ -131,7 +125,7 @@ function limits.state(item, now_us)
     return state
   end
   local rule = limits.rule(item.name)
-  state = {rate = math.huge, slots = math.huge, due_us = nil}
+  state = {rate = math.huge, slots = math.huge, due_us = false, is_count = false, last = false}
   limits.states[item.bucket] = state
   if not rule then
     return state
@@ -162,21 +156,26 @@ function limits.state(item, now_us)
   return state
 end
 
-function limits.has(state, cost) return state.slots >= 1 and cost ~= nil and state.rate >= cost end
+function limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
 function limits.use(state, cost)
   state.slots, state.rate = state.slots - 1, state.rate - cost
   state.least = math.min(state.least or cost, cost)
 end
 
+-- How many jobs of that cost a bucket lets start.
+function limits.may(state, cost)
+  if not cost then
+    return 0
+  end
+  return cost > 0 and math.min(state.slots, math.floor(state.rate / cost)) or state.slots
+end
+
 -- How many jobs of a queue may start now, and which bucket stops more.
 function limits.allows(queue, now_us)
   local most, by = math.huge, nil
   for _, item in ipairs(limits.items(queue)) do
-    local state, may = limits.state(item, now_us), 0
-    if item.cost then
-      may = math.min(state.slots, item.cost > 0 and math.floor(state.rate / item.cost) or math.huge)
-    end
+    local may = limits.may(limits.state(item, now_us), item.cost)
     if may < most then
       most, by = may, item.bucket
     end
@@ -306,7 +305,7 @@ function limits.let_go(queue)
     if not id then
       break
     elseif from == '-inf' then
-      redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(queue))
+      keyed.offers(queue, priority)
     end
     keyed.row(priority, id, queue)
     from = '(' .. priority

@@ -54,7 +54,7 @@ local function add_ready(jobtype, priority, id)
   if leads then
     add_head(jobtype, priority, known, id)
   end
-  redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(jobtype))
+  keyed.offers(jobtype, priority)
 end
 
 local function has_ended(id)

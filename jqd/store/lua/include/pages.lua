@@ -158,49 +158,49 @@ do
     if leads then
       add_head(jobtype, priority, known, ids[1])
     end
-    redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(jobtype))
+    keyed.offers(jobtype, priority)
   end
 end
 
 -- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is; `heads` says, flat, for
 -- each priority that was met which job is its first.
 local function first_of(jobtype, limit, priority_min, priority_max)
-  local ready, backlog = ready_key(jobtype), backlog_key(jobtype)
-  local here = redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
+  local here = redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
-  local function put(id, priority)
-    filled = filled + 1
-    ids[filled] = id
-    if priority ~= last then
-      heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
+  -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
+  local function put_here(priority, id)
+    while filled < limit and here[at] and (not id or precedes(tonumber(here[at + 1]), here[at], priority, id)) do
+      filled = filled + 1
+      ids[filled] = here[at]
+      if here[at + 1] ~= last then
+        last = here[at + 1]
+        heads[#heads + 1], heads[#heads + 2] = last, here[at]
+      end
+      at = at + 2
     end
-  end
-  local function put_here()
-    put(here[at], here[at + 1])
-    at = at + 2
-  end
-  local function comes_first(priority, id)
-    return precedes(tonumber(here[at + 1]), here[at], priority, id)
   end
   local has_backlog = paged_of(jobtype) > 0
   while filled < limit do
-    local row = has_backlog and redis.call('ZRANGE', backlog, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES') or {}
+    local row = has_backlog and redis.call('ZRANGE', backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES') or {}
     local first, priority = row[1], tonumber(row[2])
-    while filled < limit and here[at] and (not first or comes_first(priority, first)) do
-      put_here()
-    end
+    put_here(priority, first)
     if not first or filled == limit then
       break
     end
     expect_kind(page_key(first, jobtype), 'page')
     local page = {first = first, ids = redis.call('LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
     for _, id in ipairs(page.ids) do
-      while here[at] and filled < limit and comes_first(priority, id) do
-        put_here()
+      if here[at] then
+        put_here(priority, id)
       end
-      if filled < limit then
-        put(id, row[2])
-        where[id] = page
+      if filled == limit then
+        break
+      end
+      filled = filled + 1
+      ids[filled], where[id] = id, page
+      if row[2] ~= last then
+        last = row[2]
+        heads[#heads + 1], heads[#heads + 2] = last, id
       end
     end
     offset = offset + 1
