@@ -17,7 +17,7 @@ from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
-from jqd.doors.turns import Turns, Whose, by_address
+from jqd.doors.turns import HANDSHAKE, Turns, Whose, by_address
 
 Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
 """Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
@@ -33,7 +33,8 @@ class House:
     """What all connections of a door share."""
 
     def __init__(self, app: App, config: DoorConfig, log: Any, server: Address, *, whose: Whose = by_address) -> None:
-        self.app = Turns().share(app, whose)
+        self.turns = Turns()
+        self.app = self.turns.share(app, whose)
         self.config = config
         self.log = log
         self.server = server
@@ -121,7 +122,7 @@ class Connection:
         try:
             wire.read_due_s = trio.current_time() + self._house.config.handshake_s
             self._house.crowd.rest(self)  # who says nothing at all must not keep others out
-            protocol = await wire.pipe.begin()
+            protocol = await self._agree()
             if self._house.streams and (protocol == "h2" or await self._hears_preface()):
                 self._stir(busy=False)
                 self._linger = True
@@ -134,6 +135,22 @@ class Connection:
                     await trio.lowlevel.checkpoint()
         except Refused as refused:
             self._say(refused.status, refused.detail)
+
+    async def _agree(self) -> str:
+        """How to speak. Who floods with connections has turns for it, as with requests: a handshake is work, too."""
+        turns, entered = self._house.turns, False
+
+        async def turn() -> None:
+            nonlocal entered
+            entered = True
+            if not turns.enter(self.address):
+                await turns.wait(self.address, HANDSHAKE)
+
+        try:
+            return await self._wire.pipe.begin(turn)
+        finally:
+            if entered:
+                turns.leave(self.address)
 
     async def _hears_preface(self) -> bool:
         """Whether the client begins with HTTP/2."""

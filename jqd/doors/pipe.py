@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
@@ -9,14 +10,18 @@ import trio
 STRAIGHT_MAX = 16  # reads in a row without letting others on
 _RESET = struct.pack("ii", 1, 0)
 
+Turn = Callable[[], Awaitable[None]]
+"""Returns when it is somebody's turn."""
+
 
 class Pipe(Protocol):
     """Both directions of one connection."""
 
-    async def begin(self) -> str:
+    async def begin(self, turn: Turn) -> str:
         """Agree on how to speak, before anything else: "h2" for HTTP/2, "" for what the first bytes will tell.
 
-        Raises Refused for who does not agree, trio.BrokenResourceError.
+        `turn` is waited for before there is work to do, once the peer has said something. Raises Refused for who does
+        not agree, trio.BrokenResourceError.
         """
         ...
 
@@ -58,7 +63,7 @@ class SocketPipe:
         self._sock = sock
         self._straight = 0
 
-    async def begin(self) -> str:
+    async def begin(self, turn: Turn) -> str:
         """See Pipe. There is nothing to agree on."""
         return ""
 

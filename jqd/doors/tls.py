@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from jqd.doors.head import Refused
-from jqd.doors.pipe import Pipe
+from jqd.doors.pipe import Pipe, Turn
 from jqd.words.errors import ConfigError
 
 HELLO = b"\x16"  # the first byte of a handshake
@@ -70,7 +70,7 @@ class TlsPipe:
         """Whether the peer does not speak TLS, and can only be told so."""
         self._ended = False
 
-    async def begin(self) -> str:
+    async def begin(self, turn: Turn) -> str:
         """See Pipe."""
         first = await self._raw.receive_some(FIRST_BYTES)
         if not first.startswith(HELLO):
@@ -78,6 +78,7 @@ class TlsPipe:
             if first:
                 raise Refused(400, PLAIN)
             return ""
+        await turn()
         self._under.ahead = first
         await self._stream.do_handshake()
         return self._stream.selected_alpn_protocol() or ""

@@ -25,6 +25,7 @@ from jqd.doors.exchange import App, Exchange
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
 WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
+HANDSHAKE = EACH  # of TLS: in how many requests' place one is begun; 0.4 to 0.6 ms of the loop
 OTHERS_S = 2.0  # since somebody else asked: who asks once a second is still there
 PAUSE_S = 0.001  # behind a turn, while others ask: four requests of one in some 1.5 ms are 2,700 a second
 PAUSES = 3  # and so many times what the turn took: on a slow machine the one who floods has a quarter of the loop, too

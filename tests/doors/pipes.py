@@ -10,6 +10,7 @@ from jqd.doors.asgi import AsgiApp, from_asgi
 from jqd.doors.config import DoorConfig
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
+from jqd.doors.pipe import Turn
 
 PATIENCE_S = 1_000.0  # of the mock clock
 SERVER = ("127.0.0.1", 7420)
@@ -60,7 +61,7 @@ class MemoryPipe:
 
     # ------------------------------------------------------------ Pipe
 
-    async def begin(self) -> str:
+    async def begin(self, turn: Turn) -> str:
         self.before("begin")
         return ""
 

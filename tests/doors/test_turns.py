@@ -8,7 +8,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.doors.asked import Answer, Asked, Heading
+from jqd.doors.config import DoorConfig
+from jqd.doors.connection import Connection, House
+from jqd.doors.pipe import Turn
 from jqd.doors.turns import EACH, OTHERS_S, PAUSE_S, WEIGHT_BYTES, Turns
+from tests.doors.pipes import SERVER, Log, MemoryPipe
 
 FLOOD = 40 * EACH
 
@@ -90,6 +94,51 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
     assert steps[0] == 5 * FLOOD
     assert trio.current_time() >= FLOOD / EACH * PAUSE_S / 2
     assert hall.empty()
+
+
+async def test_who_floods_with_connections_has_turns_for_handshakes(autojump_clock: MockClock) -> None:
+    """200 at once would be 100 ms of the loop in one turn. Who has said nothing yet takes no turn."""
+    begun: list[tuple[float, str]] = []
+
+    class Shaking(MemoryPipe):
+        async def begin(self, turn: Turn) -> str:
+            await self.receive_some(1)
+            await turn()
+            begun.append((trio.current_time(), self.whose))
+            await trio.sleep(0.01)  # the way there and back
+            return ""
+
+        whose = ""
+
+    async def none(_: Asked) -> None:
+        raise AssertionError("nobody asks for anything")
+
+    house, pipes = House(none, DoorConfig(), Log(), SERVER), list[MemoryPipe]()
+
+    async def come(address: str, *, says: bool = True) -> None:
+        pipe = Shaking()
+        pipe.whose = address
+        pipes.append(pipe)
+        if says:
+            pipe.feed(b"x")
+        nursery.start_soon(Connection(house, pipe, (address, 1)).run)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(FLOOD):
+            await come("192.0.2.3", says=False)
+        await come("192.0.2.2")
+        await trio.sleep(0.1)
+        for _ in range(FLOOD):
+            await come("192.0.2.1")
+        await trio.sleep(PAUSE_S)
+        came_s = trio.current_time()
+        await come("192.0.2.2")
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert (came_s, "192.0.2.2") in begun, "it waits for none of them"
+    at = Counter(when for when, whose in begun if whose == "192.0.2.1")
+    assert sorted(at.values())[-2:] == [1, EACH]
+    assert len(begun) == FLOOD + 2
 
 
 async def test_who_is_alone_waits_for_no_clock(mock_clock: MockClock) -> None:
