@@ -96,7 +96,8 @@ class Dispatch:
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
         ]
         awaited: int | None = None  # the best priority that a call which just began may bring
-        for row, no_worse_than in self._scheduler.select_rows_to_run(rows, may_run=_may_run):
+        selections = self._scheduler.select_rows_to_run(rows, may_run=_may_run)
+        for place, (row, no_worse_than) in enumerate(selections):
             claims = row.claims
             if awaited is not None and row.priority > awaited:
                 return  # a worker begins with what it is given first
@@ -104,6 +105,8 @@ class Dispatch:
                 suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=self._is_working())
                 if suspects is None:
                     return
+                if place == 0:
+                    self._scheduler.chosen(row)
                 taken = self._alone.taken if suspects is Suspects.ALONE else None
                 claims.start_claim(nursery, row, no_worse_than, suspects, taken)
             else:

@@ -50,9 +50,7 @@ class Scheduler:
         for row in waiting[0] if len(waiting) == 1 else heapq.merge(*waiting, key=self._rank):
             if row.waiting < 1 or not may_run(row):
                 continue
-            if best is None:
-                self._policy.chosen(row)
-            else:
+            if best is not None:
                 # No row after this one has a better priority.
                 yield Selection(best, row.priority)
                 if row.priority > best.priority:
@@ -60,6 +58,13 @@ class Scheduler:
             best = row
         if best is not None:
             yield Selection(best, PRIORITY_MAX)
+
+    def chosen(self, row: Row) -> None:
+        """It is claimed, the first of all that may run as they were just seen.
+
+        Not what was seen before something else began: that order is over, and says nothing of who had the least.
+        """
+        self._policy.chosen(row)
 
     def _rank(self, row: Waiting) -> tuple[Any, ...]:
         return row.priority, *self._policy.rank(row)

@@ -17,18 +17,22 @@ BATCH = 50
 
 
 class Queue:
-    """Jobtypes that wait, and their scheduler: each step begins a batch of the first."""
+    """Jobtypes that wait, and their scheduler: each step begins a batch of the first, and looks once more after that at
+    what it had seen before, as dispatch does when a slot frees: nothing is claimed then."""
 
     def __init__(self, policy: Policy) -> None:
         self.scheduler, self.started = Scheduler(policy), Counter[str]()
 
     def step(self, rows: list[Row], jobs: int) -> Row | None:
         """Which row had its turn."""
-        one = next(self.scheduler.select_rows_to_run([self.scheduler.ranked(rows)], may_run=lambda row: True), None)
+        ranked = [self.scheduler.ranked(rows)]
+        one = next(self.scheduler.select_rows_to_run(ranked, may_run=lambda row: True), None)
         if one is None:
             return None
         count = min(jobs, one.row.waiting)
+        self.scheduler.chosen(one.row)
         self.scheduler.jobs_started(one.row.jobtype, count)
+        assert next(self.scheduler.select_rows_to_run(ranked, may_run=lambda row: True)).row == one.row
         self.started[one.row.jobtype] += count
         return one.row
 
