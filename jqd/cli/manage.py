@@ -248,7 +248,8 @@ def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[
 def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: str) -> int:
     if not names:
         raise Usage(
-            "which jobtypes? Give their names (`jqd types` shows those that have jobs), or --all for the tenant's"
+            "which jobtypes? Give their names (`jqd types` shows those that have jobs), or --all"
+            + (f" for all of tenant {common.tenant!r}" if common.tenant else "")
         )
 
     def acted(client: Client, name: str) -> tuple[str, Exit]:
