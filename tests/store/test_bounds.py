@@ -13,6 +13,7 @@ from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
 from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
+from jqd.words.errors import StoreRefused
 from jqd.words.job import Fate, Held, Wanted
 from jqd.words.jobid import IdSource
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
@@ -180,6 +181,32 @@ async def test_heads_have_one_row_for_all_queues_of_a_jobtype_whatever_an_older_
     await bench.store.get_waiting_jobtypes([Wanted()], 64)
     found = client.zrange(keys["heads"], 0, -1)
     assert found == [best]
+
+
+async def test_jobs_of_a_call_that_was_cut_short_are_found_when_it_is_repeated(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """They wait already, in no index, and without rows."""
+    owner, keys = await bench.join(), Keys("jqd")
+    jobs = [bench.make("mail"), bench.make("mail", queue="\x1e7\x1er\x1d1\x1d=a")]
+    await bench.add(*jobs)
+    client.delete(keys["heads"], keys["jobs"], keys["types"], f"{keys['queues']}:mail")
+    await bench.add(*jobs)
+    assert [row.head_id for row in await bench.store.get_waiting_jobtypes([Wanted()], 64)] == [jobs[0].id]
+    assert sorted(holds(await bench.claim(owner))) == [job.id for job in jobs]
+
+
+async def test_a_keyed_queue_that_somebody_else_wrote_over_is_told_by_name(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    """Its type is learned by reading it, not asked for."""
+    owner = await bench.join()
+    job = await bench.push("mail", queue="\x1e7\x1er\x1d1\x1d=a")
+    client.delete(key := Keys("jqd").ready(f"mail{job.queue}"))
+    client.set(key, "mine")
+    with pytest.raises(StoreRefused, match="ready:… is not a zset"):
+        await bench.claim(owner)
+    assert client.get(key) == b"mine"
 
 
 async def test_whoever_asks_for_more_than_is_good_gets_a_part(bench: StoreBench, count: Count) -> None:

@@ -89,11 +89,11 @@ function keyed.begin()
   end
 end
 
--- Whether that job, which is about to come, may be the first of its priority: a cheap question, for nearly no job is. Also
+-- Whether that job, which is about to come, may be the first of its priority, or is it already: a cheap question, for nearly no job is. Also
 -- which job is the first now, and which is the first of those in `ready`.
 local function may_lead(jobtype, priority, id)
   local here = redis.call('ZRANGE', ready_key(jobtype), priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
-  if here and not before(id, here) then
+  if here and before(here, id) then
     return false, here, here
   end
   return true, paged_of(jobtype) > 0 and head_of(jobtype, priority) or here, here
@@ -286,9 +286,9 @@ do
   end
 
   function add_head(jobtype, priority, known, id)
-    if known and not before(id, known) or keyed.is(jobtype) and not gathered and keyed.refresh(jobtype) then
+    if known and before(known, id) or keyed.is(jobtype) and not gathered and keyed.refresh(jobtype) then
       return
-    elseif known then
+    elseif known and known ~= id then
       drop_head(jobtype, priority, known)
     end
     keyed.row(priority, id, jobtype)

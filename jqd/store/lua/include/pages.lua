@@ -51,6 +51,7 @@ local function expect_ready(queue)
     expect_kind(keyed.all_of(jobtype), 'queues')
   end
   if not known and are_keyed then
+    expect('keyed', 'parked')
     expect_kind(keyed.heads_key(jobtype), 'queues')
   end
   expected_types[jobtype] = known or are_keyed
