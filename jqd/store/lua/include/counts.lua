@@ -82,6 +82,7 @@ do
         note(jobtype, to, number)
       end
       if not is_old then
+        number = #move.ids  -- it happened now, whether or not these were found by now
         note(jobtype, 'pushed', from and 0 or number)
         note(jobtype, 'started', from and from ~= to and to == 'running' and number or 0)
         note(jobtype, 'ended', ENDED[to] and not ENDED[from] and number or 0)
