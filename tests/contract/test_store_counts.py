@@ -4,6 +4,7 @@ import pytest
 
 from jqd.store import Release, StoreStats
 from jqd.store.counts import Counts
+from jqd.store.looks import RECOUNT_S
 from jqd.words.job import SNOOZE, ChangeKind, Fate, State
 from tests.contract.bench import StoreBench, changed, holds, outcome
 
@@ -99,6 +100,14 @@ async def test_a_minute_is_told(store_bench: StoreBench) -> None:
     assert await rates() == (0.5, 0.0, 0.0, 0.0)
     store_bench.clock.advance(60.0)
     assert await rates() == (0.0, 0.0, 0.0, 0.0)
+
+
+async def test_where_no_daemon_sits_nothing_is_counted_anew(store_bench: StoreBench) -> None:
+    """-0 hands are none."""
+    await store_bench.push()
+    assert (await store_bench.store.stats()).counts.waiting == 1
+    store_bench.clock.advance(2 * RECOUNT_S)
+    assert await store_bench.store.count_jobs(100) == (False, 0, False)
 
 
 # ------------------------------------------------------------ a store that an older jqd wrote

@@ -25,7 +25,7 @@ local function excess()
   local function of(what) return n[NUMBERS[what]] or 0 end
   local over = of('succeeded') + of('failed') + of('cancelled')
   local all = of('waiting') + of('scheduled') + of('running') + of('retrying') + over
-  local held = -redis.call('HLEN', K.early)
+  local held = 0 - redis.call('HLEN', K.early)  -- of 0 the minus alone would make a -0, which reads otherwise
   for _, sysid in ipairs(sysids) do
     held = held + redis.call('ZCARD', held_key(sysid))
   end
