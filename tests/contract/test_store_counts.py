@@ -143,8 +143,8 @@ async def test_a_store_of_an_older_jqd_is_counted_in_steps_while_jobs_move(store
     assert steps > 3
     assert counted + tally.jobs >= 280
     assert not (await store.stats()).counting  # and the recount finds it right, as after each call
-    told = (await store.stats()).counts[7:]
-    assert told == (steps, started, ended, ended), "what was found was not pushed, and what moved is told, found or not"
+    told = list((await store.stats()).counts[7:])
+    assert told == [steps, started, ended, ended], "what was found was not pushed, and what moved is told, found or not"
     assert await store.count_jobs(20) == (False, 0, False)
 
 
