@@ -40,11 +40,11 @@ ENV = {
 }
 PEOPLE = (
     *((role, tenant, ()) for role in (*Role, *(Role.MASTER,) * 6) for tenant in ("", "acme")),  # most may do all
-    ("push", "small", ()),
+    *(("push", "small", ()),) * 5,
     ("push", "acme", ("fuzz", "mail*")),
     ("worker", "acme", ("fuzz",)),
 )
-QUOTAS = {"small": {"rate": 1, "queued": 50}, "acme": {"bytes": 1_000_000, "in_flight": 5_000}}
+QUOTAS = {"small": {"rate": 0.01, "queued": 50}, "acme": {"bytes": 1_000_000, "in_flight": 5_000}}
 WRONG = ("", "Bearer", "Bearer x", "Basic eDp5", f"Bearer jqd_{'0' * 16}_{'A' * 43}", "Bearer " + "é" * 40)
 KEYS = ("k", '"k"', "order-17", "", "x" * 256, "\t")
 TENANTS = ("acme", "small", "nobody", "", "A B", "x" * 200)
@@ -269,7 +269,9 @@ class Client:
         if data.startswith(b"HEAD"):
             assert answer.status < 500, f"{data!r}\nwas answered {answer.status}"
             return
-        assert answer.status < 500, f"{data!r}\nwas answered {answer.status} {answer.body!r}"
+        # LightJQ's and Skygear's have no word for a quota that is spent but that it cannot be done now.
+        spent = answer.status == 503 and b"the quota of tenant" in answer.body and not route.path.startswith("/v1/")
+        assert answer.status < 500 or spent, f"{data!r}\nwas answered {answer.status} {answer.body!r}"
         if answer.status < 400:
             world.heard[f"{route.method} {route.path}"] += 1
             world.keep(answer)
