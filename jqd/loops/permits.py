@@ -102,8 +102,8 @@ class Permits:
                     nursery.start_soon(self._tell, number, left)
 
     async def _tell(self, number: int, asked: Sequence["_Asked"]) -> None:
-        """Have a partition say what it has; where all have spoken, give back what is free there."""
-        for give_back in (False, True):
+        """Have a partition say what it has; where all have spoken, others than ours give back what is free there."""
+        for give_back in (False, True) if number != self._number else (False,):
             its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
             rows = [(one.wanted.bucket, one.answer.era, one.answer.others[number]) for one in its]
             if rows:
