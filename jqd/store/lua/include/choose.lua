@@ -2,14 +2,14 @@
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
--- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue, read at once; the largest of all priorities.
+-- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; the largest of all priorities.
 local CHOICE = {visits = 100, rows = 64, first = 8, worst = 2147483647, best = -2147483648}
 local NOWHERE = {}  -- of jobs that are in no page
 
--- The next jobs of one queue, with their priorities, in order: few at first, for other queues may have all the better ones.
+-- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
 local function read_on(one)
   local queue, least, most = one.queue, one.priority_min, one.priority_max
-  one.asked = math.min(one.most, math.max(CHOICE.first, 4 * one.asked))
+  one.asked = math.min(one.most, math.max(one.share, 4 * one.asked))
   if paged_of(queue) > 0 then
     expect_ready(queue)
     local ids, where, heads = first_of(queue, one.asked, least, most)
@@ -126,7 +126,8 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     end
     opened[queue] = {
       queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
-      most = most >= 1 and most + passed or 0, asked = 0, at = -1, taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false,
+      most = most >= 1 and most + passed or 0, share = math.max(CHOICE.first, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
+      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false,
     }
     order[#order + 1] = queue
     return opened[queue]
