@@ -67,13 +67,14 @@ ODD = (
 )
 
 
-# What is well answered only to who knows the daemon's id, or holds a job: the suite has these elsewhere.
+# What is well answered only to who knows the daemon's id, is a worker or holds a job: the suite has these elsewhere.
 LUCKY = frozenset(
     {
         "POST /done",
         "POST /v1/daemons/<daemon>/drain",
         "POST /v1/daemons/<daemon>/resume",
         "POST /v1/jobs/<job_id>/heartbeat",
+        "POST /v1/leases",
     }
 )
 SKYGEAR = {"api_key": SECRET, "action": "job:enqueue", "job": {"action": "fuzz", "args": [1]}}
