@@ -9,7 +9,8 @@ from jqd.runner.worker import Worker
 
 def worker(number: int, at_ms: int, url: str | None = None, names: int = 1) -> Worker:
     jobs = tuple(f"t{each}" for each in range(names))
-    return Worker(id=f"{number:03}", name="w", url=url, jobs=jobs, max_jobs=1, registered_at_ms=at_ms)
+    tenant = "acme" if number % 5 == 0 and url is None else ""
+    return Worker(id=f"{number:03}", name="w", url=url, jobs=jobs, max_jobs=1, registered_at_ms=at_ms, tenant=tenant)
 
 
 def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
@@ -28,7 +29,9 @@ def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
             for url in ("http://a/", "http://b/"):
                 assert roll.at(("", url, "w", "native")) == next((one for one in ordered if one.url == url), None)
         assert len(roll) == len(known)
-        assert roll.names == sum(len(one.jobs or ()) for one in known.values())
+        for tenant in ("", "acme"):
+            its = [one for one in known.values() if one.tenant == tenant]
+            assert (roll.tenants[tenant], roll.names[tenant]) == (len(its), sum(len(one.jobs or ()) for one in its))
 
 
 def test_those_that_come_in_their_order_are_never_sorted() -> None:
