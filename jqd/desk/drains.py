@@ -18,16 +18,17 @@ async def drain(desk: Desk, name: str) -> tuple[str, int]:
     Raises NotFound, NotYet.
     """
     await told(desk)
-    daemon = _named(desk, name)
+    daemon, since_ms = _named(desk, name), list[int]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
         # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
         known = daemon in desk.drains.names
         by = desk.drains.by.get(daemon, "") if known else desk.principal.token
-        return {(DRAIN, daemon): body_of(desk.drains.since_ms.get(daemon, desk.clock.wall_ms()), by)}
+        since_ms.append(desk.drains.since_ms.get(daemon, desk.clock.wall_ms()))
+        return {(DRAIN, daemon): body_of(since_ms[0], by)}
 
     await say(desk, make)
-    return daemon, desk.drains.since_ms[daemon]
+    return daemon, since_ms[0]  # by now somebody else may have resumed it
 
 
 async def resume(desk: Desk, name: str) -> tuple[str, bool]:

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from jqd.desk import drains, rules
 from jqd.words.lease import Peer
+from jqd.words.pauses import DRAIN
+from jqd.words.rules import NIL
 from tests.api.edge import JSON, Edge
 
 
@@ -36,6 +39,20 @@ async def test_it_is_said_shown_and_taken_back(edge: Edge) -> None:
         assert (told["daemon"], told["drained_at"], told["note"]) == ("d1", None, note)
     edge.control.peers.pop()
     assert (await ask(edge, "POST", "/v1/daemons/d2/resume"))["note"] is None, "also one that is away"
+
+
+async def test_who_drains_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = rules.say
+
+    async def say(desk: Any, make: Any) -> None:
+        await real(desk, make)
+        await real(desk, lambda: {(DRAIN, "d1"): NIL})
+
+    monkeypatch.setattr(drains, "say", say)
+    told = await ask(edge, "POST", "/v1/daemons/this/drain")
+    assert told["drained_at"] == "2027-01-15T08:00:00.000Z"
 
 
 async def test_a_daemon_that_is_not_there(edge: Edge) -> None:
