@@ -6,7 +6,7 @@ import trio
 from jqd.desk import handlers, pauses, workers
 from jqd.testing.bugs import Bug
 from jqd.testing.sim import simulate
-from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of
+from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of, planted
 from jqd.testing.sim.mistake import Real, in_scripts
 from jqd.testing.store import SCRIPTS
 
@@ -43,6 +43,13 @@ def test_a_mistake_on_which_daemons_break_is_no_mistake_that_is_not_found(monkey
     monkeypatch.setitem(MISTAKES, "not-synced", MISTAKES["not-synced"]._replace(parts=broken, seed=ASKED_AS_IT_BREAKS))
     with pytest.raises(TypeError, match=r"not-synced is planted wrong.*ended by itself: AttributeError"):
         hunt("not-synced")
+
+
+def test_each_mistake_finds_its_place_in_the_code_as_it_is_now() -> None:
+    """Also those that only a long run looks for: else nobody sees for weeks that they are planted nowhere."""
+    for name in MISTAKES:
+        with planted(name):
+            pass
 
 
 def test_a_mistake_in_lua_that_is_not_there_any_more_is_not_planted() -> None:
