@@ -342,3 +342,22 @@ async def test_after_a_wipe_a_hold_that_ends_before_others_wait_is_counted_no_mo
     for _ in range(3):
         await bench.push(queue=KEYED + item("two"))
     assert len(await taken(bench, owner)) == 2
+
+
+async def test_a_hold_that_nobody_has_is_found_however_many_come_and_go(store_bench: StoreBench) -> None:
+    """Whatever forgot it: it takes a place for a minute or two, and not for ever."""
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", concurrency=2)
+    assert bench.recount
+    bench.recount.hold("r\x1d", "nobody")
+    await bench.add(*(bench.make(queue=KEYED + item("r")) for _ in range(150)))
+    together = list[int]()
+    for _ in range(100):
+        held = await taken(bench, owner)
+        together.append(len(held))
+        await taken(bench, owner)  # and finds no place: the others wait
+        bench.clock.advance(1)
+        await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
+        await bench.store.promote(10)
+    assert together[:50] == [1] * 50
+    assert together[-1] == 2, "it was found"

@@ -22,6 +22,7 @@ class Raw(Protocol):
     def unlink(self, *keys: Any) -> object: ...
     def hgetall(self, name: Any, /) -> Any: ...
     def hset(self, name: Any, key: Any, value: Any, /) -> object: ...
+    def zadd(self, name: Any, /, *words: Any) -> object: ...
 
 
 class Recount:
@@ -69,6 +70,14 @@ class Recount:
     def watch(self, store: Store) -> None:
         """From now on each call of this client is followed by a recount."""
         store._caller = _Watched(store._caller, self)
+
+    def hold(self, bucket: str, job_id: str) -> None:
+        """Let a bucket count a job that is in no hand."""
+        key, raw = _key("busy") + b":" + bucket.encode(), self._raw
+        if isinstance(raw, Keyspace):
+            raw.zadd(key, b"1", job_id.encode())
+        else:
+            raw.zadd(key, {job_id: 1})
 
     def check(self, call: str) -> None:
         """Raises AssertionError where the counts differ from what there is."""

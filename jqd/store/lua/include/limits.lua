@@ -320,6 +320,7 @@ function limits.look_at(bucket, version, now_us, recount)
   local item = {name = bucket:match('^[^\29]*'), bucket = bucket}
   local state, gone = limits.state(item, now_us), 0
   local free = math.min(state.slots, state.rate)
+  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), limits.rule(item.name)
   local rows = redis.call('ZRANGE', K.aside .. bucket, 0, limits.MANY - 1)
   for at, row in ipairs(rows) do
     local queue = row:match('^[^:]*:(.*)$')
@@ -336,12 +337,15 @@ function limits.look_at(bucket, version, now_us, recount)
       limits.look_later(bucket, now_us)
     end
   elseif redis.call('EXISTS', K.spent .. bucket) == 1 then
-    local rule, last = limits.rule(item.name), limits.entry(K.spent .. bucket, -1)
+    local last = limits.entry(K.spent .. bucket, -1)
     if rule and rule.limit > 0 then
       redis.call('ZADD', K.due, math.ceil(math.max(last.end_us + rule.window_us, last.due_us) / 1000) + 1, bucket)
     else
       redis.call('LTRIM', K.spent .. bucket, 1, 0)
     end
+  end
+  if kept and kept < limits.EVER_MS and rule and rule.concurrency > 0 then
+    redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand
   end
   if permits.many() then
     permits.tidy(bucket, now_us)
