@@ -2,6 +2,7 @@
 first write and says which key it is."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -9,10 +10,23 @@ import pytest
 import redis
 from msgspec import Raw
 
-from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
+from jqd.store import (
+    EdgeStore,
+    Member,
+    NameJournaled,
+    NameWanted,
+    Owner,
+    RateWanted,
+    Release,
+    Report,
+    SlotsWanted,
+    Store,
+    StoreConfig,
+    open_store,
+)
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.words.clock import ManualClock
-from jqd.words.errors import StoreRefused
+from jqd.words.errors import StoreRefused, StoreUnsettled
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
@@ -77,6 +91,7 @@ class Furnished:
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
+        self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0")  # of one partition it writes none
         self.client.hset(KEYS["counts"], "state", "counting another 0")
         for job_id in self.client.hkeys(KEYS["jobs"]):
             self.client.hset(KEYS["counting"], job_id, "")
@@ -222,7 +237,18 @@ CALLS: dict[str, Call] = {
     "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 300, 400, [rule("w1", 6)]),
     "follow_rules": lambda here: here.bench.store.follow_rules(0, 0, ["w1"]),
     "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
+    "grant_rates": lambda here: here.bench.store.grant_rates(1_000, [RateWanted(b"one\x1d", 0, 1, 1, 0)]),
+    "grant_slots": lambda here: here.bench.store.grant_slots(
+        0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0))], [[Report(0, 0, 0, 0)]]
+    ),
+    "tell_slots": lambda here: tell_slots(here),
 }
+
+
+async def tell_slots(here: Furnished) -> None:
+    """A job that is in a hand has not come: that is told once all keys were looked at."""
+    with suppress(StoreUnsettled):
+        await here.bench.store.tell_slots(0, [(b"one\x1d", 1, 1)], keep=True, give_back=True)
 
 
 def handed(held: Held) -> Outcome:
