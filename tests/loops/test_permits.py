@@ -59,10 +59,13 @@ class Parts:
     async def push(self, number: int, count: int) -> list[Job]:
         return [await self.benches[number].push(queue=QUEUE) for _ in range(count)]
 
-    async def ask(self, number: int, *permits: Permit, asks: bool = True, limit: int = 100) -> Claimed:
-        """One call of a claim."""
+    async def ask(
+        self, number: int, *permits: Permit, asks: bool = True, limit: int = 100, looks: bool = True
+    ) -> Claimed:
+        """One call of a claim, behind a look at what is due."""
         store: Any = self.stores[number]
-        await store.promote(100)
+        if looks:
+            await store.promote(100)
         claimed = await store.get_waiting_jobs(
             self.owners[number], "mail", limit, version=str(DIGEST), permits=permits, asks=asks, **ALL
         )
@@ -210,6 +213,7 @@ async def test_a_lower_limit_holds_for_slots_that_are_free() -> None:
         for number in range(COUNT):
             await its.say(number, 2)
         await its.end(HERE, held[HERE])
+        assert list(await its.ask(HERE, looks=False)) == [], "from the moment on that it is said"
         assert await its.claim(HERE) == []
         await its.end(THERE, held[THERE])
         its.clock.advance(KEPT_MS / 1000)

@@ -348,7 +348,7 @@ function limits.look_at(bucket, version, now_us, recount)
     redis.call('ZADD', K.due, 'LT', kept, bucket)  -- who leaves does not put off the next count of those in a hand
   end
   if permits.many() then
-    permits.tidy(bucket, now_us)
+    permits.tidy(bucket, permits.is_due and gone == 0, now_us)
   end
   return gone
 end

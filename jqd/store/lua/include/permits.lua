@@ -9,7 +9,7 @@
 --
 -- Gives permits.many(): whether there are several partitions; permits.number, permits.count, after that; permits.home(bucket); permits.high(): rows that are not above it
 -- are of an earlier life; permits.row(bucket) → era, granted, returned, most, wanted_us, made in a table, or false; permits.rate_of(state, rule, bucket, now_us) and
--- permits.slots_of(state, rule, bucket, now_us): as `limits.state` wants it; permits.may_ask(state); permits.used(bucket, count): of a rate; permits.tidy(bucket, now_us).
+-- permits.slots_of(state, rule, bucket, now_us): as `limits.state` wants it; permits.may_ask(state); permits.used(bucket, count): of a rate; permits.tidy(bucket, is_idle, now_us).
 -- permits.mode: 'ask' (a claim that can be told more), 'give' (it is to do with what there is), 'look' (no claim); permits.is_due: the bucket is looked at because it is time.
 local permits = {mode = 'look', is_due = false, rows = {}, rates = {}, slots = {}}
 permits.AHEAD_US = 2000000  -- what is spent of a rate may be used so much later, at most
@@ -95,10 +95,10 @@ function permits.used(bucket, count)
   end
 end
 
--- Whoever needs it again asks all partitions anew.
-function permits.tidy(bucket, now_us)
+-- `is_idle`: it was looked at because it was time, and nothing waited for it. Whoever needs it again asks all partitions anew.
+function permits.tidy(bucket, is_idle, now_us)
   local row, field = permits.row(bucket), redis.call('HGET', K.permits, 'h' .. bucket)
-  if row and redis.call('EXISTS', K.busy .. bucket, K.aside .. bucket) == 0 then
+  if row and is_idle and redis.call('EXISTS', K.busy .. bucket, K.aside .. bucket) == 0 then
     redis.call('HDEL', K.permits, 'p' .. bucket)
     permits.rows[bucket], row = false, false
   end
