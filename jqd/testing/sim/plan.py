@@ -9,7 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
-from jqd.testing.sim.say import PUT, Say, make_drains, make_limits, make_pauses, make_says, make_schedules
+from jqd.testing.sim.say import (
+    OVERLAPS,
+    PUT,
+    UNDER_CLOCKS,
+    Say,
+    make_drains,
+    make_limits,
+    make_pauses,
+    make_says,
+    make_schedules,
+)
 from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
@@ -205,7 +215,8 @@ def make_plan(
     lends = _draws("lends", seed, {"lends": False} | given if POISON in kinds else given) is not None
     says = _says(seed, nodes, types, kinds, given, dense)
     if draws := _draws("schedules", seed, given):
-        planned = make_schedules(draws, nodes, len(works), FAULTY_S * 0.9, dense)
+        overlaps = UNDER_CLOCKS if "clock" in kinds else OVERLAPS
+        planned = make_schedules(draws, nodes, len(works), FAULTY_S * 0.9, dense, overlaps)
         says += planned
         works += _works_of_schedules(seed, planned, nodes, types)
     if draws := _draws("follows", seed, given):

@@ -17,6 +17,7 @@ RATES_S = (1.0, 2.0, 6.0)  # the last is longer than all wait after a loss of th
 EVERY_S = (1.5, 2.5, 4.0)  # dates of a schedule: some ten of them in a run
 MISSED: tuple[Missed, ...] = ("all", "all", "once", "skip")
 OVERLAPS: tuple[Overlap, ...] = ("queue", "skip", "replace")
+UNDER_CLOCKS: tuple[Overlap, ...] = ("skip", "skip", "replace")  # an hour of dates one after the other outlasts a run
 FIRST_S = 3.0  # a schedule is there from its beginning on, so that dates come in all the faults
 
 
@@ -95,12 +96,14 @@ def make_limits(source: random.Random, nodes: int, types: Sequence[str], until_s
             yield Say(at, source.randrange(nodes), what, name, limit.most, limit=limit)
 
 
-def make_schedules(source: random.Random, nodes: int, first: int, until_s: float, dense: int) -> list[Say]:
+def make_schedules(
+    source: random.Random, nodes: int, first: int, until_s: float, dense: int, overlaps: Sequence[Overlap] = OVERLAPS
+) -> list[Say]:
     """One or two schedules, and a few words that change them; `dense` times as many. Their works are numbered from
     `first` on. Pure."""
     says: list[Say] = []
     for name in SCHEDULES[: source.randint(1, 2)]:
-        missed, overlap = source.choice(MISSED), source.choice(OVERLAPS)
+        missed, overlap = source.choice(MISSED), source.choice(overlaps)
         dates = Dates(source.choice(EVERY_S), missed, overlap)
         words = [PUT, *(source.choice(OF_SCHEDULES) for _ in range(source.randint(0, 3) * dense))]
         at_s = [source.uniform(0.0, FIRST_S), *sorted(source.uniform(FIRST_S, until_s) for _ in words[1:])]
