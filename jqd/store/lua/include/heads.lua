@@ -16,7 +16,7 @@
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
 -- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
--- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes.
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.call(words, command, key, ...): with all these words.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -222,18 +222,25 @@ do
     return left
   end
 
+  -- As many calls as it takes: `unpack` ends a script at some 8,000 words, after what it had written.
+  function keyed.call(words, ...)
+    local call = {...}
+    local fixed = #call
+    for at = 1, #words, 1000 do
+      for place = 0, 999 do
+        call[fixed + 1 + place] = words[at + place]
+      end
+      redis.call(unpack(call))
+    end
+  end
+
   local function write_gathered(jobtype, its)
     local index, all, leads, old, new = K.queues .. jobtype, keyed.all_of(jobtype), {}, {}, {}
     for priority in pairs(its.priorities) do
       leads[priority] = lead_of(jobtype, priority) or ''
     end
-    if #its.gone > 0 then
-      redis.call('ZREM', index, unpack(its.gone))
-    end
-    local rows = without_parked(its)
-    if #rows > 0 then
-      redis.call('ZADD', index, unpack(rows))
-    end
+    keyed.call(its.gone, 'ZREM', index)
+    keyed.call(without_parked(its), 'ZADD', index)
     for priority, before in pairs(leads) do
       local lead = lead_of(jobtype, priority)
       if before ~= '' and before ~= lead then
@@ -243,12 +250,8 @@ do
         new[#new + 1], new[#new + 2] = priority, lead
       end
     end
-    if #old > 0 then
-      redis.call('ZREM', all, unpack(old))
-    end
-    if #new > 0 then
-      redis.call('ZADD', all, unpack(new))
-    end
+    keyed.call(old, 'ZREM', all)
+    keyed.call(new, 'ZADD', all)
   end
 
   function keyed.write()

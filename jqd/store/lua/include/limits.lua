@@ -234,9 +234,7 @@ function limits.write_spent(fence, now_us)
       append(dues, limits.write_rate(bucket, one.rule, one.count, limits.states[bucket].last, now_us, 0), bucket)
     end
   end
-  if #dues > 0 then
-    redis.call('ZADD', K.due, 'LT', unpack(dues))
-  end
+  keyed.call(dues, 'ZADD', K.due, 'LT')
   for bucket, groups in pairs(busy) do
     local rows = {}
     for _, ids in ipairs(groups) do
@@ -244,11 +242,9 @@ function limits.write_spent(fence, now_us)
         append(rows, digits(fence), id)
       end
     end
-    redis.call('ZADD', K.busy .. bucket, unpack(rows))
+    keyed.call(rows, 'ZADD', K.busy .. bucket)
   end
-  if #limited > 0 then
-    redis.call('HSET', K.limited, unpack(limited))
-  end
+  keyed.call(limited, 'HSET', K.limited)
   spent, busy, limited = {}, {}, {}
 end
 
