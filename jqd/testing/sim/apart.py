@@ -57,7 +57,7 @@ def _wait_for_all(real: Real) -> Real:
 
 
 def _take_in_company(real: Real) -> Real:
-    def judge(self: Alone, *, suspect: bool, empty: bool) -> Suspects:
+    def judge(self: Alone, *, suspect: bool, empty: bool, working: bool) -> Suspects:
         return Suspects.COMPANY
 
     return judge

@@ -245,6 +245,8 @@ class World(Stage):
             clock.wrong_ms += SEASON_MS
         await trio.sleep(3 * TIDY_S)
         await self.registry.check_later(self.stores, before, again=False)
+        if self.history.violations:
+            return
         for node in self.nodes:
             node.kill()
         for store in self.stores:
