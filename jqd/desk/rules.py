@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.words.audit import AUDIT, Doer, is_full, note_of, of_rules
+from jqd.words.audit import Doer, is_full, note_of, of_rules
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet, Pressed
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule, Rules
@@ -20,8 +20,7 @@ FULL_S = 60  # so often the oldest notes of who did what are dropped
 MIB = 1 << 20
 RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
 # 10,000 workers that name ten jobtypes each take some 5 MiB
-TENANT_BYTES_MAX = 8 * MIB  # of one tenant but "", without its tokens: 1,000 workers of ten jobtypes, and its notes of
-# who did what, take some 5 MiB
+TENANT_BYTES_MAX = 8 * MIB  # of one tenant but "", without its tokens: 1,000 workers of ten jobtypes take some 0.5 MiB
 TENANTS_BYTES_MAX = 40 * MIB  # of all but "", which has 8 MiB for itself beside these and their tokens
 
 T = TypeVar("T")
@@ -64,9 +63,8 @@ def _with_notes(
 
 
 def _refuse_more(rules: Rules, made: list[Rule]) -> None:
-    """Raises Invalid. Notes of who did what have a limit of their own, and keep nobody from deleting."""
-    growths = rules.growths([rule for rule in made if rule.kind != AUDIT])
-    for tenant, growth in growths.items():
+    """Raises Invalid. Notes of who did what, which nobody can delete, have a limit of their own and count for none."""
+    for tenant, growth in rules.growths(made).items():
         have, most, whose = rules.size_bytes, RULES_BYTES_MAX, "all registrations, handlers and options of jobtypes"
         tenants = have - rules.sizes[""]
         if tenant and rules.sizes[tenant] + growth > TENANT_BYTES_MAX:

@@ -1,22 +1,26 @@
 """Who changed what: notes that are rules of a kind of their own, so that every daemon has them, and its journal.
 
+The name of each begins with the date.
+
 Only what was done with a token is noted: of all else nobody knows who did it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.rules import AUDIT, NIL, Rule, Rules
 from jqd.words.tenant import annotate, bare, tenant_of
 
-AUDIT = "audit"  # a kind of rule; its name begins with the date
 KEPT_S = 90 * 86_400.0
 KEPT_MAX = 5_000  # of a tenant, the newest, some 2 MB in each daemon: nobody's acts push out those of another
-FULL_MAX = 2 * KEPT_MAX  # of a tenant, until the oldest are dropped, once a minute: then no more is done for it
-WHAT_LENGTH_MAX = 300  # characters of what was meant
+ALL_MAX = 100_000  # of all tenants but "", some 30 MB in each daemon, and 60 MB at worst. Where there are more, those
+# that have most of them keep fewer
+FULL_PART = 2  # so many times what is kept of a tenant there may be of it, until the oldest are dropped, once a minute:
+# then no more is done for it
+WHAT_BYTES_MAX = 300  # of what was meant
 PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
 
 
@@ -49,14 +53,29 @@ _decoder = msgspec.msgpack.Decoder(Note)
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
     """Key and body of such a rule. `place`: among those of the same moment, from the same journal."""
-    told = what if len(what) <= WHAT_LENGTH_MAX else f"{what[:WHAT_LENGTH_MAX]}…"
+    said = what.encode()
+    told = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
     return (AUDIT, annotate(doer.tenant, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 
 def is_full(rules: Rules, tenant: str) -> bool:
     """Whether so much was noted for a tenant that the oldest must go first."""
-    return sum(tenant_of(rule.name) == tenant for rule in rules.all(AUDIT)) >= FULL_MAX
+    return rules.notes[tenant] >= FULL_PART * (kept_of_each(rules.notes) if tenant else KEPT_MAX)
+
+
+def kept_of_each(there: Mapping[str, int]) -> int:
+    """How many are kept of each tenant but "" at most. `there`: tenant → how many it has.
+
+    Those that have fewer lose none, so that nobody's acts push out those of another.
+    """
+    counts, left = sorted(count for tenant, count in there.items() if tenant and count > 0), ALL_MAX
+    for place, count in enumerate(counts):
+        part = left // (len(counts) - place)
+        if min(count, KEPT_MAX) > part:
+            return max(part, 1)
+        left -= min(count, KEPT_MAX)
+    return KEPT_MAX
 
 
 def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
@@ -82,10 +101,11 @@ def notes(rules: Rules) -> list[tuple[str, Note]]:
 def stale(rules: Rules, now_ms: int) -> list[Rule]:
     """Those that nobody keeps any more."""
     newest: Counter[str] = Counter()
+    kept = kept_of_each(rules.notes)
     gone = []
     for rule in sorted(rules.all(AUDIT), key=_stamp, reverse=True):
-        newest[tenant_of(rule.name)] += 1
-        if newest[tenant_of(rule.name)] > KEPT_MAX or is_old(rule, now_ms):
+        newest[tenant := tenant_of(rule.name)] += 1
+        if newest[tenant] > (kept if tenant else KEPT_MAX) or is_old(rule, now_ms):
             gone.append(rule)
     return gone[::-1]
 

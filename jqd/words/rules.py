@@ -15,6 +15,7 @@ from msgspec import Raw
 from jqd.words.tenant import tenant_of
 
 NIL = b"\xc0"
+AUDIT = "audit"  # a kind whose rules nobody can delete, so they are counted apart: words/audit.py bounds them
 RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
 WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
 ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
@@ -99,7 +100,9 @@ class Rules:
         self.ahead_ms: dict[object, int] = {}
         """How far the clock of a store is ahead of ours since boot, as each of those who ask one heard last."""
         self.sizes: Counter[str] = Counter()
-        """Tenant → bytes of those whose names are its. What is named otherwise counts for the tenant ""."""
+        """Tenant → bytes of those whose names are its, without notes. What is named otherwise counts for ""."""
+        self.notes: Counter[str] = Counter()
+        """Tenant → how many notes of who did what are its."""
         self._rules: dict[tuple[str, str], Rule] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0
@@ -139,7 +142,8 @@ class Rules:
             before = self._rules.get(rule.key)
             if rule.beats(before):
                 self._rules[rule.key] = rule
-                self.sizes[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
+                self._count(before, -1)
+                self._count(rule, 1)
                 news.append(rule)
                 for watcher in self._watchers.get(rule.kind, ()):
                     watcher(rule)
@@ -149,7 +153,7 @@ class Rules:
         """Nobody needs this one any more. A later one of the same name may have come."""
         if self._rules.get(rule.key) == rule:
             del self._rules[rule.key]
-            self.sizes[tenant_of(rule.name)] -= rule.size_bytes
+            self._count(rule, -1)
 
     def get(self, kind: str, name: str) -> Rule | None:
         """The one that holds, deleted or not."""
@@ -165,16 +169,30 @@ class Rules:
 
     @property
     def size_bytes(self) -> int:
-        """Of all of them."""
+        """Of all of them but notes."""
         return self.sizes.total()
 
     def growths(self, rules: Collection[Rule]) -> Counter[str]:
-        """Tenant → how much more its own would be with these, of different names, in the place of those that hold."""
+        """Tenant → how much more its own would be with these, of different names, in the place of those that hold.
+
+        Notes count for nothing here, as in `sizes`.
+        """
         growths: Counter[str] = Counter()
         for rule in rules:
+            if rule.kind == AUDIT:
+                continue
             before = self._rules.get(rule.key)
             growths[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
         return growths
+
+    def _count(self, rule: Rule | None, sign: int) -> None:
+        if rule is None:
+            return
+        tenant = tenant_of(rule.name)
+        if rule.kind == AUDIT:
+            self.notes[tenant] += sign
+        else:
+            self.sizes[tenant] += sign * rule.size_bytes
 
     def holds(self, rule: Rule) -> bool:
         """Whether no later one is known."""

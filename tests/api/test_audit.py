@@ -6,9 +6,10 @@ import pytest
 from msgspec import Raw
 
 from jqd.loops.useless import carried, useless
-from jqd.words.audit import AUDIT, FULL_MAX, KEPT_MAX, KEPT_S
+from jqd.words import audit
+from jqd.words.audit import FULL_PART, KEPT_MAX, KEPT_S, Doer, kept_of_each, note_of, stale
 from jqd.words.errors import JournalRefused
-from jqd.words.rules import Rule
+from jqd.words.rules import AUDIT, Rule
 from jqd.words.tenant import annotate
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
@@ -102,7 +103,7 @@ async def test_notes_go_when_they_are_old_or_many(edge):
     theirs = Rule(AUDIT, annotate("acme", "000000000"), 2, now_ms, Raw(b"\x90"))
     rules.take([old, theirs, *many])
     assert [rule.name for rule in useless(rules, edge.workers, now_ms)] == ["0", "000000001", "000000002"]
-    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(KEPT_MAX + 3, FULL_MAX + 1)]
+    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(KEPT_MAX + 3, FULL_PART * KEPT_MAX + 1)]
     rules.take(more)
     told = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
     assert (told.status, told.headers["retry-after"]) == (429, "60")
@@ -112,7 +113,33 @@ async def test_notes_go_when_they_are_old_or_many(edge):
 
 async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypatch):
     made = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body
-    monkeypatch.setattr("jqd.words.audit.FULL_MAX", 1)
+    monkeypatch.setattr("jqd.words.audit.FULL_PART", 0)
     assert (await call(edge, made["token"], "POST", "/v1/types/mail/pause")).status == 429
     assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
     assert (await acts(edge))[0] == ("token revoke", made["token_id"])
+
+
+def inject(edge: Whole, tenant: str, count: int, what: str = "1") -> None:
+    """Notes, as acts of an operator of that tenant leave them."""
+    rules, now_ms = edge.workers.rules, edge.clock.wall_ms()
+    said = dict(note_of(Doer("0" * 16, "operator", tenant), "job cancel", what, now_ms, at) for at in range(count))
+    rules.take(rules.make(said, now_ms=now_ms, origin=1))
+
+
+async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_tenants(edge, monkeypatch):
+    monkeypatch.setattr("jqd.desk.rules.RULES_BYTES_MAX", 20_000)
+    monkeypatch.setattr(audit, "ALL_MAX", 100)
+    for tenant, count in (("a", 10), ("b", 60), ("c", 70), ("", 120)):
+        inject(edge, tenant, count, "\U0001f600" * 300)
+    rules, now_ms = edge.workers.rules, edge.clock.wall_ms()
+    assert max(rule.size_bytes for rule in rules.all(AUDIT)) < 700
+    wish = {"name": "w", "jobs": "*", "max_jobs": 1}
+    assert (await call(edge, ROOT, "POST", "/v1/workers", wish)).status == 201
+    assert kept_of_each(rules.notes) == 45, "what the first leaves is shared by the others"
+    for rule in stale(rules, now_ms):
+        rules.forget(rule)
+    assert rules.notes == {"a": 10, "b": 45, "c": 45, "": 120}
+    inject(edge, "c", 90)
+    told = await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "c"})
+    assert told.status == 429
+    assert (await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "b"})).status == 200
