@@ -129,7 +129,7 @@ def speaking_for(who: Principal, tenant: str) -> Principal:
         raise Problem(422, f"JQD-Tenant: the name of a tenant is {what}, not {tenant[:64]!r}")
     if not who.sees_all:
         raise Problem(403, "JQD-Tenant: this token is for its own tenant alone; leave the header out")
-    return who._replace(tenant=tenant, sees_all=False)
+    return who._replace(tenant=tenant, sees_all=False, speaks_for=True)
 
 
 def _sees_all(tenant: str, role: Role) -> bool:

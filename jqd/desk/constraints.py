@@ -87,7 +87,7 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None:
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
         if before is None or before.constraint.digest != constraint.digest:
-            desk.turnings.spend(tenant_of(own), desk.workers.place()[1])
+            desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1])
         return {(CONSTRAINT, own): body_of(constraint)}
 
     await say(desk, make)

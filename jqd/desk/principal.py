@@ -19,6 +19,14 @@ class Principal(NamedTuple):
     scopes: tuple[str, ...] = ()
     """Jobtypes that he may know, each as it is or with a * at its end; none: all."""
 
+    speaks_for: bool = False
+    """He belongs to the tenant "", and speaks for this one."""
+
+    @property
+    def tokens_tenant(self) -> str:
+        """Whose the token is that he came with, so that its limits are his; without one: the tenant that he named."""
+        return "" if self.speaks_for and self.token else self.tenant
+
     @property
     def is_bound(self) -> bool:
         """Whether there is something that he must not know."""

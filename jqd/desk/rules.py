@@ -8,6 +8,7 @@ import trio
 from jqd.desk.desk import Desk
 from jqd.words.audit import Doer, is_full, note_of, of_rules
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet, Pressed
+from jqd.words.pauses import STOPS
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule, Rules
 from jqd.words.shares import Share, counted
@@ -42,7 +43,7 @@ async def say(desk: Desk, make: Make, *, bounded: bool = True, act: str = "", wh
         made = rules.make(said, now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
         if made:
             if bounded:
-                _refuse_more(rules, made)
+                _refuse_more(rules, made, desk.principal.tokens_tenant)
             position = journal.write(Lane.RULES, len(made), encode_rules(made))
             await journal.wsync(position, shielded=True)
             rules.take(made)
@@ -54,17 +55,21 @@ def _with_notes(
     who = desk.principal
     if not who.token:
         return said
-    doer, now_ms = Doer(who.token, who.role, who.tenant), desk.clock.wall_ms()
+    doer, now_ms = Doer(who.token, who.role, who.tenant, who.tokens_tenant), desk.clock.wall_ms()
     acts = [(act, what)] if what else of_rules(said.items(), act)
-    if acts and bounded and is_full(desk.workers.rules, who.tenant):
+    if acts and bounded and is_full(desk.workers.rules, who.tokens_tenant):
         raise Pressed("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
     first = desk.workers.rules.number()
     return {**said, **dict(note_of(doer, *each, now_ms, first + place) for place, each in enumerate(acts))}
 
 
-def _refuse_more(rules: Rules, made: list[Rule]) -> None:
-    """Raises Invalid. Notes of who did what, which nobody can delete, have a limit of their own and count for none."""
-    for tenant, growth in rules.growths(made).items():
+def _refuse_more(rules: Rules, made: list[Rule], by: str) -> None:
+    """Raises Invalid. `by`: whose token says it; who runs jqd is not bound by what a tenant may have.
+
+    Notes of who did what, which nobody can delete, have a limit of their own and count for none.
+    """
+    for named, growth in rules.growths([rule for rule in made if rule.kind not in STOPS]).items():
+        tenant = named if by else ""
         have, most, whose = rules.size_bytes, RULES_BYTES_MAX, "all registrations, handlers and options of jobtypes"
         tenants = have - rules.sizes[""]
         if tenant and rules.sizes[tenant] + growth > TENANT_BYTES_MAX:

@@ -45,6 +45,9 @@ class Doer(NamedTuple):
     token: str
     role: str
     tenant: str
+    """Whose what he does is."""
+    counts_for: str
+    """Whose note it is: of who runs jqd, also where he speaks for a tenant."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -56,7 +59,7 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
     said = what.encode()
     told = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
-    return (AUDIT, annotate(doer.tenant, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
+    return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 
 def is_full(rules: Rules, tenant: str) -> bool:

@@ -11,6 +11,7 @@ PAUSE = (
 )
 DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
 HALT = "halt"  # and of all jobtypes of a tenant, under `all_of(tenant)`
+STOPS = frozenset({PAUSE, DRAIN, HALT})  # never refused for their bytes: few, and what stops is said when it is late
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])

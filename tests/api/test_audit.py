@@ -107,7 +107,8 @@ async def test_notes_go_when_they_are_old_or_many(edge):
     rules.take(more)
     told = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
     assert (told.status, told.headers["retry-after"]) == (429, "60")
-    assert (await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "acme"})).status == 200
+    refused = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "acme"})
+    assert refused.status == 429, "whoever he speaks for: it is noted as his"
     assert carried(rules, [old, many[0]], now_ms) == [many[0]]
 
 
@@ -122,7 +123,9 @@ async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypat
 def inject(edge: Whole, tenant: str, count: int, what: str = "1") -> None:
     """Notes, as acts of an operator of that tenant leave them."""
     rules, now_ms = edge.workers.rules, edge.clock.wall_ms()
-    said = dict(note_of(Doer("0" * 16, "operator", tenant), "job cancel", what, now_ms, at) for at in range(count))
+    said = dict(
+        note_of(Doer("0" * 16, "operator", tenant, tenant), "job cancel", what, now_ms, at) for at in range(count)
+    )
     rules.take(rules.make(said, now_ms=now_ms, origin=1))
 
 
@@ -139,7 +142,25 @@ async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_t
     for rule in stale(rules, now_ms):
         rules.forget(rule)
     assert rules.notes == {"a": 10, "b": 45, "c": 45, "": 120}
+    tokens = {}
+    for tenant in ("b", "c"):
+        made = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": tenant})
+        tokens[tenant] = made.body["token"]
     inject(edge, "c", 90)
-    told = await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "c"})
-    assert told.status == 429
-    assert (await edge.call("POST", "/v1/types/mail/pause", headers={**AS_ROOT, "jqd-tenant": "b"})).status == 200
+    assert (await call(edge, tokens["c"], "POST", "/v1/types/mail/pause")).status == 429
+    assert (await call(edge, tokens["b"], "POST", "/v1/types/mail/pause")).status == 200
+
+
+async def test_who_runs_jqd_pauses_a_tenant_that_has_all_it_may_have(edge, monkeypatch):
+    boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "acme"})).body["token"]
+    inject(edge, "acme", FULL_PART * KEPT_MAX)
+    monkeypatch.setattr("jqd.desk.rules.TENANT_BYTES_MAX", 0)
+    assert (await call(edge, boss, "POST", "/v1/types/pause")).status == 429
+    for path in ("/v1/types/pause", "/v1/types/mail/pause"):
+        told = await edge.call("POST", path, headers={**AS_ROOT, "jqd-tenant": "acme"})
+        assert told.status == 200, told.body
+    wish = {"match": "true", "concurrency": 1}
+    told = await edge.call("PUT", "/v1/constraints/one", wish, headers={**AS_ROOT, "jqd-tenant": "acme"})
+    assert told.status == 201, told.body
+    seen = (await call(edge, boss, "GET", "/v1/audit?act=tenant pause")).body["notes"]
+    assert [(note["token"], note["tenant"]) for note in seen] == [("root", "acme")], "the tenant is told"
