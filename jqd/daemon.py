@@ -121,7 +121,8 @@ class Daemon:
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
-        door = self.door = Door(self.api, listener, self._door_config(), whose=self.api.whose, clock=self.clock)
+        api, config = self.api, self._door_config()
+        door = self.door = Door(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
         self.control.certificate = door.certificate
         url = url_of(listener, door.config.scheme)
         self.views.url = self.config.http.advertised(url)

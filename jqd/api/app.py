@@ -32,7 +32,10 @@ TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
 ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
-
+# Late behind a flood of pushes of the same tenant or address, workers lose the jobs that they have, and health is red.
+URGENT = frozenset({"/v1/outcomes", "/v1/leases", "/v1/workers", "/done", "/worker"})
+URGENT |= {"/livez", "/readyz", "/readyz/push", "/readyz/run"}
+BEAT = "/heartbeat"
 
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
 TABLE = Table(ROUTES)
@@ -89,6 +92,11 @@ class Api:
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
         return f"tenant {tenant}" if tenant else by_address(asked)
+
+    def urgent(self, asked: Asked) -> bool:
+        """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""
+        path = asked.heading.path
+        return path in URGENT or path.endswith(BEAT)
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
         """Hold to other limits from the next request on."""

@@ -17,7 +17,7 @@ from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
-from jqd.doors.turns import HANDSHAKE, Turns, Whose, by_address
+from jqd.doors.turns import HANDSHAKE, Lines, Urgent, Whose, by_address, not_urgent
 
 Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
 """Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
@@ -32,9 +32,18 @@ LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it
 class House:
     """What all connections of a door share."""
 
-    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address, *, whose: Whose = by_address) -> None:
-        self.turns = Turns()
-        self.app = self.turns.share(app, whose)
+    def __init__(
+        self,
+        app: App,
+        config: DoorConfig,
+        log: Any,
+        server: Address,
+        *,
+        whose: Whose = by_address,
+        urgent: Urgent = not_urgent,
+    ) -> None:
+        self.lines = Lines()
+        self.app = self.lines.share(app, whose, urgent)
         self.config = config
         self.log = log
         self.server = server
@@ -138,13 +147,15 @@ class Connection:
 
     async def _agree(self) -> str:
         """How to speak. Who floods with connections has turns for it, as with requests: a handshake is work, too."""
-        turns, entered = self._house.turns, False
+        turns, wire, entered = self._house.lines.handshakes, self._wire, False
 
         async def turn() -> None:
             nonlocal entered
             entered = True
             if not turns.enter(self.address):
+                wire.read_due_s = math.inf  # it is we who are slow
                 await turns.wait(self.address, HANDSHAKE)
+            wire.read_due_s = trio.current_time() + wire.config.handshake_s
 
         try:
             return await self._wire.pipe.begin(turn)

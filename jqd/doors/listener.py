@@ -18,7 +18,7 @@ from jqd.doors.exchange import App
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
 from jqd.doors.tls import TlsPipe
-from jqd.doors.turns import Whose, by_address
+from jqd.doors.turns import Urgent, Whose, by_address, not_urgent
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.log import get_logger
 
@@ -54,14 +54,15 @@ class Door:
         log: Any = None,
         *,
         whose: Whose = by_address,
+        urgent: Urgent = not_urgent,
         clock: Clock | None = None,
     ) -> None:
-        """`whose`: who has turns of their own. `clock`: says how near a certificate's end is. Raises ConfigError
-        for the certificate."""
+        """`whose`: who has turns of their own. `urgent`: what does not wait behind theirs. `clock`: says how near a
+        certificate's end is. Raises ConfigError for the certificate."""
         self.config = config = config or DoorConfig()
         self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
-        self._house = House(app, config, self._log, (host, port), whose=whose)
+        self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         if config.streams:
             from jqd.doors.classic import Classic  # a second of imports that nobody else needs

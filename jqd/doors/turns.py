@@ -25,26 +25,37 @@ from jqd.doors.exchange import App, Exchange
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
 WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
+WEIGHT_UNSAID = 256  # of a body whose length is not said: it may be as long as any, 16 MiB
 HANDSHAKE = EACH  # of TLS: in how many requests' place one is begun; 0.4 to 0.6 ms of the loop
 OTHERS_S = 2.0  # since somebody else asked: who asks once a second is still there
 PAUSE_S = 0.001  # behind a turn, while others ask: four requests of one in some 1.5 ms are 2,700 a second
 PAUSES = 3  # and so many times what the turn took: on a slow machine the one who floods has a quarter of the loop, too
 TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been held still
-
+WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: the rest of the turn was somebody else's
+BODIED = frozenset({"POST", "PUT", "PATCH"})
 
 Whose = Callable[[Asked], str]
 """Who makes a request, as far as that can be known by its head."""
+Urgent = Callable[[Asked], bool]
+"""Whether it must not wait behind all else that they ask."""
 
 
 def weight_of(asked: Asked) -> int:
     """In how many requests' place one is begun: a large body is as much work as many small ones."""
     length = asked.heading.headers.get("content-length", "")
-    return 1 + int(length) // WEIGHT_BYTES if length.isdecimal() else 1
+    if length.isdecimal():
+        return 1 + int(length) // WEIGHT_BYTES
+    return WEIGHT_UNSAID if asked.heading.method in BODIED else 1
 
 
 def by_address(asked: Asked) -> str:
     """Of whom nothing else is known."""
     return address_of(asked.peer or "")
+
+
+def not_urgent(_: Asked) -> bool:
+    """Of what nothing else is known."""
+    return False
 
 
 class _Waiting:
@@ -60,19 +71,45 @@ class _Waiting:
         """Whether it counts the turns for all."""
 
 
-class Turns:
-    """The lines of one door."""
+class Others:
+    """Whether there is more than one who asks."""
 
-    def __init__(self, each: int = EACH) -> None:
-        self._each = each
-        self._under_way: dict[str, int] = {}
-        self._lines: dict[str, dict[_Waiting, None]] = {}
-        self._led = False
+    __slots__ = ("_changed_s", "_latest")
+
+    def __init__(self) -> None:
         self._latest = ""
         self._changed_s = -math.inf
         """When somebody else than before asked."""
+
+    def note(self, owner: str) -> None:
+        """This one asks."""
+        if owner != self._latest:
+            self._changed_s = trio.current_time() if self._latest else -math.inf
+            self._latest = owner
+
+    def ask(self, now_s: float) -> bool:
+        """Whether they did, a moment ago."""
+        return now_s - self._changed_s < OTHERS_S
+
+
+class Turns:
+    """The lines of one door, for one kind of what is asked."""
+
+    def __init__(
+        self, each: int = EACH, *, pauses: int = PAUSES, others: Others | None = None, also: Others | None = None
+    ) -> None:
+        """`others`: of another kind that the same ones ask. `also`: there may be others there, too."""
+        self._each = each
+        self._pauses = pauses
+        self.others = others or Others()
+        self._also = also or self.others
+        self._under_way: dict[str, int] = {}
+        self._lines: dict[str, dict[_Waiting, None]] = {}
+        self._led = False
         self._began_s = 0.0
         """The latest turn."""
+        self._weight = each
+        """Of what was begun in it."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
         """`app`, whose requests are begun in turn. `whose`: who has a line."""
@@ -92,9 +129,7 @@ class Turns:
         """A request of theirs is there, until `leave`; False: it has to `wait` first."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
-        if owner != self._latest:
-            self._changed_s = trio.current_time() if self._latest else -math.inf
-            self._latest = owner
+        self.others.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
@@ -114,7 +149,7 @@ class Turns:
                 await me.event.wait()
             else:
                 self._led = me.leads = True
-                self._began_s = trio.current_time()
+                self._began_s, self._weight = trio.current_time(), self._each
             while not me.goes:  # so it leads
                 await self._pause()
                 self._turn()
@@ -127,18 +162,20 @@ class Turns:
         """Return when the next turn is to be."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
-        if now_s - self._changed_s < OTHERS_S:
-            await trio.sleep(max(PAUSE_S, PAUSES * min(now_s - self._began_s, TOOK_S_MAX)))
+        if self.others.ask(now_s) or self._also.ask(now_s):
+            took_s = min(now_s - self._began_s, TOOK_S_MAX, self._weight * WEIGHT_S_MAX)
+            await trio.sleep(max(PAUSE_S, self._pauses * took_s))
 
     def _turn(self) -> None:
         """Let the next of each line go: so many, or fewer that are large."""
-        self._began_s = trio.current_time()
+        self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
             left = self._each
             for waiting in [*islice(line, self._each)]:
                 if left <= 0:
                     break
                 left -= waiting.weight
+                self._weight += waiting.weight
                 waiting.goes = True
                 waiting.event.set()
                 self._forget(owner, waiting)
@@ -156,3 +193,21 @@ class Turns:
         line.pop(waiting, None)
         if not line:
             self._lines.pop(owner, None)
+
+
+class Lines:
+    """All lines of one door, by what is asked."""
+
+    def __init__(self) -> None:
+        self.requests = Turns()
+        self.urgent = Turns(pauses=0, others=self.requests.others)
+        self.handshakes = Turns(also=self.requests.others)
+
+    def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
+        """`app`, whose requests are begun in turn."""
+        soon, behind = self.urgent.share(app, whose), self.requests.share(app, whose)
+
+        async def begin(asked: Exchange) -> Answer | None:
+            return await (soon if urgent(asked) else behind)(asked)
+
+        return begin

@@ -185,6 +185,15 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
         assert whose(said) == "192.0.2.1", "who shows none of a tenant has those of his address"
 
 
+async def test_what_workers_say_waits_behind_no_pushes(edge):
+    """Late, it loses them the jobs that they have."""
+    for method, path in [key for key, roles in NEEDS.items() if roles == (Role.WORKER,)] + [("GET", "/readyz/run")]:
+        asked: Any = SimpleNamespace(heading=SimpleNamespace(path=path.replace("<job_id>", "1")))
+        assert method == "DELETE" or edge.api.urgent(asked), path
+    asked = SimpleNamespace(heading=SimpleNamespace(path="/v1/jobs"))
+    assert not edge.api.urgent(asked)
+
+
 async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojump_clock):
     """A worker that asks for jobs would be given one a minute later."""
     token = await make(edge, "worker")
