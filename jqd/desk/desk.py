@@ -26,7 +26,7 @@ from jqd.words.errors import Invalid, Pressed
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import Row
 from jqd.words.lease import Peer
-from jqd.words.pauses import DRAIN, HALT, Pauses
+from jqd.words.pauses import BAN, DRAIN, HALT, PAUSE, Pauses
 from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
@@ -93,11 +93,11 @@ class Desk:
     def __post_init__(self) -> None:
         """Learn of what is registered."""
         self.options = Options(self.workers.rules)
-        self.pauses = Pauses(self.workers.rules)
+        self.pauses = Pauses(self.workers.rules, PAUSE)
         self.tokens = Tokens(self.workers.rules, self.clock)
         self.quotas = Quotas(self.workers.rules, self.clock)
         self.turnings = Turnings(self.clock)
-        self.halts = Pauses(self.workers.rules, HALT)
+        self.halts = Pauses(self.workers.rules, BAN, HALT)
         self.drains = Pauses(self.workers.rules, DRAIN)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 

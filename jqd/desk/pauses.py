@@ -9,7 +9,7 @@ from jqd.desk.rules import expect_room, say, told
 from jqd.words.dates import iso
 from jqd.words.errors import Conflict, Denied, Fault, Invalid
 from jqd.words.job import is_name
-from jqd.words.pauses import HALT, PAUSE, all_of, body_of
+from jqd.words.pauses import BAN, HALT, PAUSE, all_of, body_of
 from jqd.words.rules import NIL
 from jqd.words.shares import Share
 from jqd.words.tenant import annotate, bare, tenant_of
@@ -59,7 +59,8 @@ async def halt(desk: Desk) -> int:
             raise Conflict(why, [Fault("", why)])
         by = who if known is None or not tenant_of(who) else desk.halts.by.get(own, "")
         since_ms.append(desk.clock.wall_ms() if known is None else known)
-        return {(HALT, own): body_of(since_ms[0], by)}
+        # Daemons of before know HALT alone.
+        return {(kind, own): body_of(since_ms[0], by) for kind in ((HALT,) if tenant_of(who) else (HALT, BAN))}
 
     await say(desk, make, act="tenant pause")
     return since_ms[0]
@@ -69,12 +70,12 @@ async def proceed(desk: Desk) -> bool:
     """Begin jobs of the principal's tenant again; whether it was paused. Raises Denied, NotYet."""
     await told(desk)
     own = all_of(desk.principal.tenant)
-    was_paused = own in desk.halts.names
+    was_paused, who = own in desk.halts.names, _token_of(desk)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if own in desk.halts.names and tenant_of(_token_of(desk)) and not tenant_of(desk.halts.by.get(own, "")):
+        if own in desk.halts.names and tenant_of(who) and not tenant_of(desk.halts.by.get(own, "")):
             raise Denied("this tenant was paused by who runs this jqd, and is resumed there")
-        return {(HALT, own): NIL}
+        return {(kind, own): NIL for kind in ((HALT,) if tenant_of(who) else (HALT, BAN))}
 
     await say(desk, make, act="tenant resume")
     return was_paused

@@ -30,7 +30,7 @@ from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
-from jqd.words.pauses import HALT, Pauses, all_of
+from jqd.words.pauses import BAN, HALT, PAUSE, Pauses, all_of
 from jqd.words.tenant import tenant_of
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
@@ -69,7 +69,7 @@ class Runner:
         """
         self._config = config
         self._workers = workers
-        self._pauses, self._halts = Pauses(workers.rules), Pauses(workers.rules, HALT)
+        self._pauses, self._halts = Pauses(workers.rules, PAUSE), Pauses(workers.rules, BAN, HALT)
         self._gates = gates
         self._clock = clock
         self._pool = pool

@@ -83,11 +83,12 @@ def kept_of_each(there: Mapping[str, int]) -> int:
 
 def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
     """What is to be noted of rules that are about to be said: act and name of each."""
-    return [
+    acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
         for (kind, name), body in said
         if kind not in PASSED
-    ]
+    )
+    return list(dict.fromkeys(acts))  # two rules of one name may be one act
 
 
 def notes(rules: Rules) -> list[tuple[str, Note]]:

@@ -11,7 +11,13 @@ PAUSE = (
 )
 DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
 HALT = "halt"  # and of all jobtypes of a tenant, under `all_of(tenant)`
-STOPS = frozenset({PAUSE, DRAIN, HALT})  # never refused for their bytes: few, and what stops is said when it is late
+BAN = (
+    "ban"  # the same, said by who runs jqd: what the tenant says meanwhile, at a daemon that has not heard of it, takes
+)
+# nothing away from it
+STOPS = frozenset(
+    {PAUSE, DRAIN, HALT, BAN}
+)  # never refused for their bytes: few, and what stops is said when it is late
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
@@ -20,21 +26,26 @@ _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
 class Pauses:
     """Those that are known here."""
 
-    def __init__(self, rules: Rules, kind: str = PAUSE) -> None:
+    def __init__(self, rules: Rules, *kinds: str) -> None:
+        """`kinds`: any of them pauses; since when and by whom the first one that does tells."""
+        self._rules, self._kinds = rules, kinds
         self.since_ms: dict[str, int] = {}
         """Name → since when."""
         self.by: dict[str, str] = {}
         """Name → the name of the token with which that was said, where there was one."""
         self.names: frozenset[str] = frozenset()
         self._log = get_logger("types")
-        rules.watch(kind, self._ruled)
-        for rule in rules.all(kind):
-            self._ruled(rule)
+        for kind in kinds:
+            rules.watch(kind, self._ruled)
+            for rule in rules.all(kind):
+                self._ruled(rule)
 
-    def _ruled(self, rule: Rule) -> None:
-        self.since_ms.pop(rule.name, None)
-        self.by.pop(rule.name, None)
-        if not rule.is_deleted:
+    def _ruled(self, news: Rule) -> None:
+        self.since_ms.pop(news.name, None)
+        self.by.pop(news.name, None)
+        those = (self._rules.get(kind, news.name) for kind in self._kinds)
+        rule = next((one for one in those if one is not None and not one.is_deleted), None)
+        if rule is not None:
             try:
                 said = _decoder.decode(rule.body)
                 if isinstance(said, tuple):

@@ -156,3 +156,33 @@ async def test_what_who_runs_jqd_paused_no_tenant_resumes(edge: Whole, monkeypat
     assert (await say("resume", "ours", tenant="acme"))["paused_at"] is None
     notes = (await ask(edge, "GET", "/v1/audit"))["notes"]
     assert [(one["act"], one["tenant"]) for one in notes][:2] == [("tenant resume", "acme"), ("tenant pause", "other")]
+
+
+@pytest.mark.parametrize("what", ["resume", "pause"])
+async def test_what_a_tenant_says_where_nobody_has_heard_of_it_ends_no_pause_of_who_runs_jqd(what: str) -> None:
+    here, there = await Whole().begin(), await Whole().begin()
+    made = {}
+    for tenant in ("acme", ""):
+        told = await here.call(
+            "POST", "/v1/tokens", {"role": "operator", "tenant": tenant} if tenant else {"role": "operator"}
+        )
+        made[tenant] = {"authorization": f"Bearer {told.body['token']}"}
+    there.workers.rules.take(here.workers.rules.every())
+
+    async def say(edge: Whole, what: str, tenant: str, status: int = 200) -> None:
+        told = await edge.call(
+            "POST", f"/v1/types/{what}", headers=made[tenant] | ({} if tenant else {"jqd-tenant": "acme"})
+        )
+        assert told.status == status, told.body
+
+    await say(here, "pause", "")
+    there.clock.advance(0.1)
+    await say(there, what, "acme")
+    here.clock.advance(0.2)
+    for one, other in ((here, there), (there, here)):
+        one.workers.rules.take(other.workers.rules.every())
+    for edge in (here, there):
+        await say(edge, "resume", "acme", 403)
+        assert [row["tenant"] for row in (await edge.call("GET", "/v1/types")).body["paused"]] == ["acme"]
+    await say(there, "resume", "")
+    assert (await there.call("GET", "/v1/types")).body["paused"] == []
