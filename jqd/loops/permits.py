@@ -83,7 +83,7 @@ class Permits:
         lasting_us = round(self._lasting_s * 1_000_000)
         granted = await self._ask(home, lambda store: store.grant_rates(lasting_us, wanted))
         for one, its in zip(wanted, granted or (), strict=False):
-            numbers = (its.starts, one.at_us + lasting_us, its.wait_us)
+            numbers = (its.starts, one.at_us + lasting_us, its.wait_us, 0)
             told[one.bucket] = Permit("rate", one.bucket, numbers, its.more)
 
     async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
@@ -105,7 +105,7 @@ class Permits:
         """Have a partition say what it has; where all have spoken, others than ours give back what is free there."""
         for give_back in (False, True) if number != self._number else (False,):
             its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
-            rows = [(one.wanted.bucket, one.answer.era, one.answer.others[number]) for one in its]
+            rows = [(one.wanted.bucket, one.answer.era, *one.answer.others[number]) for one in its]
             if rows:
                 call = partial(_report, number, rows, number == self._number, give_back)
                 reports = await self._ask(number, call)
@@ -148,7 +148,7 @@ async def _grant(number: int, asked: Sequence["_Asked"], store: Store) -> list[S
 
 
 async def _report(
-    number: int, told: Sequence[tuple[bytes, int, int]], keep: bool, give_back: bool, store: Store
+    number: int, told: Sequence[tuple[bytes, int, int, int]], keep: bool, give_back: bool, store: Store
 ) -> list[Report]:
     return await store.tell_slots(number, told, keep=keep, give_back=give_back)
 
@@ -160,7 +160,7 @@ class _Asked:
         self.wanted = wanted
         self.reports: list[Report] = [wanted.own]
         self.given = 0
-        self.answer = SlotsGranted(0, 0, 0, 0, {})
+        self.answer = SlotsGranted(0, 0, 0, 0, 0, {})
 
     @property
     def lacks(self) -> int:
@@ -181,11 +181,11 @@ class _Asked:
     def permit(self) -> Permit:
         if not self.is_known:
             return _refused(self.wanted)
-        return Permit("slots", self.wanted.bucket, self.answer[:3], self.lacks > 0)
+        return Permit("slots", self.wanted.bucket, self.answer[:4], self.lacks > 0)
 
 
 def _refused(lack: Lack) -> Permit:
     """Nobody who counts it could be asked."""
     if isinstance(lack, RateWanted):
-        return Permit("rate", lack.bucket, (0, lack.at_us + round(LASTING_MAX_S * 1_000_000), WAIT_US), False)
-    return Permit("slots", lack.bucket, (0, 0, 0), True)
+        return Permit("rate", lack.bucket, (0, lack.at_us + round(LASTING_MAX_S * 1_000_000), WAIT_US, 0), False)
+    return Permit("slots", lack.bucket, (0, 0, 0, 0), True)

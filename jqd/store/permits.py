@@ -7,7 +7,7 @@ from jqd.store import codec
 from jqd.store.jobs import Caller
 from jqd.store.keys import Keys
 
-WANT_FIELDS = 7
+WANT_FIELDS = 8
 
 
 class Report(NamedTuple):
@@ -18,6 +18,8 @@ class Report(NamedTuple):
     """0: it knows of none."""
     granted: int
     returned: int
+    made: int
+    """Which row of it that is: numbers of earlier ones say nothing any more."""
 
 
 class SlotsWanted(NamedTuple):
@@ -52,11 +54,13 @@ class SlotsGranted(NamedTuple):
     era: int
     granted: int
     """So far, to the partition that asks; below 0 while others have to speak first."""
+    made: int
+    """To which row of that partition."""
     concurrency: int
     given: int
     """Of that, now."""
-    others: dict[int, int]
-    """Partition → what it was granted: those that have to speak, or may have slots to give back."""
+    others: dict[int, tuple[int, int]]
+    """Partition → what it was granted, and to which row: those that have to speak, or may have slots to give back."""
 
 
 class RateGranted(NamedTuple):
@@ -72,9 +76,9 @@ class Permit(NamedTuple):
 
     kind: str
     bucket: bytes
-    numbers: tuple[int, int, int]
-    """Of slots: era, granted, concurrency; of a rate: starts, until when (µs of the store that lacks them), µs until
-    there is more."""
+    numbers: tuple[int, int, int, int]
+    """Of slots: era, granted, made, concurrency; of a rate: starts, until when (µs of the store that lacks them), µs
+    until there is more, 0."""
     flag: bool
     """Of slots: these were too few; of a rate: there may be more at once."""
 
@@ -101,9 +105,9 @@ class PermitMethods:
         return [self._granted(row) for row in codec.list_of(self._keys, "permits", answer)]
 
     async def tell_slots(
-        self, partition: int, told: Sequence[tuple[bytes, int, int]], *, keep: bool, give_back: bool
+        self, partition: int, told: Sequence[tuple[bytes, int, int, int]], *, keep: bool, give_back: bool
     ) -> list[Report]:
-        """Tell this partition what it was granted (bucket, era, granted). Returns what it has, in that order.
+        """Tell this partition what it was granted (bucket, era, granted, made). Returns what it has, in that order.
 
         `keep`: it wants some itself. `give_back`: what is free here. Raises StoreUnsettled while jobs may be in hands
         that are not known here.
@@ -111,7 +115,7 @@ class PermitMethods:
         flat = (value for row in told for value in row)
         answer = await self._caller.call("tell_slots", self._caller.identity, int(keep), int(give_back), *flat)
         numbers = self._numbers(answer)
-        return [Report(partition, *row) for row in zip(*(numbers[at::3] for at in range(3)), strict=True)]
+        return [Report(partition, *row) for row in zip(*(numbers[at::4] for at in range(4)), strict=True)]
 
     async def grant_rates(self, lasting_us: int, wanted: Sequence[RateWanted]) -> list[RateGranted]:
         """Spend of rates whose home this is; what is granted must be used within that time after it was asked for."""
@@ -121,8 +125,9 @@ class PermitMethods:
         return [RateGranted(starts, more == 1, wait_us) for starts, more, wait_us in rows]
 
     def _granted(self, row: object) -> SlotsGranted:
-        era, granted, concurrency, given, *others = self._numbers(row)
-        return SlotsGranted(era, granted, concurrency, given, dict(zip(others[::2], others[1::2], strict=True)))
+        era, granted, made, concurrency, given, *flat = self._numbers(row)
+        others = {one: (its, of) for one, its, of in zip(*(flat[at::3] for at in range(3)), strict=True)}
+        return SlotsGranted(era, granted, made, concurrency, given, others)
 
     def _numbers(self, answer: object) -> list[int]:
         return [codec.whole(self._keys, "permits", one) for one in codec.list_of(self._keys, "permits", answer)]

@@ -24,6 +24,7 @@ QUEUE = f"\x1e{DIGEST}\x1er\x1d1\x1d"
 HOME = home_of("r", "", COUNT)
 HERE, THERE = ((HOME + 1) % COUNT, (HOME + 2) % COUNT)
 AGAIN_MS, KEPT_MS = 150, 350  # behind that a bucket is looked at again; behind that what got free is kept for nobody
+FORGOTTEN_S = 61.0  # so is what nobody used
 
 
 class Parts:
@@ -181,6 +182,27 @@ async def test_what_was_granted_before_its_home_forgot_is_void_when_it_comes_lat
         its.clock.advance(SILENT_S)  # it did not answer as who it was
         assert len(await its.claim(THERE)) == MOST
         assert list(await its.ask(HERE, *late, asks=False)) == []
+
+
+async def test_what_was_granted_before_a_partition_forgot_the_bucket_is_void_when_it_comes_late() -> None:
+    async with parts(concurrency=MOST) as its:
+        await its.push(HERE, MOST)
+        late = await its.permits[HERE].get((await its.ask(HERE, limit=1)).lacking)
+        await its.end(HERE, await its.claim(HERE))
+        await its.push(THERE, MOST)
+        there = await its.claim(THERE)
+        assert (late[0].flag, len(there)) == (False, MOST)
+        its.clock.advance(FORGOTTEN_S)
+        await its.stores[HERE].promote(100)
+        await its.push(HERE, 5)
+        started = list(await its.ask(HERE, *late, asks=False))
+        for _ in range(3):
+            its.clock.advance(KEPT_MS / 1000)
+            started += await its.claim(HERE)
+        assert started == [], "all of them are in hands there"
+        await its.end(THERE, there[:1])
+        its.clock.advance(KEPT_MS / 1000)
+        assert len(await its.claim(HERE)) == 1
 
 
 async def test_a_partition_that_is_older_than_it_was_takes_nothing_twice() -> None:

@@ -91,7 +91,7 @@ class Furnished:
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
-        self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0")  # of one partition it writes none
+        self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0:1")  # of one partition it writes none
         self.client.hset(KEYS["counts"], "state", "counting another 0")
         for job_id in self.client.hkeys(KEYS["jobs"]):
             self.client.hset(KEYS["counting"], job_id, "")
@@ -239,7 +239,7 @@ CALLS: dict[str, Call] = {
     "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
     "grant_rates": lambda here: here.bench.store.grant_rates(1_000, [RateWanted(b"one\x1d", 0, 1, 1, 0)]),
     "grant_slots": lambda here: here.bench.store.grant_slots(
-        0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0))], [[Report(0, 0, 0, 0)]]
+        0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0, 0))], [[Report(0, 0, 0, 0, 0)]]
     ),
     "tell_slots": lambda here: tell_slots(here),
 }
@@ -248,7 +248,7 @@ CALLS: dict[str, Call] = {
 async def tell_slots(here: Furnished) -> None:
     """A job that is in a hand has not come: that is told once all keys were looked at."""
     with suppress(StoreUnsettled):
-        await here.bench.store.tell_slots(0, [(b"one\x1d", 1, 1)], keep=True, give_back=True)
+        await here.bench.store.tell_slots(0, [(b"one\x1d", 1, 1, 0)], keep=True, give_back=True)
 
 
 def handed(held: Held) -> Outcome:

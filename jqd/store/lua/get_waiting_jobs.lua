@@ -5,8 +5,8 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua); 1 when the caller asks other
---          partitions for permits that are lacking (include/permits.lua); then flat what these said: "slots", bucket, era, granted, concurrency,
---          1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 1 when there may be more at once
+--          partitions for permits that are lacking (include/permits.lua); then flat what these said: "slots", bucket, era, granted, made,
+--          concurrency, 1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 0, 1 when there may be more at once
 -- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "permits" when
 --          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
@@ -64,18 +64,18 @@ local function choose_of_one()
 end
 
 -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
-local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 14, 6, 1000000
+local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 14, 7, 1000000
 local function note_told()
   permits.mode = asks and 'ask' or 'give'
   for at = FIRST_TOLD, #ARGV, TOLD_FIELDS do
-    local kind, bucket, one, two, three, last = unpack(ARGV, at, at + TOLD_FIELDS - 1)
+    local kind, bucket, one, two, three, four, last = unpack(ARGV, at, at + TOLD_FIELDS - 1)
     if kind == 'rate' then
       permits.rates[bucket] = {count = number(one, 'count'), until_us = number(two, 'until'), wait_us = number(three, 'wait'), more = last == '1'}
     elseif redis.call('EXISTS', K.early) == 0 then  -- else a job may be in a hand that is not known here
       local era = number(one, 'era')  -- 0: nobody could be asked
       permits.slots[bucket] = {denied = last == '1', wait_us = era == 0 and UNREACHED_US or permits.AGAIN_US}
       if era > 0 then
-        slots.learn(bucket, era, number(two, 'granted'), number(three, 'concurrency'), now_us, true)
+        slots.learn(bucket, era, number(two, 'granted'), number(three, 'made'), number(four, 'concurrency'), now_us, true)
       end
     end
   end

@@ -2,10 +2,11 @@
 -- A bucket is counted in one partition, its *home*. Of a rate that spends what is asked for, and whoever asked has a moment to use it. Of a concurrency
 -- it grants *slots*, which stay where they are until another partition wants them.
 --
---     permits  hash  "h<bucket>" → "era asked_us p:granted:returned …", at its home: of each partition how many slots it was granted in this era, and how
---                    many came back. Both only grow; the difference is what that partition may have at most
+--     permits  hash  "h<bucket>" → "era asked_us p:granted:returned:made …", at its home: of each partition how many slots it was granted in this era by the
+--                    row that it `made`, and how many came back. Both only grow; the difference is what that partition may have at most
 --                    "p<bucket>" → "era granted returned most wanted_us made", anywhere: what this partition heard of that, and what it gave back. The difference
---                    is how many may be in hands here. `most`: the concurrency as it was then; wanted_us: until then what is free is kept for others; `made`: a fence
+--                    is how many may be in hands here. `most`: the concurrency as it was then; wanted_us: until then what is free is kept for others; `made`: a fence,
+--                    the name of this row: what was granted to an earlier one came back with it, and comes too late here
 --
 -- Gives permits.many(): whether there are several partitions; permits.number, permits.count, after that; permits.home(bucket); permits.high(): rows that are not above it
 -- are of an earlier life; permits.row(bucket) → era, granted, returned, most, wanted_us, made in a table, or false; permits.rate_of(state, rule, bucket, now_us) and

@@ -1,9 +1,10 @@
 -- What a partition has of the slots of a concurrency, written (docs/adr/0059). Needs keys, now, heads, members, permits.
--- Gives slots.learn(bucket, era, granted, most, now_us, keep): what its home said. Only where no job may be in a hand that is not known here, or
--- more than these would be let through. Without `keep` nothing is noted of a bucket that has nothing here. Returns era, granted, returned.
+-- Gives slots.learn(bucket, era, granted, made, most, now_us, keep): what its home said, of the row that was `made` then. Only where no job may be in a
+-- hand that is not known here, or more than these would be let through. Without `keep` nothing is noted of a bucket that has nothing here. Returns era,
+-- granted, returned, made.
 -- slots.give_back(bucket): what is free here goes home; slots.wanted(states, now_us): flat, of each bucket of which a claim lacks something:
--- kind, bucket, home, how many, and of a rate: what the least job costs, the time; of slots: era, granted, returned; one more field, empty.
-local slots = {AT_ONCE = 200}
+-- kind, bucket, home, how many, and of a rate: what the least job costs, the time, two empty fields; of slots: era, granted, returned, made.
+local slots = {AT_ONCE = 200, FIELDS = 8}
 
 function slots.write(bucket, row)
   permits.rows[bucket] = row
@@ -14,24 +15,24 @@ function slots.write(bucket, row)
   redis.call('HSET', K.permits, 'p' .. bucket, table.concat(fields, ' '))
 end
 
-function slots.learn(bucket, era, granted, most, now_us, keep)
+function slots.learn(bucket, era, granted, made, most, now_us, keep)
   local row = permits.row(bucket)
   if not row or row.era < era then
-    -- Nothing is known of this era: what is in hands here was granted, and no more than that is ours.
+    -- Nothing is known of this era: what is in hands here was granted, and no more than that is ours. What was told of earlier rows may be on its way
+    -- yet, and how old that is nobody knows: it is void.
     local busy = redis.call('ZCARD', K.busy .. bucket)
-    granted = math.max(granted, busy)
     if not (row or keep or busy > 0) then
-      return era, granted, granted
+      return era, 0, 0, next_fence(now_us)
     end
     keyed.begin()  -- else nobody would look when it is not needed any more
-    row = {era = era, granted = granted, returned = granted - busy, most = most, wanted_us = 0, made = next_fence(now_us)}
+    row = {era = era, granted = busy, returned = 0, most = most, wanted_us = 0, made = next_fence(now_us)}
     redis.call('ZADD', K.due, 'LT', math.floor(now_us / 1000) + permits.KEPT_MS, bucket)
-  elseif row.era == era then
+  elseif row.era == era and row.made == made then
     row.granted = math.max(row.granted, granted)
     row.most = most > 0 and most or row.most
   end
   slots.write(bucket, row)
-  return row.era, row.granted, row.returned
+  return row.era, row.granted, row.returned, row.made
 end
 
 function slots.give_back(bucket)
@@ -50,7 +51,7 @@ function slots.wanted(states, now_us)
   end
   table.sort(buckets)
   local function note(...)
-    if #found < 7 * slots.AT_ONCE then
+    if #found < slots.FIELDS * slots.AT_ONCE then
       for _, value in ipairs({...}) do
         found[#found + 1] = value
       end
@@ -63,15 +64,15 @@ function slots.wanted(states, now_us)
       if state.free == 0 then
         slots.give_back(bucket)  -- it may be kept for others, or be of another limit
       end
-      local row = permits.row(bucket) or {era = 0, granted = 0, returned = 0}
-      note('slots', bucket, permits.home(bucket), lacks, digits(row.era), digits(row.granted), digits(row.returned))
+      local row = permits.row(bucket) or {era = 0, granted = 0, returned = 0, made = 0}
+      note('slots', bucket, permits.home(bucket), lacks, digits(row.era), digits(row.granted), digits(row.returned), digits(row.made))
     end
   end
   for _, bucket in ipairs(#found == 0 and buckets or {}) do  -- rates last: what is not used of them is lost
     local state = states[bucket]
     local lacks = state.asks_rate and state.asks_rate - state.rate or 0
     if lacks > 0 then
-      note('rate', bucket, permits.home(bucket), lacks, state.least, digits(now_us), '')
+      note('rate', bucket, permits.home(bucket), lacks, state.least, digits(now_us), '', '')
     end
   end
   return found
