@@ -64,9 +64,9 @@ def other_request() -> Invalid:
 
 
 def overtaken() -> NotYet:
-    """What is said where a name was given away while its job was written. The names that stayed keep their jobs: the
-    request that came meanwhile may be the same one, and was told that it has them."""
+    """What is said where the name of the first was given away while the jobs were written. All of them are cancelled:
+    the same request keeps its names, so it is another one that has it, and this one is to be sent under a new key."""
     return NotYet(
-        "while this request was written to disk another one came under its Idempotency-Key: send it again, to hear "
-        "whether it was the same"
+        "while this request was written to disk another one came under its Idempotency-Key, and has it: nothing of "
+        "this one was taken, but for jobs that a worker had begun by then. Send it under a new key"
     )

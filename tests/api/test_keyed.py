@@ -136,7 +136,7 @@ async def test_nothing_goes_where_the_first_job_is_refused_for_what_is_known_her
     assert (taken.status, (await push(edge, MANY, "k-2")).status) == (207, 422)
 
 
-async def test_a_name_given_away_while_the_disk_stood_still_is_heard_by_sending_again(edge):
+async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_nothing_runs(edge):
     """Its reservation ran out meanwhile, and another request has the key."""
     sync = edge.journal.wsync
 
@@ -148,6 +148,8 @@ async def test_a_name_given_away_while_the_disk_stood_still_is_heard_by_sending_
 
     edge.journal.wsync = slow
     assert [(await push(edge, MANY)).status, (await push(edge, MANY)).status] == [503, 422]
+    assert (await push(edge, MANY, "k-2")).status == 201, "as it says"
+    assert await arguments(edge) == [0, 1, 1, 1, 2, 3], "none of it twice"
 
 
 async def test_bad_jobs_are_refused_alike_each_time(edge):
