@@ -6,7 +6,7 @@ the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -69,10 +69,11 @@ class Known:
         """Of the last one that it failed on."""
         self.tenant = tenant_of(name)
         self._trouble = ""
+        read = partial(Expression, bounded=False)  # who said it was bounded then: a later bound must not hold up jobs
         try:
-            self._match = Expression(constraint.match, ("BOOL",))
-            self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
-            self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
+            self._match = read(constraint.match, ("BOOL",))
+            self._cost = read(constraint.cost, ("INT",)) if constraint.cost else None
+            self._key = read(constraint.key, KEY_TYPES) if constraint.key else None
         except (NotUnderstood, ImportError) as error:
             self._trouble = f"this daemon cannot read it: {error}"  # a newer jqd said it
         self._only_name = only_name(constraint.match)

@@ -128,6 +128,14 @@ def test_a_tenant_limits_its_own_jobs_only() -> None:
     assert names == {"mail": [], "acme\x1fmail": ["acme\x1fa", "b"], "o\x1fmail": ["b"]}
 
 
+def test_what_was_said_before_patterns_had_a_bound_is_read_as_it_was() -> None:
+    """It would hold up each job that it may concern, matched or not."""
+    known = said(("tok", Constraint("job.argument.token.matches('^[0-9a-f]{128}$')", concurrency=5)))
+    assert not limits(known.queue_of(job({"order": 7})))
+    assert limits(known.queue_of(job({"token": "a" * 128})))
+    assert known.complaints() == []
+
+
 def test_one_of_a_newer_jqd_holds_up_what_it_may_concern() -> None:
     rules = Rules()
     known = Constraints(rules)

@@ -73,6 +73,8 @@ def test_what_people_write_is_not(text):
         (")){3}", 4),
         ("{3}", 0),
         (r"\pL{3}", 80),
+        ("[A-Za-z0-9_-]{43}", 43),
+        ("[" + "ab" * 24 + "]{3}", 15),
     ],
 )
 def test_places_are_counted_as_often_as_they_are_repeated(pattern, places):
