@@ -17,7 +17,7 @@ import trio
 
 from jqd.store import Lack, Permit, RateWanted, Report, SlotsGranted, SlotsWanted, Store
 from jqd.words.clock import Clock
-from jqd.words.errors import StoreError
+from jqd.words.errors import StoreError, StoreRefused, StoreUnsettled
 from jqd.words.log import get_logger
 
 GIVEN_S = (
@@ -29,6 +29,9 @@ LASTING_MIN_S, LASTING_MAX_S = (
     2.0,
 )  # in which what was granted of a rate is to be used; windows are longer by that
 LASTING_ROUNDS = 4  # times what it took the last time
+WINDOWS = (
+    50  # a part of the window in so many, if that is more: the only start of a day must not be lost by a slow answer
+)
 WAIT_US = 1_000_000  # until it is tried again, where nobody answered
 STEPS = 3  # who is asked of what it has, who is asked to give back, and what the home says then
 
@@ -41,7 +44,7 @@ class Permits:
     def __init__(self, number: int, stores: Sequence[Store], clock: Clock) -> None:
         """`stores`: of all partitions, in their order; `number`: ours."""
         self.silent: dict[int, str] = {}
-        """Partitions that did not answer the last time, and why."""
+        """Partitions that did not say the last time what they were asked, and why."""
         self._number = number
         self._stores = stores
         self._clock = clock
@@ -80,11 +83,15 @@ class Permits:
         return [told.get(one.bucket) or _refused(one) for one in lacking]
 
     async def _rates(self, home: int, wanted: Sequence[RateWanted], told: dict[bytes, Permit]) -> None:
-        lasting_us = round(self._lasting_s * 1_000_000)
-        granted = await self._ask(home, lambda store: store.grant_rates(lasting_us, wanted))
-        for one, its in zip(wanted, granted or (), strict=False):
+        asked = [(one, self._lasting_us(one)) for one in wanted]
+        granted = await self._ask(home, lambda store: store.grant_rates(asked))
+        for (one, lasting_us), its in zip(asked, granted or (), strict=False):
             numbers = (its.starts, one.at_us + lasting_us, its.wait_us, 0)
             told[one.bucket] = Permit("rate", one.bucket, numbers, its.more)
+
+    def _lasting_us(self, one: RateWanted) -> int:
+        """In which it is to be used: so much longer is the window, so it is long where that matters little."""
+        return max(round(self._lasting_s * 1_000_000), min(round(LASTING_MAX_S * 1_000_000), one.window_us // WINDOWS))
 
     async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
         left = [_Asked(one) for one in wanted]
@@ -122,6 +129,8 @@ class Permits:
         async def ask() -> None:
             try:
                 answers.append(await call(self._stores[number]))
+            except (StoreUnsettled, StoreRefused) as error:
+                self._note(number, str(error))  # an answer, too: what else it counts it may grant
             except StoreError as error:
                 self._fell_silent(number, str(error))
             over.set()
@@ -136,10 +145,13 @@ class Permits:
         self.silent.pop(number, None)
         return answers[0]
 
-    def _fell_silent(self, number: int, why: str) -> None:
+    def _note(self, number: int, why: str) -> None:
         if number not in self.silent:
             self._log.warning("permits.silent", partition=number, error=why)
         self.silent[number] = why
+
+    def _fell_silent(self, number: int, why: str) -> None:
+        self._note(number, why)
         self._silent_until_s[number] = self._clock.mono_s() + SILENT_S
 
 

@@ -42,6 +42,8 @@ class RateWanted(NamedTuple):
     """Fewer are of no use."""
     at_us: int
     """The time of the store that lacks them."""
+    window_us: int
+    """Of the rate."""
 
 
 Lack = SlotsWanted | RateWanted
@@ -117,10 +119,10 @@ class PermitMethods:
         numbers = self._numbers(answer)
         return [Report(partition, *row) for row in zip(*(numbers[at::4] for at in range(4)), strict=True)]
 
-    async def grant_rates(self, lasting_us: int, wanted: Sequence[RateWanted]) -> list[RateGranted]:
-        """Spend of rates whose home this is; what is granted must be used within that time after it was asked for."""
-        flat = (value for one in wanted for value in (one.bucket, one.starts, one.least))
-        answer = await self._caller.call("grant_rates", self._caller.identity, lasting_us, *flat)
+    async def grant_rates(self, wanted: Sequence[tuple[RateWanted, int]]) -> list[RateGranted]:
+        """Spend of rates whose home this is; what is granted must be used within those µs after it was asked for."""
+        flat = (value for one, lasting_us in wanted for value in (one.bucket, one.starts, one.least, lasting_us))
+        answer = await self._caller.call("grant_rates", self._caller.identity, *flat)
         rows = zip(*(self._numbers(answer)[at::3] for at in range(3)), strict=True)
         return [RateGranted(starts, more == 1, wait_us) for starts, more, wait_us in rows]
 
@@ -141,8 +143,7 @@ def lacks_of(keys: Keys, partition: int, flat: Sequence[object]) -> list[Lack]:
         numbers = [codec.whole(keys, "permits", one) for one in rest if one != b""]
         name = bucket if isinstance(bucket, bytes) else b""
         if kind == b"rate":
-            home, starts, least, at_us = numbers
-            found.append(RateWanted(name, home, starts, least, at_us))
+            found.append(RateWanted(name, *numbers))
         else:
             home, lacking, *own = numbers
             found.append(SlotsWanted(name, home, lacking, Report(partition, *own)))

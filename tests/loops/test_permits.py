@@ -10,7 +10,7 @@ import trio
 from msgspec import Raw
 
 from jqd.loops.permits import SILENT_S, Permits
-from jqd.store import Claimed, Owner, Permit, StoreConfig
+from jqd.store import Claimed, Owner, Permit, RateWanted, StoreConfig
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import home_of
@@ -61,23 +61,23 @@ class Parts:
         return [await self.benches[number].push(queue=QUEUE) for _ in range(count)]
 
     async def ask(
-        self, number: int, *permits: Permit, asks: bool = True, limit: int = 100, looks: bool = True
+        self, number: int, *permits: Permit, asks: bool = True, limit: int = 100, looks: bool = True, **wish: Any
     ) -> Claimed:
         """One call of a claim, behind a look at what is due."""
         store: Any = self.stores[number]
         if looks:
             await store.promote(100)
         claimed = await store.get_waiting_jobs(
-            self.owners[number], "mail", limit, version=str(DIGEST), permits=permits, asks=asks, **ALL
+            self.owners[number], "mail", limit, version=str(DIGEST), permits=permits, asks=asks, **{**ALL, **wish}
         )
         assert isinstance(claimed, Claimed)
         return claimed
 
-    async def claim(self, number: int, limit: int = 100) -> list[Held]:
+    async def claim(self, number: int, limit: int = 100, **wish: Any) -> list[Held]:
         """All calls of a claim."""
         told: list[Permit] = []
         for left in (3, 2, 1, 0):
-            claimed = await self.ask(number, *told, asks=left > 0, limit=limit)
+            claimed = await self.ask(number, *told, asks=left > 0, limit=limit, **wish)
             if not claimed.lacking:
                 break
             told += await self.permits[number].get(claimed.lacking)
@@ -272,3 +272,50 @@ async def test_what_a_partition_counts_that_does_not_answer_waits_and_all_else_g
         its.clock.advance(SILENT_S)
         assert len(await its.claim(HERE)) == MOST
         assert not its.permits[HERE].silent
+
+
+async def test_who_takes_one_at_a_time_does_not_wait_while_slots_are_free() -> None:
+    async with parts(concurrency=5) as its:
+        await its.push(HERE, 5)
+        assert [len(await its.claim(HERE, 1)) for _ in range(5)] == [1] * 5
+
+
+async def test_what_a_claim_has_no_room_for_is_not_spent_of_a_rate() -> None:
+    async with parts(rate={"limit": 9, "per_s": 3600.0}) as its:
+        its.clock.advance(3700.0)  # what an earlier life let through is out of the window
+        bench = its.benches[HERE]
+        for _ in range(9):
+            await bench.push(queue=QUEUE, argument=b"\xc5\x27\x10" + bytes(10_000))
+        assert [len(await its.claim(HERE, bytes_max=35_000)) for _ in range(3)] == [3, 3, 3]
+
+
+async def test_the_only_start_of_a_day_is_not_lost_by_a_slow_answer() -> None:
+    async with parts(rate={"limit": 1, "per_s": 86_400.0}) as its:
+        its.clock.advance(90_000.0)
+        await its.push(HERE, 1)
+        told = await its.permits[HERE].get((await its.ask(HERE)).lacking)
+        its.clock.advance(1.5)
+        assert len(await its.ask(HERE, *told, asks=False)) == 1
+
+
+async def test_a_home_that_knows_no_rate_yet_lets_nothing_start() -> None:
+    async with parts(concurrency=99) as its:
+        its.body = {"concurrency": 99, "rate": {"limit": 1, "per_s": 3600.0}}
+        await its.say(HERE, 2)
+        its.clock.advance(3700.0)
+        await its.push(HERE, 9)
+        assert await its.claim(HERE) == []
+        await its.say(HOME, 2)
+        its.clock.advance(AGAIN_MS / 1000)
+        assert len(await its.claim(HERE)) == 1
+
+
+async def test_a_partition_that_is_not_settled_is_asked_all_else() -> None:
+    async with parts(concurrency=MOST, rate={"limit": 9, "per_s": 1.0}) as its:
+        its.clock.advance(4.0)
+        await its.stores[HOME].reassert(its.owners[HOME], {its.benches[HOME].make().id: 5})  # it has not come yet
+        await its.push(HERE, 1)
+        (lack,) = (await its.ask(HERE)).lacking
+        assert (await its.permits[HERE].get([lack]))[0].flag, "who is in a hand there nobody knows"
+        rate = RateWanted(lack.bucket, HOME, 1, 1, its.clock.wall_ms() * 1000, 1_000_000)
+        assert (await its.permits[HERE].get([rate]))[0].numbers[0] == 1

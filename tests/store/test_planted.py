@@ -237,7 +237,7 @@ CALLS: dict[str, Call] = {
     "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 300, 400, [rule("w1", 6)]),
     "follow_rules": lambda here: here.bench.store.follow_rules(0, 0, ["w1"]),
     "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
-    "grant_rates": lambda here: here.bench.store.grant_rates(1_000, [RateWanted(b"one\x1d", 0, 1, 1, 0)]),
+    "grant_rates": lambda here: here.bench.store.grant_rates([(RateWanted(b"one\x1d", 0, 1, 1, 0, 1_000_000), 1_000)]),
     "grant_slots": lambda here: here.bench.store.grant_slots(
         0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0, 0))], [[Report(0, 0, 0, 0, 0)]]
     ),

@@ -81,20 +81,36 @@ local function note_told()
   end
 end
 
+-- What is asked for and not given is lost of a rate, for its whole window. Those behind the bytes are chosen anew by the next claim.
+local function find_lacking(choose_first)
+  local lacking = slots.wanted(limits.states, now_us)
+  local fit = #lacking > 0 and #rows_within(ids, bytes_max) or #ids
+  if fit < #ids then
+    choose_first(fit)
+    lacking = slots.wanted(limits.states, now_us)
+  end
+  return lacking
+end
+
+local lacking = {}
 local function choose_of_many()
   if permits.many() then
     note_told()
   end
   local order, opened, is_short
+  local function choose_first(most)
+    limits.states = {}
+    ids, order, opened, is_short = choose(jobtype, most, passed, priority_min, priority_max, version, may_not, now_us)
+  end
   if has_deaths and may then
     ids, order, opened = choose(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
     alone = #ids > 0 and is_suspect(ids[1])
   end
   if not alone then
-    limits.states = {}
-    ids, order, opened, is_short = choose(jobtype, limit, passed, priority_min, priority_max, version, may_not, now_us)
+    choose_first(limit)
     more = is_short and 'again' or ''
   end
+  lacking = permits.mode == 'ask' and find_lacking(choose_first) or {}
   finish = function(taken, fence)
     local given = {}
     for _, id in ipairs(taken) do
@@ -109,7 +125,6 @@ if keyed.known then
 else
   choose_of_one()
 end
-local lacking = permits.mode == 'ask' and slots.wanted(limits.states, now_us) or {}
 if #lacking > 0 then
   write_counts(now_ms)
   return {'0', 'permits', unpack(lacking)}

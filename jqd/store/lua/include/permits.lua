@@ -60,7 +60,7 @@ function permits.rate_of(state, rule, bucket, now_us)
   elseif permits.mode == 'give' then
     state.rate, state.rate_open = 0, true
   else
-    state.rate, state.asks_rate = rule.limit + rule.burst, rule.limit + rule.burst
+    state.rate, state.asks_rate, state.window_us = rule.limit + rule.burst, rule.limit + rule.burst, rule.window_us
   end
 end
 
@@ -80,7 +80,7 @@ function permits.slots_of(state, rule, bucket, now_us)
   end
   state.slots = free
   if free == 0 then
-    state.due_us, state.slots_open = now_us + (told and told.wait_us or permits.AGAIN_US), permits.mode == 'give' and not (told and told.denied)
+    state.due_us, state.slots_open = now_us + (told and told.wait_us or permits.AGAIN_US), told and not told.denied or not told and permits.mode == 'give'
   end
 end
 

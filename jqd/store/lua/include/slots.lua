@@ -3,7 +3,7 @@
 -- hand that is not known here, or more than these would be let through. Without `keep` nothing is noted of a bucket that has nothing here. Returns era,
 -- granted, returned, made.
 -- slots.give_back(bucket): what is free here goes home; slots.wanted(states, now_us): flat, of each bucket of which a claim lacks something:
--- kind, bucket, home, how many, and of a rate: what the least job costs, the time, two empty fields; of slots: era, granted, returned, made.
+-- kind, bucket, home, how many, and of a rate: what the least job costs, the time, its window, an empty field; of slots: era, granted, returned, made.
 local slots = {AT_ONCE = 200, FIELDS = 8}
 
 function slots.write(bucket, row)
@@ -72,7 +72,7 @@ function slots.wanted(states, now_us)
     local state = states[bucket]
     local lacks = state.asks_rate and state.asks_rate - state.rate or 0
     if lacks > 0 then
-      note('rate', bucket, permits.home(bucket), lacks, state.least, digits(now_us), '', '')
+      note('rate', bucket, permits.home(bucket), lacks, state.least, digits(now_us), digits(state.window_us), '')
     end
   end
   return found
