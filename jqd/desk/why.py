@@ -162,6 +162,6 @@ def _counted(desk: Desk, name: str, key: str) -> str:
 
 
 def _failure(desk: Desk, name: str) -> str:
-    """What went wrong with the last job that the constraint failed on here."""
-    known = desk.constraints.known.get(name)
+    """What went wrong with the last job that the constraint failed on here, for who may know that job."""
+    known = desk.constraints.known.get(name) if _may_know(desk, name) else None
     return f" ({known.error})" if known is not None and known.error else ""

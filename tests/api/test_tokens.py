@@ -125,6 +125,16 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
     assert (await call(edge, boss, "POST", "/v1/tokens", wish)).status == 201
 
 
+async def test_who_runs_jqd_makes_tokens_however_many_the_tenants_left(edge, monkeypatch):
+    boss = (await make(edge, "master", tenant="acme"))["token"]
+    for name in ("KEPT_BYTES_MAX", "TENANTS_BYTES_MAX"):
+        monkeypatch.setattr(f"jqd.desk.tokens.{name}", 1)
+        assert (await call(edge, boss, "POST", "/v1/tokens", {"role": "push"})).status == 409
+        await make(edge, "push", tenant="acme")
+        await make(edge, "master", tenant="new")
+        monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 5_000)
+
+
 async def test_what_a_revoked_token_was_for_is_not_kept(edge):
     made = await make(edge, "push", scopes=["mail"], note="billing")
     await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")

@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from jqd.runner import Running, Seen
 from jqd.store import OnItsWay, QueuePlace
+from jqd.words import constraints
+from jqd.words.constraints import CONSTRAINT, FAILED, Constraint
 from jqd.words.job import State
 from jqd.words.pauses import PAUSE, body_of
+from jqd.words.rules import Rule
 from jqd.words.tenant import annotate
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import outcome
@@ -230,6 +234,13 @@ async def test_a_tenant_is_told_no_ids_of_others_that_a_constraint_counts(
     edge.store.places[job_id] = READY._replace(limited_by=constraint, holds=("j1",))
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
     assert (told["reason"], told.get("holds"), "j1" in told["text"]) == ("limited", held, held is not None)
+    packed = constraints.body_of(Constraint("true", key="job.argument.key", concurrency=1))
+    said = Rule(CONSTRAINT, constraint, 1, 0, Raw(packed))
+    edge.workers.rules.take([said])
+    edge.api._parts.desk.constraints.known[constraint].error = "Key not found: SECRET"
+    edge.store.places[job_id] = READY._replace(limited_by=f"{constraint} {FAILED}")
+    told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
+    assert ("SECRET" in told["text"]) == (held is not None), "it is what the last job had, whosever that is"
 
 
 async def test_a_pause_is_told_with_the_command_that_ends_it(edge: Edge) -> None:
