@@ -123,8 +123,9 @@ class _AsgiAsked:
         self._closing = closing
         self._config = config
         self._received = 0
-        self._began_s = trio.current_time()
-        self.scope = trio.CancelScope(deadline=self._due_s())
+        self._began_s: float | None = None
+        """When somebody began to read it: while a request waits in line, it is we who are slow."""
+        self.scope = trio.CancelScope()
 
     def read_nowait(self) -> bytes:
         """See Asked."""
@@ -132,6 +133,9 @@ class _AsgiAsked:
 
     async def read(self) -> bytes | None:
         """See Asked."""
+        if self._began_s is None:
+            self._began_s = trio.current_time()
+            self.scope.deadline = self._due_s()
         message = await self._receive()
         # What came whole as its time ran out would be taken, and then its client be told that it was not.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -189,5 +193,5 @@ class _AsgiAsked:
             nursery.cancel_scope.cancel()
 
     def _due_s(self) -> float:
-        config = self._config
-        return self._began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
+        config, began_s = self._config, trio.current_time() if self._began_s is None else self._began_s
+        return began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)

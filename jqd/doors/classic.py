@@ -5,6 +5,7 @@ of HTTP/1 is: a connection that speaks that is served by `connection.py`, whiche
 """
 
 import math
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from h2.errors import ErrorCodes
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
+from hypercorn.protocol.events import Body
 from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.trio.task_group import TaskGroup
@@ -33,6 +35,7 @@ from jqd.doors.head import METHODS, Refused, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
 TURN_BYTES = 4_096  # of what was read: full of SETTINGS they hold the loop for some 15 ms, and all of a read for 250
+STREAM = "jqd.stream"  # where its number stands in what hypercorn says of a request
 GOODBYE_S = 0.1  # for a few bytes, which go out at once to all who read
 
 
@@ -123,8 +126,17 @@ class Classic:
             if due.cancelled_caught:
                 self._scope.cancel()  # the client takes nothing: no stream of it will get on
 
+        async def reading() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and message["more_body"]:
+                await protocol.read_on(scope[STREAM])
+            return message
+
         try:
-            await to_asgi(core, config, lambda: self._wire.closing)(scope, receive, bounded)
+            try:
+                await to_asgi(core, config, lambda: self._wire.closing)(scope, reading, bounded)
+            finally:
+                await protocol.read_over(scope.get(STREAM, 0))
         except trio.BrokenResourceError:
             self._scope.cancel()  # the client has gone: no mistake, and no stream of it will get on
         except Exception as error:  # noqa: BLE001 - hypercorn's own; it is this stream's alone
@@ -149,8 +161,8 @@ class _Protocol(H2Protocol):
         config.include_server_header = False
         config.accesslog = config.errorlog = None
         config.keep_alive_max_requests = 1 << 62
-        # A body is read at once, or its stream is answered and closed. With less room hypercorn waits, in the one loop
-        # that reads all streams, for an application that has ended.
+        # With less room hypercorn waits, in the one loop that reads all streams, for an application that has ended.
+        # What bounds it is HTTP/2's own window: only what was read is acknowledged, see `read_on`.
         config.max_app_queue_size = math.inf  # type: ignore[assignment]
         state: Any = ConnectionState({})
         app: Any = ASGIWrapper(owner.asgi)  # type: ignore[arg-type]
@@ -162,13 +174,18 @@ class _Protocol(H2Protocol):
         self.connection.decoder.max_header_list_size = wire.config.head_bytes_max  # h2 sets it when it changes only
         self.running = 0
         """Requests somebody works for: those of streams that were reset, too."""
+        self._unread: dict[int, deque[int]] = {}
+        """The bytes of each piece of a body that came and was not read."""
         self._owner = owner
         self._wire = wire
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
         for event in events:
             if self._lets_through(event):
-                await super()._handle_events([event])
+                if isinstance(event, h2.events.DataReceived):
+                    await self._keep(event)
+                else:
+                    await super()._handle_events([event])
             if isinstance(event, h2.events.StreamReset):
                 await self._forget(event.stream_id)
         await self._flush()
@@ -190,6 +207,28 @@ class _Protocol(H2Protocol):
             case h2.events.PriorityUpdated():
                 return False
         return True
+
+    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
+        await super()._create_stream(request)
+        if (stream := self.streams.get(request.stream_id)) is not None:  # it may be answered already
+            told: Any = stream.scope
+            told[STREAM] = request.stream_id
+
+    async def _keep(self, event: h2.events.DataReceived) -> None:
+        self._unread.setdefault(event.stream_id, deque()).append(event.flow_controlled_length)
+        await self.streams[event.stream_id].handle(Body(event.stream_id, event.data))
+
+    async def read_on(self, stream_id: int) -> None:
+        """A piece of a body was read: the client may send as much again. Raises trio.BrokenResourceError."""
+        self.connection.acknowledge_received_data(self._unread[stream_id].popleft(), stream_id)
+        await self._flush()
+
+    async def read_over(self, stream_id: int) -> None:
+        """Nobody reads what is left of it, and the other streams need the room. Raises trio.BrokenResourceError."""
+        left = sum(self._unread.pop(stream_id, ()))
+        if left and not self.closed:
+            self.connection.acknowledge_received_data(left, stream_id)
+            await self._flush()
 
     def _is_answered(self, stream_id: int) -> bool:
         """Whether an answer has begun, so that nothing more is read."""

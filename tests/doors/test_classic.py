@@ -22,6 +22,7 @@ from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, Classic
 from jqd.doors.config import DoorConfig as Config
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
+from jqd.doors.turns import EACH, by_address, not_urgent
 from tests.api.edge import Edge
 from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
 from tests.wire.attack import talk
@@ -32,6 +33,7 @@ BOTH = DoorConfig(streams=True)
 LEAN = DoorConfig()
 # What begins with HTTP/2 is heard by one of them; the ids and dates of jobs are new each time.
 SAID_ANEW = re.compile(rb"date: [^\r]*|[0-9A-HJKMNP-TV-Z]{26}")
+WINDOW = 65_535  # bytes of a body that come unread, in HTTP/2
 PATIENCE_S = 1_000.0  # of the mock clock
 
 
@@ -306,6 +308,70 @@ async def test_nothing_is_kept_of_what_comes_behind_an_answer_that_nobody_takes(
         talk.client.increment_flow_control_window(100, 1)
         await talk.turn()
         assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
+
+
+async def test_of_a_body_that_nobody_reads_yet_only_a_window_comes(mock_clock: trio.testing.MockClock) -> None:
+    """The clock stands, so the request waits in line. All that was sent of it came, before anybody asked for its token.
+
+    When it is read it comes whole, and what another one leaves unread keeps nothing from it.
+    """
+    talk, large = Talk(), bytes(300_000)
+    lines = talk.house.lines
+    app = lines.share(echo, by_address, not_urgent)
+    talk.house.streams = lambda wire, busy: Classic(app, wire, talk.log, busy).serve()
+    for _ in range(EACH):
+        lines.requests.enter(CLIENT[0])
+    lines.requests.enter("192.0.2.99")
+
+    async def send(stream: int) -> int:
+        """What the door has room for."""
+        sent = 0
+        while size := min(16_384, talk.client.local_flow_control_window(stream), len(large) - sent):
+            sent += size
+            talk.client.send_data(stream, large[:size], end_stream=sent == len(large))
+            await talk.turn()
+        return sent
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(talk.run)
+        await talk.turn()
+        talk.ask(1, "/refuse", method="POST", end=False)
+        assert await send(1) == WINDOW
+        mock_clock.jump(1)
+        await talk.turn()
+        assert talk.statuses == {1: "413"}
+        for _ in range(EACH):
+            lines.requests.leave(CLIENT[0])
+        talk.ask(3, "/large", method="POST", end=False)
+        assert await send(3) == len(large)
+        while 3 not in talk.ended:
+            await talk.turn()
+        assert talk.bodies[3] == b"/large " + large
+        assert not talk.pipe.closed
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_in_line_is_not_too_slow(autojump_clock: None) -> None:
+    """Its time begins when somebody reads what it sends."""
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "http_version": "2"}
+    sent: list[MutableMapping[str, Any]] = []
+    slow: list[float] = []
+
+    async def later(asked: Asked) -> Answer | None:
+        await trio.sleep(LEAN.body_grace_s + LEAN.request_s)
+        return Answer(201, (), await asked.read() or b"")
+
+    async def receive() -> dict[str, object]:
+        await trio.sleep(slow.pop())
+        return {"type": "http.request", "body": b"jobs", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    for waits_s in (1.0, LEAN.body_grace_s + 1):
+        slow.append(waits_s)
+        await to_asgi(later, LEAN)(scope, receive, send)
+    assert [message["status"] for message in sent if "status" in message] == [201, 408]
 
 
 async def test_what_came_whole_as_its_time_ran_out_is_not_taken_in_silence(mock_clock: trio.testing.MockClock) -> None:
