@@ -87,7 +87,8 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None:
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
         if before is None or before.constraint.digest != constraint.digest:
-            desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1])
+            changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused
+            desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1], changes)
         return {(CONSTRAINT, own): body_of(constraint)}
 
     await say(desk, make)

@@ -1,6 +1,7 @@
 """How often tenants may change what decides about queues: with each change all daemons look at all that waits anew.
 
-Of a constraint that is its expressions; numbers are changed as often as one likes (docs/adr/0061).
+Of a constraint that is its expressions, and with a `cost` what one may cost at most; other numbers are changed as often
+as one likes (docs/adr/0061).
 """
 
 from jqd.words.clock import Clock
@@ -20,8 +21,8 @@ class Turnings:
         self._clock = clock
         self._buckets: dict[str, Bucket] = {}
 
-    def spend(self, tenant: str, daemons: int) -> None:
-        """One more. Raises Pressed; never for the tenant "", whose operators have to act."""
+    def spend(self, tenant: str, daemons: int, changes: int = 1) -> None:
+        """So many more. Raises Pressed; never for the tenant "", whose operators have to act."""
         if tenant == ALL:
             return
         buckets = self._bucket(ALL, ALL_S * ALL_MAX), self._bucket(tenant, EACH_S * EACH_MAX)
@@ -29,11 +30,12 @@ class Turnings:
         if wait_s > 0:
             raise Pressed(
                 "nothing was done: with each change of what constraints match all that waits is looked at anew, and"
-                f" there were many of tenant {tenant!r}, or of all tenants together; numbers may be changed meanwhile",
+                f" there were many of tenant {tenant!r}, or of all tenants together; numbers may be changed meanwhile,"
+                " but for limit and burst where there is a cost",
                 retry_after_s=int(wait_s) + 1,
             )
         for bucket, seconds in zip(buckets, (ALL_S, EACH_S), strict=True):
-            bucket.spend(seconds * daemons)
+            bucket.spend(seconds * daemons * changes)
 
     def _bucket(self, tenant: str, burst_s: float) -> Bucket:
         bucket = self._buckets.pop(tenant, None) or Bucket(self._clock.mono_s(), burst_s)
