@@ -44,6 +44,8 @@ class Bucket:
     def __init__(self, now_s: float, burst_s: float = BURST_S) -> None:
         self._level_s = self._burst_s = burst_s  # in seconds of the rate
         self._at_s = now_s
+        self.reserved_s = 0.0
+        """Of what is spent so much may come back: pushes that are not over keep it."""
 
     def wait_s(self, now_s: float) -> float:
         """How long until something may be spent."""
@@ -119,8 +121,11 @@ class Quotas:
         """Which limit forbids to push now, and for how many seconds about; None: none does."""
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
-            if rate is not None and (wait_s := self._bucket(tenant, name).wait_s(self._clock.mono_s())) > 0:
-                return f"{name}: {rate:g} a second{self._of(daemons)}", wait_s
+            if rate is None:
+                continue
+            bucket = self._bucket(tenant, name)
+            if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
+                return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
         waiting, alive = self.counts.get(tenant, (0, 0))
         new = self._reserved[tenant] + sum(since[tenant] for since in self._since) + jobs
         for name, most, there in (("queued", quota.queued, waiting), ("in_flight", quota.in_flight, alive)):
@@ -148,8 +153,13 @@ class Quotas:
     def _spend(self, charge: Charge, bucket: Bucket, rate: float, place: int) -> None:
         reserved = charge.reserved[place]
         bucket.spend(reserved / rate)
-        # The bucket stays the same one: a quota that is said anew meanwhile has another, of which nothing was spent.
-        charge.when_over(lambda *taken: bucket.spend((taken[place] - reserved) / rate))
+        bucket.reserved_s += reserved / rate
+
+        def settle(*taken: int) -> None:
+            bucket.spend((taken[place] - reserved) / rate)
+            bucket.reserved_s -= reserved / rate
+
+        charge.when_over(settle)  # of the same bucket: a quota that is said anew meanwhile has another, all unspent
 
     def _of(self, daemons: int) -> str:
         return "" if daemons == 1 else f", this daemon's share is one of {daemons}"

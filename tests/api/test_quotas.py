@@ -104,6 +104,21 @@ async def test_pushes_beside_each_other_are_not_more_than_one_after_another(edge
     assert told.count(201) <= (50 if "queued" in limit else 3 + 50 + 60)
 
 
+async def test_who_is_refused_for_what_is_only_reserved_comes_again_in_a_moment(edge):
+    """It may be a repetition, which costs nothing in the end."""
+    await put(edge, rate=10)
+    edge.journal.hold = hold = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(push, edge, 1_000)
+        await trio.testing.wait_all_tasks_blocked()
+        for taken, wait in ((False, "1"), (True, "96")):
+            if taken:
+                hold.set()
+                await trio.testing.wait_all_tasks_blocked()
+            over = await push(edge)
+            assert (over.status, over.headers["retry-after"]) == (429, wait)
+
+
 async def test_bytes_count_as_they_are_pushed(edge):
     await put(edge, bytes=1000)
     assert (await push(edge, argument="x" * 4_990)).status == 201
