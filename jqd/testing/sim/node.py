@@ -88,6 +88,10 @@ class _Edge:
         """Nobody waits for a turn here."""
         return ""
 
+    def urgent(self, asked: Any) -> bool:
+        """Nor is anybody let go first."""
+        return False
+
     async def watch(self, partition: int, *, task_status: Any) -> None:
         """Nobody polls here."""
         task_status.started()
