@@ -9,13 +9,13 @@ Daemons only carry numbers. Whatever of this is lost, late or told twice, no par
 the bucket's home granted.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 import trio
 
-from jqd.store import Lack, Permit, RateWanted, Report, SlotsGranted, SlotsWanted, Store
+from jqd.store import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import StoreError, StoreRefused, StoreUnsettled
 from jqd.words.log import get_logger
@@ -50,6 +50,9 @@ class Permits:
         self._clock = clock
         self._silent_until_s: dict[int, float] = {}
         self._lasting_s = LASTING_MIN_S
+        self._late: dict[bytes, tuple[float, Permit]] = {}
+        """Of rates, what came when nobody waited for it any more, and until when it may be used. It is spent: the next
+        who lacks it takes it."""
         self._nursery: trio.Nursery | None = None
         self._log = get_logger("permits")
 
@@ -83,11 +86,23 @@ class Permits:
         return [told.get(one.bucket) or _refused(one) for one in lacking]
 
     async def _rates(self, home: int, wanted: Sequence[RateWanted], told: dict[bytes, Permit]) -> None:
-        asked = [(one, self._lasting_us(one)) for one in wanted]
-        granted = await self._ask(home, lambda store: store.grant_rates(asked))
-        for (one, lasting_us), its in zip(asked, granted or (), strict=False):
-            numbers = (its.starts, one.at_us + lasting_us, its.wait_us, 0)
-            told[one.bucket] = Permit("rate", one.bucket, numbers, its.more)
+        now_s = self._clock.mono_s()
+        self._late = {bucket: late for bucket, late in self._late.items() if late[0] > now_s}
+        told |= {one.bucket: self._late.pop(one.bucket)[1] for one in wanted if one.bucket in self._late}
+        asked = [(one, self._lasting_us(one)) for one in wanted if one.bucket not in told]
+
+        def permits(granted: Sequence[RateGranted]) -> Iterator[Permit]:
+            for (one, lasting_us), its in zip(asked, granted, strict=True):
+                numbers = (its.starts, one.at_us + lasting_us, its.wait_us, 0)
+                yield Permit("rate", one.bucket, numbers, its.more)
+
+        def note_late(granted: Sequence[RateGranted]) -> None:
+            for (_, lasting_us), one in zip(asked, permits(granted), strict=True):
+                self._late[one.bucket] = now_s + lasting_us / 1_000_000, one
+
+        if asked:
+            granted = await self._ask(home, lambda store: store.grant_rates(asked), note_late)
+            told |= {one.bucket: one for one in permits(granted)} if granted else {}
 
     def _lasting_us(self, one: RateWanted) -> int:
         """In which it is to be used: so much longer is the window, so it is long where that matters little."""
@@ -119,12 +134,14 @@ class Permits:
                 for one, report in zip(its, reports or (), strict=False):
                     one.reports.append(report)
 
-    async def _ask(self, number: int, call: Callable[[Store], Awaitable[T]]) -> T | None:
-        """What a partition answers; None when it does not, or did not a moment ago."""
+    async def _ask(
+        self, number: int, call: Callable[[Store], Awaitable[T]], late: Callable[[T], None] | None = None
+    ) -> T | None:
+        """What a partition answers; None when it does not, or did not a moment ago. `late`: told what it says then."""
         if self._nursery is None or self._silent_until_s.get(number, 0.0) > self._clock.mono_s():
             return None
         answers: list[T] = []
-        over = trio.Event()
+        over, given_up = trio.Event(), trio.Event()
 
         async def ask() -> None:
             try:
@@ -133,6 +150,8 @@ class Permits:
                 self._note(number, str(error))  # an answer, too: what else it counts it may grant
             except StoreError as error:
                 self._fell_silent(number, str(error))
+            if given_up.is_set() and answers and late is not None:
+                late(answers[0])
             over.set()
 
         self._nursery.start_soon(ask)
@@ -141,6 +160,7 @@ class Permits:
         if patience.cancelled_caught:
             self._fell_silent(number, f"no answer within {GIVEN_S} s")
         if not answers:
+            given_up.set()
             return None
         self.silent.pop(number, None)
         return answers[0]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from msgspec import Raw
 
 from jqd.loops.permits import SILENT_S, Permits
@@ -287,6 +288,27 @@ async def test_what_a_claim_has_no_room_for_is_not_spent_of_a_rate() -> None:
         for _ in range(9):
             await bench.push(queue=QUEUE, argument=b"\xc5\x27\x10" + bytes(10_000))
         assert [len(await its.claim(HERE, bytes_max=35_000)) for _ in range(3)] == [3, 3, 3]
+
+
+async def test_what_was_spent_of_a_rate_and_came_too_late_is_for_the_next_claim() -> None:
+    async with parts(rate={"limit": 9, "per_s": 3600.0}) as its:
+        its.clock.advance(3700.0)
+        await its.push(HERE, 9)
+        grant, answer, told = its.stores[HOME].grant_rates, trio.Event(), trio.Event()
+
+        async def slow(*args: Any) -> Any:
+            granted = await grant(*args)
+            await answer.wait()
+            told.set()
+            return granted
+
+        its.stores[HOME].grant_rates = slow  # type: ignore[method-assign, assignment]
+        assert await its.claim(HERE) == []
+        answer.set()
+        await told.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        its.clock.advance(1.1)
+        assert (len(await its.claim(HERE)), len(await its.claim(HERE))) == (9, 0)
 
 
 async def test_the_only_start_of_a_day_is_not_lost_by_a_slow_answer() -> None:
