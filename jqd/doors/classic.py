@@ -5,7 +5,6 @@ of HTTP/1 is: a connection that speaks that is served by `connection.py`, whiche
 """
 
 import math
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,7 +19,6 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol.events import Body
 from hypercorn.protocol.h2 import H2Protocol
-from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -35,19 +33,21 @@ from jqd.doors.head import METHODS, Refused, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
 TURN_BYTES = 4_096  # of what was read: full of SETTINGS they hold the loop for some 15 ms, and all of a read for 250
-STREAM = "jqd.stream"  # where its number stands in what hypercorn says of a request
+UNREAD_BYTES = 65_535  # of one body: what a client may send before it is read; the protocol begins with so much
+WIDE_MAX = 32  # connections of a door that have so much for each of their streams: 64 MiB
 GOODBYE_S = 0.1  # for a few bytes, which go out at once to all who read
 
 
 class Classic:
     """The streams of one connection."""
 
-    def __init__(self, app: App, wire: Wire, log: Any, busy: Callable[..., None]) -> None:
-        """`busy`: told when the first request comes and when the last is answered."""
+    def __init__(self, app: App, wire: Wire, log: Any, busy: Callable[..., None], wide: trio.Semaphore) -> None:
+        """`busy`: told when the first request comes and when the last is answered; `wide`: WIDE_MAX of the door."""
         self._app: Any = app
         self._wire = wire
         self._log = log
         self.busy = busy
+        self._wide = wide
         self._writing = trio.Lock()
         self._torn = False  # what is said now is not whole yet
         self._scope = trio.CancelScope()
@@ -55,12 +55,15 @@ class Classic:
 
     async def serve(self) -> None:
         """Until it ends. Raises trio.BrokenResourceError; all else that goes wrong is one line of the log."""
-        wire = self._wire
+        wire, is_wide = self._wire, False
         try:
             with self._scope:
                 async with TaskGroup() as group:
                     protocol = self._protocol = _Protocol(self, group, wire)
-                    await protocol.initiate()
+                    with suppress(trio.WouldBlock):
+                        self._wide.acquire_nowait()
+                        is_wide = True
+                    await protocol.open(wide=is_wide)
                     data = bytes(wire.buffer) or await wire.pipe.receive_some(READ_BYTES)
                     wire.buffer.clear()
                     while data and not protocol.closed:
@@ -74,6 +77,8 @@ class Classic:
             error = type(leaf(group_told)).__name__
             say(self._log.warning, "door.http2_failed", error=error, place=place_of(group_told), peer=wire.client[0])
         finally:
+            if is_wide:
+                self._wide.release()
             await self._go_away()
 
     async def _hear(self, protocol: "_Protocol", data: bytes) -> None:
@@ -110,6 +115,7 @@ class Classic:
         """One request. Its application's mistakes end one answer, as in HTTP/1."""
         config, protocol = self._wire.config, self._protocol
         assert protocol is not None
+        stream_id: int = scope["state"]["stream"]
 
         async def core(asked: Asked) -> Answer | None:
             try:
@@ -120,28 +126,27 @@ class Classic:
                 return problem_answer(500, told, fault=fault)
             return answer
 
+        async def hear() -> Message:
+            message = await receive()
+            if message.get("more_body"):
+                message["body"] = protocol.take(stream_id)
+            return message
+
         async def bounded(message: Message) -> None:
+            protocol.drop(stream_id)
             with trio.move_on_after(config.send_s + len(message.get("body", b"")) / config.send_rate) as due:
                 await send(message)
             if due.cancelled_caught:
                 self._scope.cancel()  # the client takes nothing: no stream of it will get on
 
-        async def reading() -> Message:
-            message = await receive()
-            if message["type"] == "http.request" and message["more_body"]:
-                await protocol.read_on(scope[STREAM])
-            return message
-
         try:
-            try:
-                await to_asgi(core, config, lambda: self._wire.closing)(scope, reading, bounded)
-            finally:
-                await protocol.read_over(scope.get(STREAM, 0))
+            await to_asgi(core, config, lambda: self._wire.closing)(scope, hear, bounded)
         except trio.BrokenResourceError:
             self._scope.cancel()  # the client has gone: no mistake, and no stream of it will get on
         except Exception as error:  # noqa: BLE001 - hypercorn's own; it is this stream's alone
             say(self._log.warning, "door.http2_failed", error=type(leaf(error)).__name__, place=place_of(error))
         finally:
+            protocol.drop(stream_id)
             protocol.running -= 1
             self.busy(busy=protocol.running > 0)
             self.end_if_over()
@@ -153,6 +158,17 @@ class Classic:
             self._scope.cancel()
 
 
+class _Unread:
+    """What has come of a body and was not read yet."""
+
+    __slots__ = ("bytes", "data")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.bytes = 0
+        """Of its window: with what its frames were filled up with."""
+
+
 class _Protocol(H2Protocol):
     """Hypercorn's, without WebSockets, pushes and priorities, and without what one stream can do to the others."""
 
@@ -161,8 +177,8 @@ class _Protocol(H2Protocol):
         config.include_server_header = False
         config.accesslog = config.errorlog = None
         config.keep_alive_max_requests = 1 << 62
+        # The queue has three messages at most: that there is something to read, its end, and that the client has left.
         # With less room hypercorn waits, in the one loop that reads all streams, for an application that has ended.
-        # What bounds it is HTTP/2's own window: only what was read is acknowledged, see `read_on`.
         config.max_app_queue_size = math.inf  # type: ignore[assignment]
         state: Any = ConnectionState({})
         app: Any = ASGIWrapper(owner.asgi)  # type: ignore[arg-type]
@@ -174,10 +190,61 @@ class _Protocol(H2Protocol):
         self.connection.decoder.max_header_list_size = wire.config.head_bytes_max  # h2 sets it when it changes only
         self.running = 0
         """Requests somebody works for: those of streams that were reset, too."""
-        self._unread: dict[int, deque[int]] = {}
-        """The bytes of each piece of a body that came and was not read."""
         self._owner = owner
         self._wire = wire
+        self._unread: dict[int, _Unread] = {}  # of the streams whose answer has not begun
+        self._tells = False
+
+    async def open(self, *, wide: bool) -> None:
+        """Begin. `wide`: streams that are not read leave the others their room; else all share UNREAD_BYTES."""
+        await self.initiate()
+        if wide:
+            self.connection.increment_flow_control_window((STREAMS_MAX - 1) * UNREAD_BYTES)
+            await self._flush()
+
+    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
+        self._unread[request.stream_id] = _Unread()
+        state: Any = {"stream": request.stream_id}
+        self.connection_state = state  # its application is given a copy
+        await super()._create_stream(request)
+
+    def take(self, stream_id: int) -> bytes:
+        """What has come of a body since the last time; its client may send as much again."""
+        unread = self._unread.get(stream_id)
+        if unread is None:
+            return b""
+        data = bytes(unread.data)
+        unread.data.clear()
+        self._open_window(stream_id, unread)
+        return data
+
+    def drop(self, stream_id: int) -> None:
+        """Nothing more is read of a body: what comes of it is read over."""
+        unread = self._unread.pop(stream_id, None)
+        if unread is not None:
+            self._open_window(stream_id, unread)
+
+    def _open_window(self, stream_id: int, unread: _Unread) -> None:
+        if not unread.bytes:
+            return
+        self.connection.acknowledge_received_data(unread.bytes, stream_id)
+        unread.bytes = 0
+        if not self._tells:  # by a task of the connection: who reads may be cancelled, and a frame cut off ends it
+            self._tells = True
+            self.task_group.spawn(self._tell)
+
+    async def _tell(self) -> None:
+        self._tells = False
+        await self._flush()
+
+    async def _keep(self, event: h2.events.DataReceived) -> None:
+        """Of a body that is to be read. Its pieces become one: a message for each byte is 400 times as much."""
+        unread = self._unread[event.stream_id]
+        is_first = not unread.data
+        unread.data += event.data
+        unread.bytes += event.flow_controlled_length
+        if is_first:
+            await self.streams[event.stream_id].handle(Body(stream_id=event.stream_id, data=b""))
 
     async def _handle_events(self, events: list[h2.events.Event]) -> None:
         for event in events:
@@ -201,39 +268,13 @@ class _Protocol(H2Protocol):
                 if event.stream_ended is None and event.stream_id not in self.stream_buffers:
                     self._reset(event.stream_id, ErrorCodes.NO_ERROR)
                 return False
-            case h2.events.DataReceived() if self._is_answered(event.stream_id):
-                self._read_over(event)  # its client does not take the answer yet: nobody reads what would be kept
+            case h2.events.DataReceived() if not event.data or event.stream_id not in self._unread:
+                # Nothing, or its client does not take the answer yet: nobody reads what would be kept.
+                self._read_over(event)
                 return False
             case h2.events.PriorityUpdated():
                 return False
         return True
-
-    async def _create_stream(self, request: h2.events.RequestReceived) -> None:
-        await super()._create_stream(request)
-        if (stream := self.streams.get(request.stream_id)) is not None:  # it may be answered already
-            told: Any = stream.scope
-            told[STREAM] = request.stream_id
-
-    async def _keep(self, event: h2.events.DataReceived) -> None:
-        self._unread.setdefault(event.stream_id, deque()).append(event.flow_controlled_length)
-        await self.streams[event.stream_id].handle(Body(event.stream_id, event.data))
-
-    async def read_on(self, stream_id: int) -> None:
-        """A piece of a body was read: the client may send as much again. Raises trio.BrokenResourceError."""
-        self.connection.acknowledge_received_data(self._unread[stream_id].popleft(), stream_id)
-        await self._flush()
-
-    async def read_over(self, stream_id: int) -> None:
-        """Nobody reads what is left of it, and the other streams need the room. Raises trio.BrokenResourceError."""
-        left = sum(self._unread.pop(stream_id, ()))
-        if left and not self.closed:
-            self.connection.acknowledge_received_data(left, stream_id)
-            await self._flush()
-
-    def _is_answered(self, stream_id: int) -> bool:
-        """Whether an answer has begun, so that nothing more is read."""
-        stream = self.streams[stream_id]
-        return isinstance(stream, HTTPStream) and stream.state is not ASGIHTTPState.REQUEST
 
     def _read_over(self, event: h2.events.DataReceived) -> None:
         self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

@@ -65,9 +65,10 @@ class Door:
         self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         if config.streams:
-            from jqd.doors.classic import Classic  # a second of imports that nobody else needs
+            from jqd.doors.classic import WIDE_MAX, Classic  # a second of imports that nobody else needs
 
-            self._house.streams = lambda wire, busy: Classic(self._house.app, wire, self._log, busy).serve()
+            wide = trio.Semaphore(WIDE_MAX)
+            self._house.streams = lambda wire, busy: Classic(self._house.app, wire, self._log, busy, wide).serve()
         self._listener = listener
         self._turned_away = 0
         self._said: dict[str, tuple[float, int]] = {}

@@ -18,11 +18,10 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, to_asgi
-from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, Classic
+from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, UNREAD_BYTES, Classic
 from jqd.doors.config import DoorConfig as Config
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
-from jqd.doors.turns import EACH, by_address, not_urgent
 from tests.api.edge import Edge
 from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
 from tests.wire.attack import talk
@@ -33,7 +32,6 @@ BOTH = DoorConfig(streams=True)
 LEAN = DoorConfig()
 # What begins with HTTP/2 is heard by one of them; the ids and dates of jobs are new each time.
 SAID_ANEW = re.compile(rb"date: [^\r]*|[0-9A-HJKMNP-TV-Z]{26}")
-WINDOW = 65_535  # bytes of a body that come unread, in HTTP/2
 PATIENCE_S = 1_000.0  # of the mock clock
 
 
@@ -95,11 +93,12 @@ async def test_http_1_is_answered_to_the_byte_as_at_the_first_door() -> None:
 class Talk:
     """One connection that speaks HTTP/2, with the test for its client and a clock that jumps."""
 
-    def __init__(self, config: DoorConfig = BOTH) -> None:
+    def __init__(self, config: DoorConfig = BOTH, wide: int = 1) -> None:
         self.log = Log()
         self.pipe = MemoryPipe()
         self.house = House(echo, config, self.log, SERVER)
-        self.house.streams = lambda wire, busy: Classic(echo, wire, self.log, busy).serve()
+        self.wide = trio.Semaphore(wide)
+        self.house.streams = lambda wire, busy: Classic(self.house.app, wire, self.log, busy, self.wide).serve()
         self.connection = Connection(self.house, self.pipe, CLIENT)
         self.over = trio.Event()
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="ascii"))
@@ -116,6 +115,14 @@ class Talk:
         self.client.send_headers(stream, fields, end_stream=end and body is None)
         if body is not None:
             self.client.send_data(stream, body, end_stream=end)
+
+    def send_all_it_may(self, stream: int, piece: bytes, most: int = 1 << 30) -> int:
+        """Pieces of a body, until its window is shut; how many bytes."""
+        sent = 0
+        while sent < most and (room := min(self.client.local_flow_control_window(stream), len(piece))):
+            self.client.send_data(stream, piece[:room])
+            sent += room
+        return sent
 
     async def turn(self) -> None:
         """What the client has to say, and what it hears."""
@@ -149,8 +156,8 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(config: DoorConfig = BOTH) -> AsyncIterator[Talk]:
-    talk = Talk(config)
+async def talking(config: DoorConfig = BOTH, wide: int = 1) -> AsyncIterator[Talk]:
+    talk = Talk(config, wide)
 
     async def watch() -> None:
         while True:
@@ -310,45 +317,78 @@ async def test_nothing_is_kept_of_what_comes_behind_an_answer_that_nobody_takes(
         assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
 
 
-async def test_of_a_body_that_nobody_reads_yet_only_a_window_comes(mock_clock: trio.testing.MockClock) -> None:
-    """The clock stands, so the request waits in line. All that was sent of it came, before anybody asked for its token.
+@asynccontextmanager
+async def waiting_in_line(clock: trio.testing.MockClock, wide: int) -> AsyncIterator[Talk]:
+    """The clock stands: streams 1 to 7 are under way, their bodies not whole, somebody else asks, and 9 waits."""
+    async with talking(wide=wide) as talk:
+        for stream in (1, 3, 5, 7):
+            talk.ask(stream, "/b", method="POST", body=b"x", end=False)
+        await talk.turn()
+        talk.house.lines.requests.others.note("192.0.2.99")
+        talk.ask(9, "/c", method="POST", end=False)
+        await talk.turn()
+        yield talk
 
-    When it is read it comes whole, and what another one leaves unread keeps nothing from it.
-    """
-    talk, large = Talk(), bytes(300_000)
-    lines = talk.house.lines
-    app = lines.share(echo, by_address, not_urgent)
-    talk.house.streams = lambda wire, busy: Classic(app, wire, talk.log, busy).serve()
-    for _ in range(EACH):
-        lines.requests.enter(CLIENT[0])
-    lines.requests.enter("192.0.2.99")
 
-    async def send(stream: int) -> int:
-        """What the door has room for."""
+@pytest.mark.parametrize("wide", [0, 1])
+async def test_of_a_body_in_line_no_more_comes_than_its_window(mock_clock: trio.testing.MockClock, wide: int) -> None:
+    """64 MiB of a request that waited for its turn lay in memory, and nobody had looked at its token."""
+    async with waiting_in_line(mock_clock, wide) as talk:
         sent = 0
-        while size := min(16_384, talk.client.local_flow_control_window(stream), len(large) - sent):
-            sent += size
-            talk.client.send_data(stream, large[:size], end_stream=sent == len(large))
+        for _ in range(4):
+            sent += talk.send_all_it_may(9, bytes(16_000))
             await talk.turn()
-        return sent
+        assert UNREAD_BYTES - 4 <= sent <= UNREAD_BYTES, "the connection's window has less, without room for more"
+        assert talk.wide.value == 0, "it is lent while the connection lasts"
+        if wide:  # the others have room of their own
+            begun = talk.send_all_it_may(1, bytes(16_000))
+            await talk.turn()
+            begun += talk.send_all_it_may(1, bytes(16_000))
+            assert begun > UNREAD_BYTES
+        for _ in range(60):
+            mock_clock.jump(0.1)  # its turn comes
+            await talk.turn()
+            sent += talk.send_all_it_may(9, bytes(16_000), (1 << 20) - sent)
+        talk.client.end_stream(9)
+        for _ in range(60):
+            await talk.turn()
+        assert talk.bodies[9] == b"/c " + bytes(sent)
+        assert sent >= 1 << 20
+        talk.pipe.feed_eof()
+        await talk.wait_over()
+        assert talk.wide.value == wide
+    assert talk.log.lines == []
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(talk.run)
-        await talk.turn()
-        talk.ask(1, "/refuse", method="POST", end=False)
-        assert await send(1) == WINDOW
-        mock_clock.jump(1)
-        await talk.turn()
-        assert talk.statuses == {1: "413"}
-        for _ in range(EACH):
-            lines.requests.leave(CLIENT[0])
-        talk.ask(3, "/large", method="POST", end=False)
-        assert await send(3) == len(large)
-        while 3 not in talk.ended:
+
+async def test_a_body_in_line_is_kept_as_its_bytes(mock_clock: trio.testing.MockClock) -> None:
+    """A message for each frame of a byte, or of none, is far more than its bytes."""
+    async with waiting_in_line(mock_clock, 1) as talk:
+        tracemalloc.start()
+        try:
+            for byte in (b"", b"x"):
+                for _ in range(10):
+                    for _ in range(200):
+                        talk.client.send_data(9, byte)
+                    await talk.turn()
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept_bytes < 256 << 10, "of 4,000 messages"
+
+
+async def test_who_is_refused_unread_is_heard_to_its_end(autojump_clock: None) -> None:
+    """Its window was shut when it was refused, and reset streams hold nothing of the connection's."""
+    async with talking(wide=0) as talk:
+        for stream in range(1, 32, 2):
+            talk.ask(stream, "/refuse", method="POST", end=False)
+            talk.send_all_it_may(stream, bytes(16_000))
+            if stream % 4 == 1:
+                talk.client.reset_stream(stream)
             await talk.turn()
-        assert talk.bodies[3] == b"/large " + large
-        assert not talk.pipe.closed
-        nursery.cancel_scope.cancel()
+            if stream % 4 == 3:
+                assert (talk.statuses[stream], talk.bodies[stream]) == ("413", b"too large")
+                assert stream in talk.resets or talk.send_all_it_may(stream, bytes(16_000), 1)
+    assert talk.log.lines == []
 
 
 async def test_who_waits_in_line_is_not_too_slow(autojump_clock: None) -> None:
