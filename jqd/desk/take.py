@@ -10,9 +10,9 @@ from msgspec import Raw, Struct, structs
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
-from jqd.desk.keyed import expect_first, other_request, overtaken
+from jqd.desk.keyed import expect_first, named_before, other_request, overtaken
 from jqd.desk.limits import eligible_at_ms
-from jqd.desk.names import Changes, agree, confirm, has_names, refusals
+from jqd.desk.names import Agreed, Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
@@ -113,9 +113,7 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
 async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
     expect_first(batch)
-    agreed = await agree(desk, batch)
-    if batch.key and agreed.refused:
-        raise other_request()
+    agreed = await _agree(desk, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
         raise Conflict(refused[0].detail, batch.told(refused))
@@ -149,6 +147,17 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]
     ack = taken.ack if taken and new else None
     return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+
+
+async def _agree(desk: Desk, batch: Batch) -> Agreed:
+    """As `agree`. Of a request under a key all is agreed to, or none."""
+    agreed = await agree(desk, batch)
+    if not (batch.key and agreed.refused):
+        return agreed
+    before = await agree(desk, named_before(batch))
+    if len(before.known) < len(batch.jobs):
+        raise other_request()
+    return before
 
 
 def _all_refused(batch: Batch) -> Invalid:
