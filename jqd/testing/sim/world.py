@@ -276,6 +276,8 @@ class World(Stage):
             stats_now = await store.stats()
             if stats_now.running or stats_now.waiting or stats_now.scheduled:
                 return f"the store has {stats_now}"
+            if (await store.get_outbox(1, 1, age_s=0.0)).entries:
+                return "jobs that follow others are not pushed yet"
         desks = (node.life.daemon.parts.desk for node in self.nodes if node.life and node.life.daemon)
         return next(late(desks), None) or await self.registry.restless(self.stores)
 
