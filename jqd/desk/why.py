@@ -15,7 +15,7 @@ from jqd.desk.health import why_waiting
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.polls import look
 from jqd.store import JobView, QueuePlace
-from jqd.words.constraints import FAILED, home_of
+from jqd.words.constraints import FAILED, WITHIN, home_of
 from jqd.words.dates import iso
 from jqd.words.errors import StoreAway
 from jqd.words.job import State
@@ -114,7 +114,7 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         return Hitch(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
         until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
-        name, _, key = place.limited_by.partition(" ")
+        name, _, key = place.limited_by.partition(WITHIN)
         held = place.holds if _may_know(desk, name) else ()
         holds = f", which counts {', '.join(held)} in a hand" if held else ""
         by, until_ms = bare(name), place.until_ms

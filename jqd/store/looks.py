@@ -14,6 +14,7 @@ from jqd.store.ends import decode_end, decode_told_end
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
+from jqd.words.constraints import WITHIN
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from jqd.words.tenant import tenant_of
@@ -94,7 +95,7 @@ class LookMethods:
             bool(suspect),
             better,
             named,
-            codec.text(self._keys, "parked", bucket).replace("\x1d", " ").strip(),
+            codec.text(self._keys, "parked", bucket).removesuffix(WITHIN),
             codec.whole(self._keys, "due", looked_at),
             tuple(codec.text(self._keys, "busy", each) for each in codec.list_of(self._keys, "busy", holds)),
         )

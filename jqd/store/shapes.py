@@ -296,7 +296,7 @@ class QueuePlace(NamedTuple):
     better: list[tuple[str, int]]
     """Some of those, and how many jobs of each are ready."""
     limited_by: str = ""
-    """The constraint that its queue waits for, and where it has keys the key behind a blank."""
+    """The constraint that its queue waits for, and where it has keys `WITHIN` and the key: both may have blanks."""
     until_ms: int = 0
     """When that is looked at again; 0: when a job that it has in a hand leaves it."""
     holds: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from msgspec import Raw
 from jqd.runner import Running, Seen
 from jqd.store import OnItsWay, QueuePlace
 from jqd.words import constraints
-from jqd.words.constraints import CONSTRAINT, FAILED, Constraint
+from jqd.words.constraints import CONSTRAINT, FAILED, WITHIN, Constraint
 from jqd.words.job import State
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import Rule
@@ -149,13 +149,13 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
             "it is limited by constraint 'slow' until about 2027-01-15T08:00:00.000Z, which counts j1, j2 in a hand",
         ),
         (
-            READY._replace(limited_by="slow =acme"),
+            READY._replace(limited_by=f"slow one{WITHIN}=acme"),
             "no matter",
             "limited",
-            "it is limited by constraint 'slow' for its key 'acme'",
+            "it is limited by constraint 'slow one' for its key 'acme'",
         ),
         (
-            READY._replace(limited_by="slow !"),
+            READY._replace(limited_by=f"slow{WITHIN}!"),
             "no matter",
             "limited",
             "constraint 'slow' could not be asked about it, and holds such jobs up: it waits until the constraint is"
@@ -238,7 +238,7 @@ async def test_a_tenant_is_told_no_ids_of_others_that_a_constraint_counts(
     said = Rule(CONSTRAINT, constraint, 1, 0, Raw(packed))
     edge.workers.rules.take([said])
     edge.api._parts.desk.constraints.known[constraint].error = "Key not found: SECRET"
-    edge.store.places[job_id] = READY._replace(limited_by=f"{constraint} {FAILED}")
+    edge.store.places[job_id] = READY._replace(limited_by=f"{constraint}{WITHIN}{FAILED}")
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
     assert ("SECRET" in told["text"]) == (held is not None), "it is what the last job had, whosever that is"
 

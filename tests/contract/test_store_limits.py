@@ -7,6 +7,7 @@ import pytest
 from msgspec import Raw
 
 from jqd.store import Claimed, Owner, Release
+from jqd.words.constraints import WITHIN
 from jqd.words.job import Fate, Held, State, Wanted
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
@@ -125,7 +126,7 @@ async def test_a_job_tells_by_what_it_is_limited(store_bench: StoreBench, limit:
     assert await taken(bench, owner) == []
     told = await bench.store.queue_place(then.id)
     assert told is not None
-    assert (told.limited_by, told.ahead, told.better_types) == ("one ann", 0, 0)
+    assert (told.limited_by, told.ahead, told.better_types) == (f"one{WITHIN}ann", 0, 0)
     assert told.holds == ((first.id,) if "concurrency" in limit else ())
     wait_ms = told.until_ms - bench.clock.wall_ms()
     assert told.until_ms == 0 if "concurrency" in limit else 0 < wait_ms <= 60_000
