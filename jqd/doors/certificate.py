@@ -1,7 +1,8 @@
 """The certificate that TLS is spoken with at a door: read again when its files are replaced, and what is wrong with it.
 
-A renewal that cannot be used ends nothing: the certificate before it goes on until the files are whole. That, and the
-day on which the one in use ends, is said while there is time to mend it.
+A renewal that cannot be used, or that clients would refuse today, ends nothing: the certificate before it goes on until
+the files are whole and their day has come. That, and the day on which the one in use ends, is said while there is time
+to mend it.
 """
 
 import re
@@ -35,18 +36,30 @@ class Certificate:
         self._seen = _look_at(config)
         self.context = _context(config)
         """None: no TLS is spoken."""
-        self._ends_ms = _ends_ms(config)
+        self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: DoorConfig) -> None:
         """Read it again. Raises ConfigError, and goes on with the one before."""
         seen = _look_at(config)
         try:
-            context, ends_ms = _context(config), _ends_ms(config)
+            context, dates = _context(config), _dates(config)
+            if context is not None:
+                self._refuse_worse(config, *dates)
         except ConfigError as error:
             self._wrong = str(error)
             raise
-        self.context, self._config, self._ends_ms = context, config, ends_ms
+        self.context, self._config = context, config
+        self._begins_ms, self._ends_ms = dates
         self._seen, self._wrong = seen, ""
+
+    def _refuse_worse(self, config: DoorConfig, begins_ms: int, ends_ms: int) -> None:
+        """Raises ConfigError: clients believe the one in use now, and would not believe this one."""
+        now = self._clock.wall_ms()
+        if self.context is None or not self._begins_ms <= now < self._ends_ms or begins_ms <= now < ends_ms:
+            return
+        when = f"ended at {iso(ends_ms)}" if ends_ms <= now else f"is not valid before {iso(begins_ms)}"
+        assert config.certificate is not None
+        raise ConfigError(f"http.tls_cert = {config.certificate[0]}: the certificate there {when}")
 
     def look(self) -> None:
         """Speak with another certificate for the next connection if its files were replaced, as renewals do."""
@@ -55,7 +68,7 @@ class Certificate:
             try:
                 self.change(self._config)
             except ConfigError as error:
-                # Half of it may be written: it is tried again until it is whole.
+                # Half of it may be written, or its day is still to come: it is tried again until it can be used.
                 if not before:
                     self._log.error("door.certificate_unusable", error=str(error))
             else:
@@ -69,10 +82,16 @@ class Certificate:
         """What somebody should mend, in a sentence."""
         if self._config.certificate is None:
             return None
-        over = self._ends_ms <= self._clock.wall_ms()
+        now = self._clock.wall_ms()
+        over = self._ends_ms <= now
         if self._wrong:
             verb = "ended" if over else "ends"
             return f"{self._wrong}. The certificate that was read before goes on; it {verb} at {self._ends}"
+        if self._begins_ms > now:
+            return (
+                f"http.tls_cert = {self._cert}: the certificate is not valid before {iso(self._begins_ms)}, and "
+                "clients refuse it; put one there that is valid now, it is read then, or set this machine's clock right"
+            )
         if not self._ends_soon:
             return None
         when = "ended, and clients refuse it, since" if over else f"ends within {SOON_DAYS} days, at"
@@ -93,8 +112,8 @@ class Certificate:
         return self.context is not None and self._ends_ms <= self._clock.wall_ms() + SOON_DAYS * _DAY_MS
 
 
-def ends_at_ms(pem: str) -> int:
-    """When the first certificate in a PEM file ends. Raises ValueError for what is none."""
+def dates_ms(pem: str) -> tuple[int, int]:
+    """When the first certificate in a PEM file begins, and when it ends. Raises ValueError for what is none."""
     if (found := _PEM.search(pem)) is None:
         raise ValueError("there is no certificate in it")
     der = b64decode(found[1])
@@ -105,7 +124,11 @@ def ends_at_ms(pem: str) -> int:
     tag, validity, _ = _item(signed, at)
     if tag != _SEQUENCE:
         raise ValueError("its dates are not where a certificate has them")
-    kind, told, _ = _item(validity, _item(validity, 0)[2])
+    kind, told, at = _item(validity, 0)
+    return _date(kind, told), _date(*_item(validity, at)[:2])
+
+
+def _date(kind: int, told: bytes) -> int:
     date = told.decode("ascii")
     if kind == _UTC_TIME:  # of the years 1950 to 2049
         date = ("19" if date >= "5" else "20") + date
@@ -125,14 +148,14 @@ def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
     return tag, der[begin : begin + size], begin + size
 
 
-def _ends_ms(config: DoorConfig) -> int:
+def _dates(config: DoorConfig) -> tuple[int, int]:
     if config.certificate is None:
-        return 0
+        return 0, 0
     cert = config.certificate[0]
     try:
-        return ends_at_ms(cert.read_text("ascii", errors="replace"))
+        return dates_ms(cert.read_text("ascii", errors="replace"))
     except (OSError, ValueError) as error:  # it was read as a certificate just before
-        raise ConfigError(f"http.tls_cert = {cert} has no date at which it ends: {error}") from error
+        raise ConfigError(f"http.tls_cert = {cert} has no dates between which it is valid: {error}") from error
 
 
 def _context(config: DoorConfig) -> ssl.SSLContext | None:

@@ -10,7 +10,7 @@ import trustme
 from cryptography.x509 import load_pem_x509_certificate
 
 from jqd.doors import Door, DoorConfig, bind
-from jqd.doors.certificate import SOON_DAYS, ends_at_ms
+from jqd.doors.certificate import SOON_DAYS, dates_ms
 from jqd.words.clock import ManualClock
 from jqd.words.dates import iso, ms_of
 from jqd.words.errors import ConfigError
@@ -25,8 +25,8 @@ DATES = [
 ]
 
 
-def issued(authority: trustme.CA, ends: datetime) -> trustme.LeafCert:
-    return authority.issue_cert("localhost", not_before=ends - timedelta(days=90), not_after=ends)
+def issued(authority: trustme.CA, ends: datetime, age: float = 90) -> trustme.LeafCert:
+    return authority.issue_cert("localhost", not_before=ends - timedelta(days=age), not_after=ends)
 
 
 class Renewed:
@@ -40,10 +40,10 @@ class Renewed:
         self.listener = bind("127.0.0.1:0")
         self.door = Door(echo, self.listener, DoorConfig(certificate=self.files), self.log, clock=self.clock)
 
-    def renew(self, days: float) -> str:
-        """By one of another authority, which ends so many days from now. Returns when."""
+    def renew(self, days: float, age: float = 90) -> str:
+        """By one of another authority, which ends so many days from now, `age` after it began. Returns when."""
         self.ca = trustme.CA()
-        made = issued(self.ca, ends := self.now + timedelta(days=days))
+        made = issued(self.ca, ends := self.now + timedelta(days=days), age)
         cert, key = self.files
         cert.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
         key.write_bytes(made.private_key_pem.bytes())
@@ -121,16 +121,55 @@ async def test_a_renewal_that_is_broken_is_said_until_it_is_whole(
 def test_an_end_is_said_two_weeks_before_and_once_in_the_log(renewed: Renewed) -> None:
     with renewed.listener:
         look = renewed.door.certificate.look
-        for days, said in ((SOON_DAYS + 0.01, None), (SOON_DAYS, "ends within 14 days, at"), (0, "ended, and clients")):
+        for days, said in ((SOON_DAYS + 0.01, None), (SOON_DAYS, "ends within 14 days, at")):
             ends = renewed.renew(days)
             look()
             told = renewed.complaint
             assert told is None if said is None else told and said in told and ends in told and "cert.pem" in told
             look()
-        assert renewed.events("door.certificate_ends") == 2
+        renewed.clock.advance(SOON_DAYS * 86_400)
+        look()
+        assert f"ended, and clients refuse it, since {ends}" in (renewed.complaint or "")
+        assert renewed.events("door.certificate_ends") == 1
         renewed.files[0].write_bytes(b"none")
         look()
         assert f"goes on; it ended at {ends}" in (renewed.complaint or "")
+
+
+@pytest.mark.parametrize("signalled", [True, False])
+def test_what_clients_would_refuse_today_waits_behind_what_they_believe(renewed: Renewed, signalled: bool) -> None:
+    with renewed.listener:
+        door, used = renewed.door, renewed.door.certificate.context
+        kept = iso(renewed.clock.wall_ms() + 30 * DAY_MS)
+        for days, age, said in (
+            (-1, 90, "ended at"),
+            (95, 90, f"is not valid before {iso(ms_of(renewed.now) + 5 * DAY_MS)}"),
+        ):
+            renewed.renew(days, age)
+            if signalled:
+                with pytest.raises(ConfigError, match=said):
+                    door.change(door.config)
+            door.certificate.look()
+            assert door.certificate.context is used
+            told = renewed.complaint or ""
+            assert said in told
+            assert told.endswith(f"The certificate that was read before goes on; it ends at {kept}")
+        renewed.clock.advance(5 * 86_400)
+        door.certificate.look()
+        assert door.certificate.context is not used, "its day has come"
+        assert renewed.complaint is None
+
+
+def test_what_nobody_believes_yet_is_said_where_nothing_better_is_there(renewed: Renewed) -> None:
+    with renewed.listener:
+        renewed.clock.advance(31 * 86_400)
+        renewed.renew(130)
+        certificate = renewed.door.certificate
+        certificate.look()
+        begins = iso(ms_of(renewed.now) + 40 * DAY_MS)
+        assert f"is not valid before {begins}, and clients refuse it" in (certificate.complaint or "")
+        renewed.clock.advance(9 * 86_400)
+        assert certificate.complaint is None
 
 
 def test_days_go_by_without_a_new_file(renewed: Renewed) -> None:
@@ -143,9 +182,11 @@ def test_days_go_by_without_a_new_file(renewed: Renewed) -> None:
 
 
 @pytest.mark.parametrize("ends", DATES, ids=str)
-def test_the_end_is_read_as_others_read_it(ends: datetime) -> None:
+def test_the_dates_are_read_as_others_read_it(ends: datetime) -> None:
     blob = issued(trustme.CA(), ends).cert_chain_pems[0].bytes()
-    assert ends_at_ms(blob.decode()) == ms_of(load_pem_x509_certificate(blob).not_valid_after_utc) == ms_of(ends)
+    read = load_pem_x509_certificate(blob)
+    assert dates_ms(blob.decode()) == (ms_of(read.not_valid_before_utc), ms_of(read.not_valid_after_utc))
+    assert ms_of(read.not_valid_after_utc) == ms_of(ends)
 
 
 def test_what_is_no_certificate_is_refused_with_a_reason() -> None:
@@ -153,4 +194,4 @@ def test_what_is_no_certificate_is_refused_with_a_reason() -> None:
     head, *lines = blob.splitlines()
     for wrong in ("", "none", *(f"{head}\n{chr(10).join(lines[:kept])}\n-----END " for kept in range(len(lines) - 2))):
         with pytest.raises(ValueError, match=r"."):
-            ends_at_ms(wrong)
+            dates_ms(wrong)
