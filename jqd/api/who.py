@@ -17,6 +17,7 @@ from jqd.words.tokens import Role, Tokens, same_secret
 
 TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
 ALL = "*"  # and for no single one
+OF_ONE = frozenset({"/v1/jobs", "/v1/types/pause", "/v1/types/resume"})  # with each PUT
 AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
@@ -85,6 +86,8 @@ class Porter(NamedTuple):
         who = self.by_token(_bearer(said), keys) if self.required or is_meant else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
+        if named == ALL and (route.method == "PUT" or (route.method == "POST" and route.path in OF_ONE)):
+            raise Problem(422, "JQD-Tenant: '*' is for lists and for acts on jobs; this call is of one tenant: name it")
         if who.tenant and route.path in WHOLE:
             raise Problem(403, f"{route.path} is of all tenants together, and for the tenant '' alone")
         if not who.may(*needs):

@@ -31,8 +31,8 @@ def found(
 ) -> list[tuple[str, Note]]:
     """The newest notes that fit, of whom the desk acts for. `before`: the name of one, and later ones are left out."""
     fit = []
-    for name, note in notes(desk.workers.rules):
-        if (before and name >= before) or not desk.principal.sees(note.tenant) or note.at_ms < since_ms:
+    for name, note in notes(desk.workers.rules, before):
+        if not desk.principal.sees(note.tenant) or note.at_ms < since_ms:
             continue
         if (token and note.token != token) or (act and act not in note.act):
             continue

@@ -18,6 +18,10 @@ from jqd.words.fields import DECODE_ERRORS, faults_of
 
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
+SAID_MAX = (
+    100  # wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others
+)
+WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
 _jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
@@ -102,16 +106,17 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
     batch = Batch(single, len(items), b"", [])
     good: list[Raw] = []
     for index, item in enumerate(items):
+        is_said = index - len(good) < SAID_MAX
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
-            batch.refused += [fault._replace(place=index) for fault in faults_of(item, NewJob, NOT_YET)]
-            continue
-        found = faults(job, config.job_bytes_max)
-        batch.refused += [fault._replace(place=index) for fault in found]
-        if not found:
-            batch.jobs.append(job)
-            good.append(item)
+            found = faults_of(item, NewJob, NOT_YET) if is_said else [Fault("", WRONG_TOO)]
+        else:
+            found = faults(job, config.job_bytes_max)
+            if not found:
+                batch.jobs.append(job)
+                good.append(item)
+        batch.refused += [fault._replace(place=index) for fault in (found if is_said else found[:1])]
     batch.array = _encoder.encode(good)
     return batch
 

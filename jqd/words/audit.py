@@ -6,7 +6,8 @@ Only what was done with a token is noted: of all else nobody knows who did it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -91,15 +92,16 @@ def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tu
     return list(dict.fromkeys(acts))  # two rules of one name may be one act
 
 
-def notes(rules: Rules) -> list[tuple[str, Note]]:
-    """Those that are known here, each with its place in time, the newest first."""
-    found = []
-    for rule in sorted(rules.all(AUDIT), key=_stamp, reverse=True):
+def notes(rules: Rules, before: str = "") -> Iterator[tuple[str, Note]]:
+    """Those that are known here, each with its place in time, the newest first. `before`: later ones are left out."""
+    placed = ((_stamp(rule), rule.body) for rule in rules.all(AUDIT))
+    for place, body in sorted(
+        (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
+    ):
         try:
-            found.append((_stamp(rule), _decoder.decode(rule.body)))
+            yield place, _decoder.decode(body)
         except msgspec.MsgspecError:
             continue  # of a newer jqd, which shows it
-    return found
 
 
 def stale(rules: Rules, now_ms: int) -> list[Rule]:

@@ -5,6 +5,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.desk.batch import SAID_MAX, WRONG_TOO
 from jqd.desk.nesting import NESTING_MAX
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -177,6 +178,18 @@ async def test_the_good_ones_of_an_array_are_taken(edge):
     assert taken[1].argument == pack([1])
     assert told.body["job_ids"] == [taken[0].id, None, taken[1].id, None, None, taken[2].id]
     assert [(e["index"], e["pointer"]) for e in told.body["errors"]] == [(1, "/1/name"), (3, "/3"), (4, "/4/prio")]
+
+
+async def test_of_very_many_wrong_ones_each_is_named_and_the_first_are_explained(edge):
+    """What is wrong with 10,000 jobs took seconds to find out and to say, in which nothing else was answered."""
+    wrong = {"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}
+    told = await edge.call("POST", "/v1/jobs", [{"name": "a"}, *[wrong] * 150, {"name": "b"}, *[{"name": ""}] * 10])
+    assert told.status == 207
+    assert [job.jobtype for job in edge.journal.jobs()] == ["a", "b"]
+    said = [error["index"] for error in told.body["errors"]]
+    assert set(said) == {*range(1, 151), *range(152, 162)}, "each is named"
+    assert [said.count(index) for index in (1, SAID_MAX, SAID_MAX + 1, 150, 161)] == [4, 4, 1, 1, 1]
+    assert told.body["errors"][-20]["detail"] == WRONG_TOO
 
 
 async def test_the_dates_of_the_good_ones_stay_theirs(edge):

@@ -297,6 +297,9 @@ async def test_who_runs_jqd_sees_what_all_tenants_have_and_a_tenant_its_own(edge
         for everybody in (None, "*"):
             assert await tenants(what, everybody) == ["", "acme", "other"], what
         assert [await tenants(what, tenant) for tenant in ("acme", "")] == [["acme"], [""]], what
+    for method, path in (("POST", "/v1/types/pause"), ("POST", "/v1/jobs"), ("PUT", "/v1/constraints/mine")):
+        told = await call(edge, method, path, {"name": "a"}, headers={"jqd-tenant": "*"})
+        assert (told.status, told.body["detail"][-12:]) == (422, "ant: name it"), "it would be of the tenant '' alone"
     assert await tenants("workers", "*") == ["", "", "acme", "acme", "other", "other"], "a version of a handler is one"
     boss = (await call(edge, "POST", "/v1/tokens", {"role": "master"}, headers=ACME)).body["token"]
     told = await call(edge, "GET", "/v1/types", headers={"authorization": f"Bearer {boss}", "jqd-tenant": "*"})
