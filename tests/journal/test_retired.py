@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.journal.inspect import retired_in, snapshot
 from jqd.journal.retired import RETIRED
 from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
@@ -99,6 +100,26 @@ async def test_one_that_is_newer_than_the_segments_beside_it_hides_no_job() -> N
     async with opened(files) as journal:
         assert journal.retired == 0
         assert any("newer" in sentence for sentence in journal.stats().damaged)
+
+
+async def test_who_looks_at_a_journal_is_told_from_where_jobs_are_read() -> None:
+    """So that what followed jobs of before is not said again."""
+    files = MemoryFiles()
+    assert retired_in(files, []) == 0
+    async with opened(files) as journal:
+        middle = await fill(journal)
+        assert retired_in(files, snapshot(files, DIRECTORY)) == 0, "nothing is retired"
+        await journal.retire(middle)
+    seen = snapshot(files, DIRECTORY)
+    assert retired_in(files, seen) == middle
+
+    def fail(call: str, number: int) -> None:
+        if call == "open":
+            raise OSError(5, "Input/output error")
+
+    files.fail = fail
+    with pytest.raises(JournalRefused, match=r"cannot be read.*Input/output"):
+        retired_in(files, seen)
 
 
 async def test_one_of_a_later_version_is_refused_untouched() -> None:
