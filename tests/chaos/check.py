@@ -31,7 +31,7 @@ from tests.chaos.causes import (
     was_paused,
 )
 from tests.chaos.history import AFTER_S, Claim, Event, History, build, called, load
-from tests.chaos.said import dates_fired, pauses_hold
+from tests.chaos.said import dates_fired, paused_between, pauses_hold
 
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
@@ -274,12 +274,14 @@ def others_go_on(h: History) -> Iterator[str]:
         if next(others, None) is not None:
             continue
         starts, waiting = [fault.t0, fault.t1], list[tuple[float, float]]()
+        paused = paused_between(h, fault.t0, fault.t1)
         for job in h.acked():
             if called("store", job.server) == fault.target or job.key is not None or job.id in h.cancels:
                 continue
             begun = [run.start_t for run in h.runs.get(job.id, [])]
             starts += (t for t in begun if fault.t0 < t < fault.t1)
-            waiting.append((job.acked_t + job.delay_s, min(begun, default=math.inf)))
+            if job.name not in paused:
+                waiting.append((job.acked_t + job.delay_s, min(begun, default=math.inf)))
         starts.sort()
         for before_t, after_t in pairwise(starts):
             # Of what waited while nothing was started: since when it did, at the earliest.

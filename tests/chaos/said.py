@@ -46,6 +46,16 @@ def pauses_hold(h: History) -> Iterator[str]:
                     )
 
 
+def paused_between(h: History, t0: float, t1: float) -> set[str]:
+    """Jobtypes of which nothing had to begin at some time in between; a resumption is heard within a second."""
+    return {
+        pause["name"]
+        for pause in h.pauses
+        if pause["t0"] < t1
+        and min((e["t"] for e in h.resumes if e["t"] > pause["t0"]), default=math.inf) + HEARD_S > t0
+    }
+
+
 def _known_t(h: History, pause: Event, claim: Claim, claimed_t: float) -> float:
     """When that daemon knew of it at the latest, all faults that it may have waited for considered."""
     ways = [pause["daemon"], *h.of_daemon(claim.daemon, claim.job)]

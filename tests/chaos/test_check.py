@@ -236,6 +236,12 @@ def held_up_by_another_server(s: Story) -> None:
     s.add("final", 90.0, job="j0002", state="succeeded")
 
 
+def paused_while_another_server_is_away(s: Story) -> None:
+    held_up_by_another_server(s)
+    s.add("pause", 9.0, name="plain", t0=9.0, daemon="daemon-0")
+    s.add("resume_invoke", 16.3, name="plain")
+
+
 def fault_of_another_server(s: Story) -> None:
     s.twice(13.0)
     s.fault(10.15, 10.2, "kill", "store-1")
@@ -255,7 +261,8 @@ PLANTED = [
     ("C1 C2 C10", another_id_than_his_own, 3), ("C11", too_often, 2),
     ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
     ("C14", never_drained, 1), ("C14", healthy_and_unwilling, 1), ("C14", unanswered, 1),
-    ("C15", held_up_by_another_server, 2), ("C4", fault_of_another_server, 2),
+    ("C15", held_up_by_another_server, 2), ("", paused_while_another_server_is_away, 2),
+    ("C4", fault_of_another_server, 2),
 ]  # fmt: skip
 
 
