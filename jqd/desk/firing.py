@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 from jqd.desk.batch import Batch
 from jqd.desk.cancel import cancel
 from jqd.desk.desk import Desk
-from jqd.desk.find import find, resolve, stands
+from jqd.desk.find import Coming, find, resolve, stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import agree, confirm
 from jqd.desk.principal import Principal
@@ -51,6 +51,10 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
         view = await find(desk, await resolve(desk, bare(job_id)), named=True)
     except NotFound:
         return Last(0)
+    if isinstance(view, Coming) and view.created_at_ms > one.fired.at_ms + GIVEN_S * 1000:
+        return Last(
+            0
+        )  # its id was given anew since, to a push that never came: a store does so when it has no such job
     if not view.state.is_final:
         return Last(None)
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)

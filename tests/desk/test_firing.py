@@ -178,6 +178,10 @@ async def test_what_became_of_the_last_job(edge: Whole) -> None:
     edge.clock.advance(10 * 86_400)
     await desk(edge).store.purge(100)
     assert await last_of(desk(edge), known(edge)) == Last(0)
+    # A slow daemon asks for the name of that date, and hears then that it was fired: its job never comes.
+    late = NameWanted(known(edge).fired.job_id, edge.journal.ids.take(1).first, "d", False)
+    assert (await desk(edge).store.reserve_names([late]))[0].job_id == late.job_id
+    assert await last_of(desk(edge), known(edge)) == Last(0), "the last job has ended all the same"
     await go(edge, replaces=True)
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
 
