@@ -28,7 +28,7 @@ from jqd.testing.sim.node import GIVEN_S, LATE_S, TOLD_S
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.said import HEARD_S, Word
 from jqd.testing.sim.say import PUT, SCHEDULES
-from jqd.testing.sim.word import DATE_S, ENDS, Run
+from jqd.testing.sim.word import DATE_S, ENDS, Run, end
 from jqd.testing.store import FakeStore
 from jqd.words.dates import instant_ms, iso
 from jqd.words.job import Fate, Job, Outcome, State
@@ -149,11 +149,8 @@ class Almanac:
 
     def ended(self, life: str, job_id: str, fence: int, fate: Fate) -> None:
         """A daemon heard how an attempt ended."""
-        one = self._by_id.get(job_id)
-        for run in reversed(one.runs if one is not None else []):
-            if (run.life, run.job_id, run.fence) == (life, job_id, fence):
-                run.fate, run.fate_at_s = fate, trio.current_time()
-                return
+        if (one := self._by_id.get(job_id)) is not None:
+            end(one.runs, life, job_id, fence, fate)
 
     def settled(self, outcomes: Iterable[Outcome]) -> None:
         """A journal told the store how attempts ended."""

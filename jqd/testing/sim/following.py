@@ -21,7 +21,7 @@ from jqd.store import JobView
 from jqd.testing.sim.causes import Attempt, may_be_over
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import PURGE, TRIM
-from jqd.testing.sim.word import ENDS, Run
+from jqd.testing.sim.word import ENDS, Run, end
 from jqd.testing.store import FakeStore
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import partition_of, partition_of_name
@@ -103,11 +103,8 @@ class Following:
 
     def ended(self, life: str, job_id: str, fence: int, fate: Fate) -> None:
         """A daemon heard how an attempt ended."""
-        one = self._by_id.get(job_id)
-        for run in reversed(one.runs if one is not None else []):
-            if (run.life, run.job_id, run.fence) == (life, job_id, fence):
-                run.fate, run.fate_at_s = fate, trio.current_time()
-                return
+        if (one := self._by_id.get(job_id)) is not None:
+            end(one.runs, life, job_id, fence, fate)
 
     def runs(self) -> Iterator[tuple[str, Attempt]]:
         """All, each with the id of its job."""

@@ -19,7 +19,7 @@ notices too late: until that daemon is back nobody knows it. It is never lost: a
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import trio
@@ -93,6 +93,15 @@ class Run(Attempt):
     """The moment; 0: nobody knows."""
     began: int = 0
     """The moment of the start."""
+
+
+def end(runs: Sequence[Run], life: str, job_id: str, fence: int, fate: Fate) -> Run | None:
+    """A daemon heard how an attempt ended: that one of these."""
+    for run in reversed(runs):
+        if (run.life, run.job_id, run.fence) == (life, job_id, fence):
+            run.fate, run.fate_at_s = fate, trio.current_time()
+            return run
+    return None
 
 
 @dataclass
@@ -199,11 +208,8 @@ class Tale:
 
     def ended(self, life: str, job_id: str, fence: int, fate: Fate) -> None:
         """A daemon heard how an attempt ended."""
-        for run in reversed(self.runs):
-            if (run.life, run.job_id, run.fence) == (life, job_id, fence):
-                run.fate, run.fate_at_s = fate, trio.current_time()
-                self.history.note("end", life, run.content, fence, fate.name)
-                return
+        if (run := end(self.runs, life, job_id, fence, fate)) is not None:
+            self.history.note("end", life, run.content, fence, fate.name)
 
     # ------------------------------------------------------------ what must hold
 
