@@ -4,10 +4,9 @@ import random
 import re
 import ssl
 import tracemalloc
-from collections.abc import AsyncIterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import h2.config
 import h2.connection
@@ -17,41 +16,17 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, to_asgi
-from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, UNREAD_BYTES, Classic
+from jqd.doors import DoorConfig, bind, serve_http
+from jqd.doors.classic import STREAMS_MAX, TURN_BYTES
 from jqd.doors.config import DoorConfig as Config
-from jqd.doors.connection import Connection, House
-from jqd.doors.listener import LOOK_S
 from tests.api.edge import Edge
-from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
+from tests.doors.pipes import Log
+from tests.doors.streams import BOTH, LEAN, PATIENCE_S, PREFACE, echo, talking
 from tests.wire.attack import talk
 from tests.wire.corpus import ANYWHERE, DAEMON, SETTINGS, Case, _frame
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-BOTH = DoorConfig(streams=True)
-LEAN = DoorConfig()
 # What begins with HTTP/2 is heard by one of them; the ids and dates of jobs are new each time.
 SAID_ANEW = re.compile(rb"date: [^\r]*|[0-9A-HJKMNP-TV-Z]{26}")
-PATIENCE_S = 1_000.0  # of the mock clock
-
-
-async def echo(asked: Asked) -> Answer | None:
-    """Says the body again; refuses what is for /refuse by its head."""
-    if asked.heading.path == "/refuse":
-        return Answer(413, (), b"too large")
-    if asked.heading.path == "/fail":
-        raise ValueError("a-secret-of-the-request")
-    if asked.heading.path == "/big":
-        return Answer(200, (), bytes(1 << 20))
-    body = asked.read_nowait()
-    while not asked.whole:
-        piece = await asked.read()
-        if piece is None:
-            return None
-        body += piece
-    if asked.heading.path == "/wait":
-        await asked.wait_left()
-    return Answer(200, (), asked.heading.path.encode() + b" " + body)
 
 
 # ---------------------------------------------------------------- HTTP/1
@@ -88,87 +63,6 @@ async def test_http_1_is_answered_to_the_byte_as_at_the_first_door() -> None:
 
 
 # ---------------------------------------------------------------- HTTP/2
-
-
-class Talk:
-    """One connection that speaks HTTP/2, with the test for its client and a clock that jumps."""
-
-    def __init__(self, config: DoorConfig = BOTH, wide: int = 1) -> None:
-        self.log = Log()
-        self.pipe = MemoryPipe()
-        self.house = House(echo, config, self.log, SERVER)
-        self.wide = trio.Semaphore(wide)
-        self.house.streams = lambda wire, busy: Classic(self.house.app, wire, self.log, busy, self.wide).serve()
-        self.connection = Connection(self.house, self.pipe, CLIENT)
-        self.over = trio.Event()
-        self.client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="ascii"))
-        self.client.initiate_connection()
-        self.statuses: dict[int, str] = {}
-        self.bodies: dict[int, bytes] = {}
-        self.ended: list[int] = []
-        self.resets: dict[int, int] = {}
-        self.goaway: int | None = None
-        self._heard = 0
-
-    def ask(self, stream: int, path: str, *, method: str = "GET", body: bytes | None = None, end: bool = True) -> None:
-        fields = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost")]
-        self.client.send_headers(stream, fields, end_stream=end and body is None)
-        if body is not None:
-            self.client.send_data(stream, body, end_stream=end)
-
-    def send_all_it_may(self, stream: int, piece: bytes, most: int = 1 << 30) -> int:
-        """Pieces of a body, until its window is shut; how many bytes."""
-        sent = 0
-        while sent < most and (room := min(self.client.local_flow_control_window(stream), len(piece))):
-            self.client.send_data(stream, piece[:room])
-            sent += room
-        return sent
-
-    async def turn(self) -> None:
-        """What the client has to say, and what it hears."""
-        for _ in range(6):
-            self.pipe.feed(self.client.data_to_send())
-            await wait_all_tasks_blocked()
-            new, self._heard = bytes(self.pipe.sent[self._heard :]), len(self.pipe.sent)
-            for event in self.client.receive_data(new):
-                match event:
-                    case h2.events.ResponseReceived():
-                        self.statuses[event.stream_id] = str(dict(event.headers)[":status"])  # type: ignore[index]
-                    case h2.events.DataReceived():
-                        self.bodies[event.stream_id] = self.bodies.get(event.stream_id, b"") + event.data
-                        self.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                    case h2.events.StreamEnded():
-                        self.ended.append(event.stream_id)
-                    case h2.events.StreamReset():
-                        self.resets[event.stream_id] = int(event.error_code)
-                    case h2.events.ConnectionTerminated():
-                        self.goaway = event.last_stream_id
-
-    async def run(self) -> None:
-        assert self.house.crowd.join(self.connection)
-        await self.connection.run()
-        self.over.set()
-
-    async def wait_over(self) -> None:
-        with trio.fail_after(PATIENCE_S):
-            await self.over.wait()
-        assert not self.house.crowd.present
-
-
-@asynccontextmanager
-async def talking(config: DoorConfig = BOTH, wide: int = 1) -> AsyncIterator[Talk]:
-    talk = Talk(config, wide)
-
-    async def watch() -> None:
-        while True:
-            await trio.sleep(LOOK_S)
-            talk.connection.look(trio.current_time())
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        nursery.start_soon(talk.run)
-        yield talk
-        nursery.cancel_scope.cancel()
 
 
 async def test_requests_of_one_connection_are_answered_side_by_side(autojump_clock: None) -> None:
@@ -315,127 +209,6 @@ async def test_nothing_is_kept_of_what_comes_behind_an_answer_that_nobody_takes(
         talk.client.increment_flow_control_window(100, 1)
         await talk.turn()
         assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
-
-
-@asynccontextmanager
-async def waiting_in_line(clock: trio.testing.MockClock, wide: int) -> AsyncIterator[Talk]:
-    """The clock stands: streams 1 to 7 are under way, their bodies not whole, somebody else asks, and 9 waits."""
-    async with talking(wide=wide) as talk:
-        for stream in (1, 3, 5, 7):
-            talk.ask(stream, "/b", method="POST", body=b"x", end=False)
-        await talk.turn()
-        talk.house.lines.requests.others.note("192.0.2.99")
-        talk.ask(9, "/c", method="POST", end=False)
-        await talk.turn()
-        yield talk
-
-
-@pytest.mark.parametrize("wide", [0, 1])
-async def test_of_a_body_in_line_no_more_comes_than_its_window(mock_clock: trio.testing.MockClock, wide: int) -> None:
-    """64 MiB of a request that waited for its turn lay in memory, and nobody had looked at its token."""
-    async with waiting_in_line(mock_clock, wide) as talk:
-        sent = 0
-        for _ in range(4):
-            sent += talk.send_all_it_may(9, bytes(16_000))
-            await talk.turn()
-        assert UNREAD_BYTES - 4 <= sent <= UNREAD_BYTES, "the connection's window has less, without room for more"
-        assert talk.wide.value == 0, "it is lent while the connection lasts"
-        if wide:  # the others have room of their own
-            begun = talk.send_all_it_may(1, bytes(16_000))
-            await talk.turn()
-            begun += talk.send_all_it_may(1, bytes(16_000))
-            assert begun > UNREAD_BYTES
-        for _ in range(60):
-            mock_clock.jump(0.1)  # its turn comes
-            await talk.turn()
-            sent += talk.send_all_it_may(9, bytes(16_000), (1 << 20) - sent)
-        talk.client.end_stream(9)
-        for _ in range(60):
-            await talk.turn()
-        assert talk.bodies[9] == b"/c " + bytes(sent)
-        assert sent >= 1 << 20
-        talk.pipe.feed_eof()
-        await talk.wait_over()
-        assert talk.wide.value == wide
-    assert talk.log.lines == []
-
-
-async def test_a_body_in_line_is_kept_as_its_bytes(mock_clock: trio.testing.MockClock) -> None:
-    """A message for each frame of a byte, or of none, is far more than its bytes."""
-    async with waiting_in_line(mock_clock, 1) as talk:
-        tracemalloc.start()
-        try:
-            for byte in (b"", b"x"):
-                for _ in range(10):
-                    for _ in range(200):
-                        talk.client.send_data(9, byte)
-                    await talk.turn()
-            kept_bytes, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert kept_bytes < 256 << 10, "of 4,000 messages"
-
-
-async def test_who_is_refused_unread_is_heard_to_its_end(autojump_clock: None) -> None:
-    """Its window was shut when it was refused, and reset streams hold nothing of the connection's."""
-    async with talking(wide=0) as talk:
-        for stream in range(1, 32, 2):
-            talk.ask(stream, "/refuse", method="POST", end=False)
-            talk.send_all_it_may(stream, bytes(16_000))
-            if stream % 4 == 1:
-                talk.client.reset_stream(stream)
-            await talk.turn()
-            if stream % 4 == 3:
-                assert (talk.statuses[stream], talk.bodies[stream]) == ("413", b"too large")
-                assert stream in talk.resets or talk.send_all_it_may(stream, bytes(16_000), 1)
-    assert talk.log.lines == []
-
-
-async def test_who_waits_in_line_is_not_too_slow(autojump_clock: None) -> None:
-    """Its time begins when somebody reads what it sends."""
-    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "http_version": "2"}
-    sent: list[MutableMapping[str, Any]] = []
-    slow: list[float] = []
-
-    async def later(asked: Asked) -> Answer | None:
-        await trio.sleep(LEAN.body_grace_s + LEAN.request_s)
-        return Answer(201, (), await asked.read() or b"")
-
-    async def receive() -> dict[str, object]:
-        await trio.sleep(slow.pop())
-        return {"type": "http.request", "body": b"jobs", "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    for waits_s in (1.0, LEAN.body_grace_s + 1):
-        slow.append(waits_s)
-        await to_asgi(later, LEAN)(scope, receive, send)
-    assert [message["status"] for message in sent if "status" in message] == [201, 408]
-
-
-async def test_what_came_whole_as_its_time_ran_out_is_not_taken_in_silence(mock_clock: trio.testing.MockClock) -> None:
-    """Its client is told that nothing was taken."""
-    taken: list[bytes] = []
-
-    async def take(asked: Asked) -> Answer | None:
-        body = await asked.read()
-        taken.append(body or b"")
-        await trio.lowlevel.checkpoint()  # as who waits for the store
-        return Answer(201)
-
-    async def receive() -> dict[str, object]:
-        mock_clock.jump(LEAN.request_s)
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        return {"type": "http.request", "body": b"jobs", "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    sent: list[MutableMapping[str, Any]] = []
-    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "http_version": "2"}
-    await to_asgi(take, LEAN)(scope, receive, send)
-    assert (sent[0]["status"], taken) == (408, [])
 
 
 async def test_a_door_that_closes_lets_requests_end(autojump_clock: None) -> None:

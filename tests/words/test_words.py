@@ -1,23 +1,13 @@
 """The base words: ids, back-off, leases, clocks, records, the job log."""
 
 import contextlib
-import io
-import json
 import random
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-import structlog
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.words import log
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock, SystemClock
 from jqd.words.errors import JournalDamaged
@@ -33,7 +23,6 @@ from jqd.words.jobid import (
     parse_id,
     partition_of,
 )
-from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
 from jqd.words.lease import Heartbeats, LeaseConfig, Trust, allowed_silence_s
 from jqd.words.record import (
     Head,
@@ -323,118 +312,6 @@ def test_the_four_exit_classes() -> None:
     assert [Exit.of_status(s) for s in (0, 302, 999)] == [Exit.ERROR] * 3
     assert [state for state in State if state.is_final] == [State.SUCCEEDED, State.FAILED, State.CANCELLED]
     assert msgspec.msgpack.encode(None) == NIL
-
-
-# ---------------------------------------------------------------- logs
-
-
-def test_the_log_is_json_lines_or_text() -> None:
-    try:
-        out = io.StringIO()
-        log.configure(level="info", form="json", stream=out)
-        log.get_logger("x").info("x.batch", count=3)
-        log.get_logger("x").debug("x.unseen")
-        line = json.loads(out.getvalue())
-        assert (line["event"], line["count"], line["level"], line["component"]) == ("x.batch", 3, "info", "x")
-        out = io.StringIO()
-        log.configure(level="debug", form="console", stream=out)
-        log.get_logger("x").debug("x.seen")
-        assert "x.seen" in out.getvalue()
-        with pytest.raises(ValueError, match="unknown log level"):
-            log.configure(level="loud")
-    finally:
-        structlog.reset_defaults()
-
-
-@asynccontextmanager
-async def writing(path: Path | None, **named: Any) -> AsyncIterator[JobLog]:
-    job_log = JobLog(path, daemon="d", clock=ManualClock(), **named)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(job_log.run)
-        yield job_log
-        nursery.cancel_scope.cancel()
-
-
-async def test_an_end_that_changed_nothing_is_void_in_the_job_log(tmp_path: Path) -> None:
-    """The job was taken from that daemon before: who reads "failed" alone takes it for lost when it starts again."""
-    path = tmp_path / "jobs.jsonl"
-    async with writing(path) as job_log:
-        job_log.ended([Outcome(each, 7, Fate.FAILED, "t", 0, 1) for each in ("1", "2")], void=["2"])
-        await job_log.flush()
-    first, second = [json.loads(line) for line in path.read_text().splitlines()]
-    assert first["fate"] == second["fate"] == "failed"
-    assert "void" not in first
-    assert second["void"] is True
-
-
-async def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.jsonl"
-    async with writing(path) as job_log:
-        job_log.write("entered", [{"job_id": "1", "jobtype": "t"}, {"job_id": "2", "jobtype": "t"}])
-        await job_log.flush()
-        path.rename(tmp_path / "rotated")
-        job_log.write("ended", [{"job_id": "1", "fate": "succeeded"}])
-        await job_log.flush()
-    first, second = [json.loads(line) for line in (tmp_path / "rotated").read_text().splitlines()]
-    assert first == {
-        "ts": "2027-01-15T08:00:00.000+00:00",
-        "event": "entered",
-        "daemon": "d",
-        "job_id": "1",
-        "jobtype": "t",
-    }
-    assert second["job_id"] == "2"
-    assert json.loads(path.read_text())["event"] == "ended"
-    async with writing(None) as off:
-        off.write("entered", [{}])
-        assert not off._queue
-
-
-async def test_what_the_job_log_could_not_take_is_told_there_and_in_health(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "x"
-    async with writing(path) as job_log:
-        for _ in range(2):
-            job_log.write("entered", [{}])
-            await job_log.flush()
-        assert "cannot be written" in (job_log.failing or "")
-        assert "2 lines were dropped" in (job_log.failing or "")
-        path.parent.mkdir()
-        job_log.write("entered", [{}])
-        await job_log.flush()
-        assert job_log.failing is None
-        job_log.write("entered", [{}])
-        await job_log.flush()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["event"], line.get("count")) for line in lines] == [
-        ("dropped", 2),
-        ("entered", None),
-        ("entered", None),
-    ]
-
-
-async def test_nobody_waits_for_the_disk_of_the_job_log_and_what_it_holds_is_bounded() -> None:
-    written, may = list[bytes](), threading.Event()
-
-    def append(_: Path, data: bytes) -> None:
-        assert may.wait(10)
-        written.append(data)
-
-    async with writing(Path("slow"), append=append) as job_log:
-        row = {"jobtype": "x" * 1_000_000}
-        for _ in range(30):
-            job_log.write("entered", [row])
-            await trio.lowlevel.checkpoint()
-        assert "wait for its disk" in (job_log.failing or "")
-        may.set()
-        await job_log.flush()
-        job_log.write("ended", [{}])
-        await job_log.flush()
-        assert job_log.failing is None
-    events = [line["event"] for data in written for line in map(json.loads, data.splitlines())]
-    kept, dropped = events.count("entered"), 30 - events.count("entered")
-    assert kept * 1_000_000 <= QUEUE_BYTES_MAX
-    assert events.count("dropped") == 1
-    assert json.loads(next(data for data in written if b'"dropped"' in data).splitlines()[0])["count"] == dropped
 
 
 @pytest.mark.parametrize("first", ["", "no id", "0" * 10 + "ZZZZ" + "0" * 12])
