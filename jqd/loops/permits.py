@@ -20,18 +20,14 @@ from jqd.words.clock import Clock
 from jqd.words.errors import StoreError, StoreRefused, StoreUnsettled
 from jqd.words.log import get_logger
 
-GIVEN_S = (
-    0.25  # for all that others are asked: a partition that does not answer must not hold up what it does not count
-)
+# For all that others are asked: a partition that does not answer must not hold up what it does not count.
+GIVEN_S = 0.25
 SILENT_S = 2.0  # a partition that did not answer is not asked again for so long
-LASTING_MIN_S, LASTING_MAX_S = (
-    0.05,
-    2.0,
-)  # in which what was granted of a rate is to be used; windows are longer by that
-LASTING_ROUNDS = 4  # times what it took the last time
-WINDOWS = (
-    50  # a part of the window in so many, if that is more: the only start of a day must not be lost by a slow answer
-)
+# In which what was granted of a rate is to be used; windows are longer by that. It is so many times what it took the
+# last time, or a part of the window in so many: the only start of a day must not be lost by a slow answer.
+LASTING_MIN_S, LASTING_MAX_S = 0.05, 2.0
+LASTING_ROUNDS = 4
+WINDOWS = 50
 WAIT_US = 1_000_000  # until it is tried again, where nobody answered
 STEPS = 3  # who is asked of what it has, who is asked to give back, and what the home says then
 
