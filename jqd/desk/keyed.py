@@ -4,7 +4,7 @@ A key is nothing but names, so it is durable and holds on all daemons, because n
 again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
 is compared by the digest of all that came with its job, so any other request under the key, and be it this one with
 more jobs or fewer, meets that name before anything is journaled. The other jobs are called after the key, that digest
-and their place: no other request asks for their names, and who has the first one has them all.
+and their place, which no other request asks for; they are written when the first one's name stands (`take.py`).
 
 That some names are known and others are not is no sign of another request: its daemon may have died between two calls
 of the store.
@@ -78,9 +78,9 @@ def other_request() -> Invalid:
 
 
 def overtaken() -> NotYet:
-    """What is said where the name of the first was given away while the jobs were written. All of them are cancelled:
-    the same request keeps its names, so it is another one that has it, and this one is to be sent under a new key."""
+    """What is said where the name of the first was given away while it was written: it is cancelled, and the others
+    were not written. The same request would have kept the name, so this one is to be sent under a new key."""
     return NotYet(
         "while this request was written to disk another one came under its Idempotency-Key, and has it: nothing of "
-        "this one was taken, but for jobs that a worker had begun by then. Send it under a new key"
+        "this one was taken, but for its first job if a worker had begun it by then. Send it under a new key"
     )

@@ -1,6 +1,6 @@
 """Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -91,39 +91,33 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
     return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request)
 
 
-async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
-    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
+async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = None) -> set[int]:
+    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on. `places`:
+    of those in `agreed.jobs` that are; None: all.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
-    before this returns. Of a request under a key all are, with the one.
+    before this returns.
 
     Raises NotYet when the store is not there to agree, or what was to be replaced was edited in that time: the
     edit, made of the older content, came later and stays. JournalRefused.
     """
     items = _items_decoder.decode(agreed.array)
-    rows = {
-        index: NameJournaled(
-            desk.own(str(agreed.jobs[index].job_id)),
-            job_id,
-            agreed.digest(index, items[index]),
-            revision,
-            kind is ChangeKind.REPLACE,
-        )
-        for index, (job_id, revision, _, kind) in agreed.changes.items()
-    }
-    places, stands = list(rows), list[Standing]()
+    rows = {}
+    for index in agreed.changes if places is None else [place for place in places if place in agreed.changes]:
+        job_id, revision, _, kind = agreed.changes[index]
+        name, digest = desk.own(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
+        rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
+    due, stands = list(rows), list[Standing]()
     try:
-        for at in range(0, len(places), NAMES_PER_CALL):
-            stands += await desk.store.confirm_names([rows[place] for place in places[at : at + NAMES_PER_CALL]])
+        for at in range(0, len(due), NAMES_PER_CALL):
+            stands += await desk.store.confirm_names([rows[place] for place in due[at : at + NAMES_PER_CALL]])
     except StoreError as error:
         raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"
         ) from error
-    lost = {place for place, stays in zip(places, stands, strict=True) if stays is Standing.LOST}
-    if lost and agreed.request:  # their names have its digest in them: nobody else was told that he has them
-        lost = set(places)
+    lost = {place for place, stays in zip(due, stands, strict=True) if stays is Standing.LOST}
     if lost:
         get_logger("names").warning("names.lapsed", count=len(lost))
         among_good = [place for place in range(agreed.size) if place not in agreed.known | agreed.refused]

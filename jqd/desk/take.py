@@ -121,20 +121,27 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
         raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
     lapsed: set[int] = set()
 
-    async def confirmed() -> None:
-        lapsed.update(await confirm(desk, agreed))
+    async def confirmed(places: Sequence[int]) -> None:
+        lapsed.update(await confirm(desk, agreed, places))
+        if batch.key and lapsed:
+            raise overtaken()
 
     taken: Accepted | None = None
     if agreed.jobs:
-        mixed = 0 < len(agreed.changes) < len(agreed.jobs)
-        then = confirmed if mixed else None
+        parts = _parts(agreed, batch.key)
         taken = await take(
-            desk, agreed.array, agreed.jobs, wanted, agreed.changes, then, charge=charge, request=agreed.request
+            desk,
+            agreed.array,
+            agreed.jobs,
+            wanted,
+            agreed.changes,
+            charge=charge,
+            request=agreed.request,
+            parts=parts,
+            confirmed=confirmed,
         )
-        if not mixed and wanted.level != "memory":
-            await confirmed()
-    if batch.key and lapsed:
-        raise overtaken()
+        if wanted.level != "memory" and agreed.changes:
+            await confirmed(parts[-1])
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
     if refused and batch.single:
@@ -147,6 +154,20 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]
     ack = taken.ack if taken and new else None
     return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+
+
+def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
+    """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
+
+    The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
+    another request may still get the key. Jobs with ids of their own go before those without, in another lane.
+    """
+    places = range(len(agreed.jobs))
+    if key and len(places) > 1 and agreed.jobs[0].job_id == key:
+        return places[:1], places[1:]
+    if 0 < len(agreed.changes) < len(places):
+        return sorted(agreed.changes), [place for place in places if place not in agreed.changes]
+    return (places,)
 
 
 async def _agree(desk: Desk, batch: Batch) -> Agreed:
@@ -181,30 +202,33 @@ async def take(
     jobs: list[NewJob],
     wanted: Ack = FSYNC,
     changes: Changes | None = None,
-    confirmed: Callable[[], Awaitable[None]] | None = None,
     *,
     charge: Charge = FREE,
     request: str = "",
+    parts: Sequence[Sequence[int]] = (),
+    confirmed: Callable[[Sequence[int]], Awaitable[None]] | None = None,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
     `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
-    `confirmed`: called when those are synced, before jobs without such an id are written. If it raises, the others are
-    not taken: who is told to push all again would have them twice. `request`: digest of the whole, if it has a key.
+    `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
+    `confirmed`: called when a part is synced, before the next is written. If it raises, the next is not taken: who is
+    told to push all again would have it twice.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
-    both = _write_both(desk, array, jobs, changes) if changes and len(changes) < len(jobs) else None
+    changes = changes or {}
+    several = _write_parts(desk, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
-    for frame in both or (write(desk, array, jobs, changes or {}, request=request),):
+    for frame in several or (write(desk, array, jobs, changes, request=request),):
         written.append(frame)
         if wanted.level != "memory":
             # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
             await desk.journal.wsync(frame.position, shielded=True)
         charge.taken(len(frame.job_ids), frame.size_bytes)
-        if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
-            await confirmed()
+        if confirmed is not None and len(written) < len(parts) and wanted.level != "memory":
+            await confirmed(frame.places)
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
     names = job_ids
     if changes:
@@ -257,13 +281,15 @@ def write(
     return Written(lane, position, ids.ids(), len(array))
 
 
-def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> Iterator[Written]:
-    """Jobs with ids of their own, then jobs without, of one request: each kind has its lane, written when it is due."""
+def _write_parts(
+    desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, parts: Sequence[Sequence[int]], request: str
+) -> Iterator[Written]:
+    """Each part of one request in a frame of its own, written when it is due."""
     items = _items_decoder.decode(array)
-    for places in sorted(changes), [place for place in range(len(jobs)) if place not in changes]:
+    for places in parts:
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
-        frame = write(desk, some, [jobs[place] for place in places], its)
+        frame = write(desk, some, [jobs[place] for place in places], its, request=request)
         yield structs.replace(frame, places=places)
 
 

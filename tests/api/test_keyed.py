@@ -11,6 +11,7 @@ from jqd.desk.names import agree
 from jqd.desk.take import push as desk_push
 from jqd.desk.take import take
 from jqd.store import StoreConfig
+from jqd.words.errors import StoreAway
 from jqd.words.record import carry_jobs, decode_jobs
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
@@ -102,11 +103,12 @@ def test_requests_are_told_apart_by_all_that_is_in_them():
 async def test_a_copy_of_the_journal_has_the_same_names(edge):
     """Retention copies single jobs to the journal's end: what their names are compared by goes along."""
     assert (await push(edge, MANY)).status == 201
-    ((_, _, body),) = edge.journal.frames
-    jobs = {job.id: job for job in decode_jobs(body)}
-    for job_id, job in jobs.items():
-        ((_, _, copied),) = carry_jobs(body, {job_id}, 0)
-        assert [each.change for each in decode_jobs(copied)] == [job.change]
+    assert [count for _, count, _ in edge.journal.frames] == [1, 3], "the first alone, for it stands for all"
+    for _, _, body in edge.journal.frames:
+        jobs = {job.id: job for job in decode_jobs(body)}
+        for job_id, job in jobs.items():
+            ((_, _, copied),) = carry_jobs(body, {job_id}, 0)
+            assert [each.change for each in decode_jobs(copied)] == [job.change]
 
 
 async def test_what_was_begun_and_not_finished_is_finished_by_the_same_request(edge):
@@ -137,14 +139,21 @@ async def test_nothing_goes_where_the_first_job_is_refused_for_what_is_known_her
     assert (taken.status, (await push(edge, MANY, "k-2")).status) == (207, 422)
 
 
-async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_nothing_runs(edge):
+@pytest.mark.parametrize("away", [False, True], ids=["", "and the store is away when it is to confirm"])
+async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_nothing_runs(edge, away, monkeypatch):
     """Its reservation ran out meanwhile, and another request has the key."""
-    sync = edge.journal.wsync
+    sync, confirm = edge.journal.wsync, edge.whole.confirm_names
+
+    async def gone(rows):
+        monkeypatch.setattr(edge.whole, "confirm_names", confirm)
+        raise StoreAway("gone for a moment")
 
     async def slow(position, *, shielded=False):
         edge.journal.wsync = sync
         edge.clock.advance(StoreConfig().name_reserve_s + 1)
         assert (await push(edge, [ONE, ONE])).status == 201
+        if away:
+            monkeypatch.setattr(edge.whole, "confirm_names", gone)
         await sync(position, shielded=shielded)
 
     edge.journal.wsync = slow
