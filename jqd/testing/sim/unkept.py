@@ -12,9 +12,9 @@ from jqd.words.record import Lane
 
 
 def _confirm_all(real: Real) -> Real:
-    async def confirm(desk: Any, agreed: Any) -> set[int]:
+    async def confirm(desk: Any, agreed: Any, *places: Any) -> set[int]:
         wanted = dict(agreed.refused)
-        lapsed: set[int] = await real(desk, agreed)
+        lapsed: set[int] = await real(desk, agreed, *places)
         if lapsed:
             agreed.refused.clear()
             agreed.refused.update(wanted)
