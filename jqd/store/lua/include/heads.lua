@@ -16,7 +16,7 @@
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
 -- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
--- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.call(words, command, key, ...): with all these words.
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -223,14 +223,14 @@ do
   end
 
   -- As many calls as it takes: `unpack` ends a script at some 8,000 words, after what it had written.
-  function keyed.call(words, ...)
-    local call = {...}
-    local fixed = #call
+  function keyed.call(words, command, key, how)
     for at = 1, #words, 1000 do
-      for place = 0, 999 do
-        call[fixed + 1 + place] = words[at + place]
+      local last = math.min(at + 999, #words)
+      if how then
+        redis.call(command, key, how, unpack(words, at, last))
+      else
+        redis.call(command, key, unpack(words, at, last))
       end
-      redis.call(unpack(call))
     end
   end
 
