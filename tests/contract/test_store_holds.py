@@ -3,11 +3,12 @@
 import pytest
 import redis
 
-from jqd.store import CALL_JOBS_MAX, OnItsWay, StoreConfig, open_store
+from jqd.store import CALL_JOBS_MAX, Hold, OnItsWay, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
 from jqd.words.errors import StaleOwner
 from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
+from jqd.words.record import cancel_of
 from tests.contract.bench import ENDS, StoreBench, changed, early, holds, ids, outcome
 from tests.contract.change import edit_of
 from tests.contract.test_store_walks import check
@@ -139,6 +140,46 @@ async def test_no_success_of_an_older_content_ends_a_later_one_in_the_hand(store
     assert await store_bench.claim(other) == [], "it runs"
     assert await store_bench.settle(outcome(Held(later, 9, 1, generation=7), Fate.SUCCEEDED)) == []
     assert await store_bench.state(job) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.FAILED, Fate.RETRY])
+@pytest.mark.parametrize("known", ["nothing", "the older content"])
+@pytest.mark.parametrize("at", ["a daemon's", "a worker's"])
+async def test_no_cancel_of_an_older_content_stops_a_later_one_in_the_hand(
+    store_bench: StoreBench, at: str, known: str, fate: Fate
+) -> None:
+    """The store forgot; the cancel is told again before the change that exchanged what had been cancelled."""
+    store, job = store_bench.store, store_bench.make()
+    older, later = changed(job, 5, ChangeKind.NEW), changed(job, 7, ChangeKind.REPLACE)
+    if known != "nothing":
+        await store_bench.add(older)
+    owner, held = await store_bench.join(), Held(later, 9, 1, generation=7)
+    if at == "a worker's":
+        assert await store_bench.settle(outcome(held, Fate.ENTRUSTED, message="w", delay_ms=20_000)) == []
+    else:
+        assert await store.reassert(owner, {job.id: 9}, {job.id: 7}) == []
+    await store_bench.cancel(cancel_of(job.id, 6))
+    assert (await store.renew_sysid(owner, through=True)).cancels == []
+    (seen,) = await store.touch([(job.id, 9)])
+    assert (seen.hold, seen.cancelled) == (Hold.STANDS, False)
+    await store_bench.add(later)
+    assert not (await store_bench.view(job)).cancel_asked
+    assert await store_bench.settle(outcome(held, fate)) == []
+    expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.FAILED: State.FAILED, Fate.RETRY: State.RETRYING}
+    assert await store_bench.state(job) is expected[fate]
+
+
+async def test_what_ends_before_its_change_comes_is_not_cancelled_with_an_older_content(
+    store_bench: StoreBench,
+) -> None:
+    job = store_bench.make()
+    later, owner = changed(job, 7, ChangeKind.REPLACE), await store_bench.join()
+    await store_bench.add(job)
+    await store_bench.store.reassert(owner, {job.id: 9}, {job.id: 7})
+    await store_bench.cancel(cancel_of(job.id, 6))
+    assert await store_bench.settle(outcome(Held(later, 9, 1, generation=7), Fate.FAILED)) == []
+    await store_bench.add(later)
+    assert await store_bench.state(job) is State.FAILED
 
 
 async def test_an_earlier_retry_gives_no_date_to_a_job_in_hand(store_bench: StoreBench) -> None:

@@ -23,10 +23,11 @@ local function cancel(record)
     return 0
   end
   note_cancel(id, to)
-  local sysid = holder(id)
+  local sysid, fence = holder(id)
   if redis.call('HEXISTS', K.jobs, id) == 0 or sysid then
     redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
-    if sysid and sysid ~= WORKERS then  -- a worker is told when it asks
+    -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
+    if sysid and sysid ~= WORKERS and content_in_hand(id, {fence = fence}) <= to then
       redis.call('HSET', K.asked, id, sysid)
     end
     return 0

@@ -157,9 +157,9 @@ local function end_late(one)
   end
 end
 
--- A job whose cancel was asked ends as cancelled, unless it succeeded all the same.
+-- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
 local function asked(one)
-  return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id)
+  return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and cancelled_to(one.id) >= tonumber(one.generation or 0)
 end
 
 local function leave(id, sysid)

@@ -66,6 +66,21 @@ local function worker_of(fence)
   return workers[fence] and workers[fence][2] or nil
 end
 
+-- What is in the hand may be of a later content than the cancel, when the store is told again what it forgot.
+local function is_asked(position, id, hold, is_lent)
+  if not cancels[position] or not hold then
+    return cancels[position]
+  end
+  local to, told = unpack(redis.call('HMGET', K.generation, 'c' .. id, 'h' .. id))
+  local fence, generation = (told or ''):match('^(%d+):(%d+)$')
+  if is_lent then
+    generation = (lents[position] or ''):match(':(%d+)$')
+  elseif tonumber(fence) ~= hold.fence then
+    generation = nil
+  end
+  return (tonumber(to or nil) or 0) >= (tonumber(generation) or 0)
+end
+
 for position, id in ipairs(ids) do
   local hold, row = in_hand[id], rows[position]
   local fence, said, is_lent = fences[position], OVER, 0
@@ -89,7 +104,7 @@ for position, id in ipairs(ids) do
   if said ~= STANDS then
     expect_settled(identity)
   end
-  answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, cancels[position] and 1 or 0
+  answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
   answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row), tries[position]
   answers[told + 7] = (is_workers and lents or generations)[position] or false
   told = told + 7

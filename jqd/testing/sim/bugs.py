@@ -192,8 +192,8 @@ MISTAKES: dict[str, Mistake] = {
         "what comes before its job is not remembered",
         in_scripts("local function note(one)\n", "local function note(one)\n  do return false end\n"),
         in_scripts(
-            "  note_cancel(id, to)\n  local sysid = holder(id)\n",
-            "  if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n  local sysid = holder(id)\n",
+            "  note_cancel(id, to)\n  local sysid, fence = holder(id)\n",
+            "  if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n  local sysid, fence = holder(id)\n",
         ),
     ),
     "overwrite-notes": mistake(

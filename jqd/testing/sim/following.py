@@ -6,8 +6,8 @@ overlap  as of any job (`check.py`)
 lost     what names it has succeeded, and it never came, or never came to an end
 
 Whether a success counted is not asked: after a loss of the store followers of one that never did may come, rather one
-too many than one lost. One may come twice if the store loses data while the daemon that pushed it is away, or after
-journals that keep nothing gave it up (docs/adr/0047).
+too many than one lost. One may come twice if the store loses data while the daemon that pushed it is away, after
+journals that keep nothing gave it up, or if what names it succeeded twice, and all was deleted between (docs/adr/0047).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,8 +48,8 @@ class Following:
         pairs = [(number, parent) for parent, work in enumerate(history.plan.works) for number in work.follows]
         self.of = {number: Follower(number, parent) for number, parent in pairs}
         """By the numbers of their works."""
-        self._named: set[int] = set()
-        """Those that a success names of which the store was told."""
+        self._named: dict[int, set[tuple[str, int]]] = {}
+        """Those that successes name of which the store was told, and these: id and fence."""
         self._by_id: dict[str, Follower] = {}
 
     # ------------------------------------------------------------ what happened
@@ -59,7 +59,9 @@ class Following:
         for outcome in outcomes:
             if outcome.follows and outcome.fate is Fate.SUCCEEDED:
                 _, items = _follows_decoder.decode(outcome.follows)
-                self._named.update(msgspec.msgpack.decode(item["argument"]) for item in items)
+                for item in items:
+                    number = msgspec.msgpack.decode(item["argument"])
+                    self._named.setdefault(number, set()).add((outcome.job_id, outcome.fence))
 
     def applied(self, node: str, job: Job) -> None:
         """A journal brought a job to the store."""
@@ -94,6 +96,8 @@ class Following:
 
     def _may_come_again(self, one: Follower) -> bool:
         history, now_s = self._history, trio.current_time()
+        if PURGE in history.plan.kinds and len(self._named.get(one.number, ())) > 1:
+            return True
         for at_s, node, name in one.jobs.values():
             home = partition_of_name(name, history.plan.partitions)
             untold = history.is_untold(home, history.plan.kinds, [at_s])

@@ -80,6 +80,9 @@ local function place_unseen(one, now_ms, history_max)
     if fence then
       limits.take_hold(one.jobtype, id, fence)
       redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
+      if cancelled_to(id) < one.generation then
+        redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
+      end
       return
     end
   end
