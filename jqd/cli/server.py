@@ -1,6 +1,7 @@
 """Commands that stay: serve, dev."""
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -62,10 +63,15 @@ async def serve(
     flags = {"http.bind": bind, "data_dir": data_dir, "drain_s": drain, "log.level": log_level, "insecure": insecure}
     flags |= store_flags(store) | {"store.i_accept_loss": i_accept_loss}
     settings = _load(config, flags)
+
+    def ready(url: str) -> None:
+        settle_memory()
+        print(f"jqd is ready at {url}", flush=True)
+
     with _usable(settings.data_dir):
         await serve_daemon(
             settings,
-            ready=lambda url: print(f"jqd is ready at {url}", flush=True),
+            ready=ready,
             interrupted=lambda in_hand: _say_stopping(in_hand, settings),
             load=lambda: load(file=config, flags=flags),
         )
@@ -103,6 +109,16 @@ async def dev(
 
         await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
     return Exit.DONE
+
+
+def settle_memory() -> None:
+    """Have Python's collector pass over all that there is from now on: a process's modules, settings and parts stay.
+
+    It looks at everything each few thousand pushes, and at these 90,000 objects alone for 15 to 40 ms, in which the
+    loop stands and nobody is answered.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:

@@ -118,13 +118,15 @@ def test_a_module_that_does_not_import_is_told_from_its_own_line_on(
 def test_a_daemon_is_told_what_flags_environment_and_file_say(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    told, settled = list[Any](), list[bool]()
 
     async def serve(config: Any, *, ready: Any, **_: Any) -> None:
         told.append(config)
+        assert not settled
         ready("http://127.0.0.1:7")
 
     monkeypatch.setattr("jqd.cli.server.serve_daemon", serve)
+    monkeypatch.setattr("gc.freeze", lambda: settled.append(True))
     monkeypatch.setenv("JQD_LEASE__LEASE_S", "20s")
     file = tmp_path / "jqd.toml"
     file.write_text('[lease]\nlease_s = 30\nmargin_s = "1s"\n')
@@ -146,6 +148,7 @@ def test_a_daemon_is_told_what_flags_environment_and_file_say(
     assert config.store.i_accept_loss
     assert config.journal.directory == tmp_path / "d" / "journal"
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
+    assert settled, "what a daemon is made of is not collected again: that would hold its loop for 15 ms and more"
 
 
 @pytest.mark.parametrize(
