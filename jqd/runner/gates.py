@@ -40,7 +40,7 @@ class Gates:
         self._clock = clock
         self._gates: dict[str, Gate] = {}
         self.suspects = Suspects()
-        self._solitudes: dict[str, Solitude] = {}  # by host and port: a worker may be registered there several times
+        self._solitudes: dict[str, Solitude] = {}  # by host and port, and by URL: several may be registered at either
         self._free = trio.Event()
         self._lent: dict[Claim, tuple[Gate, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -57,7 +57,7 @@ class Gates:
         if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
             self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
-            here = {gate.endpoint for gate in self._gates.values()}
+            here = {place for gate in self._gates.values() for place in (gate.endpoint, gate.url)}
             self._solitudes = {at: each for at, each in self._solitudes.items() if at in here or each.at_work}
         share = self._workers.share
         gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
@@ -85,6 +85,9 @@ class Gates:
         if gate.endpoint != worker.endpoint:
             gate.endpoint = worker.endpoint
             gate.house = self._solitudes.setdefault(worker.endpoint, Solitude())
+        if gate.url != (url := worker.url or ""):
+            gate.url = url
+            gate.solitude = self._solitudes.setdefault(url, Solitude())
         if gate.judged is not worker:
             gate.judged, gate.barred = worker, self._bar(worker)
         return gate

@@ -98,8 +98,10 @@ class Gate:
         """Jobs that a version of a handler is behind its share: see `turns.py`."""
         self.endpoint = ""
         """Host and port of the worker."""
+        self.url = ""
+        """Where it is, as it registered."""
         self.solitude = Solitude()
-        """Of this worker."""
+        """Of this worker, and of all that are registered at its very URL."""
         self.house = Solitude()
         """Of all that are registered there."""
         self._backoff = backoff

@@ -96,7 +96,7 @@ class Parcel:
     ) -> None:
         """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
-        self.stay = Stay(worker.id, gate.solitude, gate.house)
+        self.stay = Stay(worker.url or worker.id, gate.solitude, gate.house)
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs without an outcome so far."""
         self.size = len(self.missing)

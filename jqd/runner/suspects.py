@@ -17,10 +17,11 @@ that is lost is cut in eighths.
 A suspect has a worker to itself for a second, and four times as long after each further loss: what brings a worker down
 does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
 
-Many may be registered behind one host and port: paths of one process, or all that a gateway leads to. What broke there
-tells them apart: a process that dies takes along all that is at work in it, and answers nothing more. So a suspect has
-only what is registered like it to itself, unless its burst broke requests to another worker there, too, that were at
-work when it began, spared none of these, and nothing that was sent later was answered meanwhile.
+All that are registered at one URL are one worker here: a process that is started again has a new id there, and its old
+one for a while. Behind one host and port there may be many: paths of one process, or all that a gateway leads to. What
+broke there tells them apart: a process that dies takes along all that is at work in it, and answers nothing more. So a
+suspect has only its worker to itself, unless its burst broke requests to another worker there, too, that were at work
+when it began, spared none of these, and nothing that was sent later was answered meanwhile.
 
 That may be one process, or two broken ones behind one door that met the same moment. So after the first such burst its
 suspects have their own workers only, but one worker's at a time. If that breaks others' requests along once more, it is
@@ -160,6 +161,8 @@ class _Owner(NamedTuple):
     """A request of suspects that has the worker, with others of its group or alone."""
 
     jobs: int
+    group: int
+    """So many may be at work beside it, itself counted."""
     until_s: float
     """Nothing but its group goes there before."""
 
@@ -174,6 +177,7 @@ class Solitude:
         self.waiting = 0
         """Requests of suspects that wait for their turn: the worker is to become empty."""
         self._owners: dict[object, _Owner] = {}  # where there are some, nothing else is at work
+        self._coming: set[object] = set()  # no suspects, and connecting: they are at work there in a moment
         self._alone: object | None = None  # the owner that nothing was admitted beside
         self._held_since_s = float("-inf")  # suspects have it, with less than RECESS_S for others between them
         self._held_until_s = float("-inf")  # the last of them had it
@@ -206,11 +210,13 @@ class Solitude:
             return wait_s
         if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
             return max(wait_s, rest_s)
-        joins = bool(self._owners) and sum(owner.jobs for owner in self._owners.values()) + jobs <= group
+        owners = self._owners.values()
+        most = min((owner.group for owner in owners), default=0)  # who has it alone is not joined by a larger group
+        joins = jobs + sum(owner.jobs for owner in owners) <= min(most, group)
         if wait_s > 0 and not joins:
             return wait_s
-        if joins or not self.at_work:
-            return self._own(request, jobs, now_s, send_s)
+        if joins or not (self.at_work or self._coming):
+            return self._own(request, _Owner(jobs, group, now_s + send_s), now_s)
         if now_s < self._company_until_s:
             return 0.0
         if self._emptying_since_s is None:
@@ -220,7 +226,7 @@ class Solitude:
             self._emptying_since_s, self._company_until_s = None, now_s + AGAIN_S
         return max(0.0, left_s)
 
-    def _own(self, request: object, jobs: int, now_s: float, send_s: float) -> float:
+    def _own(self, request: object, owner: _Owner, now_s: float) -> float:
         """It has the worker now, unless suspects had it for long enough."""
         if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
@@ -229,13 +235,19 @@ class Solitude:
             return RECESS_S
         if not self.at_work and self.wait_s(now_s) <= 0:
             self._owners.clear()  # who did not set out in time
-        self._owners[request] = _Owner(jobs, now_s + send_s)
+        self._owners[request] = owner
         self._emptying_since_s = None
         return 0.0
 
+    def set_out(self, request: object) -> None:
+        """It is no suspect, and had its turn: whoever is to be alone waits until it came and ended."""
+        self._coming.add(request)
+
     def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
         """It is sent now."""
-        self._alone = None if self.at_work else request
+        self._coming.discard(request)
+        # What goes there while something breaks there may go to the dead, whose path of it had nothing at work.
+        self._alone = None if self.at_work or now_s < self._settled_at_s else request
         self._number += 1
         self._there[request] = self._number, worker
         self.at_work += jobs
@@ -243,12 +255,12 @@ class Solitude:
         if request in self._borne:
             self._borne[request] = now_s + min(alone_s, EMPTYING_S)
         if request in self._owners:
-            self._owners[request] = _Owner(jobs, now_s + alone_s)
+            self._owners[request] = self._owners[request]._replace(jobs=jobs, until_s=now_s + alone_s)
         else:
             self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
-        """Whether no other request was at work there since it was sent."""
+        """Whether no other request was at work there since it was sent, and none had just broken then."""
         return self._alone is request
 
     def lost(self, now_s: float, request: object = None) -> Burst:
@@ -268,6 +280,7 @@ class Solitude:
 
     def left(self, request: object, now_s: float) -> None:
         """The request is over, or will not be sent."""
+        self._coming.discard(request)
         self._there.pop(request, None)
         self._borne.pop(request, None)
         self._free(now_s, request)
@@ -322,7 +335,10 @@ class Stay:
         """See Solitude."""
         house = self._house
         if not losses:
-            return max(self._own.wait_s(now_s), house.wait_s(now_s))
+            wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))
+            for place in (self._own, house) if not wait_s else ():
+                place.set_out(self)
+            return wait_s
         if extent is not Extent.ALL and (wait_s := house.wait_s(now_s)) > 0:
             return wait_s
         perhaps = extent is Extent.PERHAPS

@@ -167,15 +167,16 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
 async def test_what_two_workers_lost_together_twice_was_one_process_and_its_suspects_have_all_of_it(
     open_house: OpenHouse,
 ) -> None:
-    """One that was killed and started again on its port has a new id, and the old one is known for a while."""
+    """Two paths of it."""
+    clock = ManualClock()  # both break in one moment, on a busy machine, too
     replies: list[Reply] = []
 
     async def script(request: Request, reply: Reply) -> None:
         replies.append(reply)
         await trio.sleep_forever()
 
-    async with open_worker(script) as worker, open_house() as house:
-        old, new = (house.register(worker.url, name=name, batch=1) for name in ("old", "new"))
+    async with open_worker(script) as worker, open_house(clock=clock) as house:
+        old, new = (house.register(f"{worker.url}/{name}", name=name, batch=1) for name in ("old", "new"))
         known = house.runner._gates.suspects
         first, (suspect,) = hold(1), hold(1)
         for round_, extent in enumerate((Extent.PERHAPS, Extent.ALL)):
@@ -190,13 +191,34 @@ async def test_what_two_workers_lost_together_twice_was_one_process_and_its_susp
             assert known.extent(suspect.job.id) is extent
             house.runner.out_of_hand(claims([*first, suspect]))
             first = hold(1)
-            await trio.sleep(2 * suspects_module.SETTLE_S)
+            clock.advance(2 * suspects_module.SETTLE_S)
         house.runner.run_jobs(old.id, "mail", first)
         await worker.request(4)
         house.runner.run_jobs(new.id, "mail", [suspect])
         await trio.testing.wait_all_tasks_blocked()
         assert len(worker.requests) == 5, "it waits for the other to end"
         assert house.runner.offer("mail", 0) is None
+        house.runner.stop_work()
+
+
+async def test_a_worker_that_was_started_again_is_one_with_what_is_still_registered_of_it(
+    open_house: OpenHouse,
+) -> None:
+    """It has a new id at its URL, and the old one is known for a while: suspects go to neither beside each other."""
+
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(hang) as worker, open_house() as house:
+        old, new = (house.register(worker.url, name=name, batch=1) for name in ("old", "new"))
+        first, second = hold(1), hold(1)
+        house.runner._gates.suspects.lost(ids([*first, *second]))
+        house.runner.run_jobs(old.id, "mail", first)
+        await worker.request(0)
+        assert house.runner.offer("mail", 0) is None
+        house.runner.run_jobs(new.id, "mail", second)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(worker.requests) == 1
         house.runner.stop_work()
 
 

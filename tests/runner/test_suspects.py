@@ -107,6 +107,22 @@ def test_after_a_loss_no_suspect_is_sent_to_the_dead(monkeypatch: pytest.MonkeyP
     assert solitude.turn("one", 1, 1.0 + SETTLE_S, SEND_S) == 0
 
 
+def test_who_is_sent_to_a_process_that_is_dying_does_not_pay_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspect of another path of it, that waited while one had all of it to itself."""
+    monkeypatch.undo()
+    house = Solitude()
+    poison, other = (Stay(path, Solitude(), house) for path in "AB")
+    assert poison.turn(2, 0.0, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
+    poison.entered(1, 2, 0.0)
+    assert other.turn(1, 0.1, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0
+    poison.lost(0.1)
+    poison.fewer(1)
+    poison.left(0.1)
+    assert other.turn(1, 0.1, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
+    other.entered(1, 1, 0.1)
+    assert not other.is_alone()
+
+
 def test_a_worker_that_does_not_become_empty_is_shared() -> None:
     solitude = Solitude()
     solitude.entered("long", 1, 0, 0.0)
@@ -129,6 +145,30 @@ def test_a_group_over_single_requests_has_the_worker_together() -> None:
     solitude.at_work -= 1
     solitude.left("one", 0.5)
     assert solitude.turn("four", 1, 0.5, SEND_S, group=3) == 0, "as one ends, the next comes in"
+
+
+def test_who_is_to_be_alone_is_not_joined_by_one_of_a_larger_group() -> None:
+    solitude = Solitude()
+    assert solitude.turn("alone", 2, 0.0, SEND_S) == 0
+    assert solitude.turn("two", 1, 0.0, SEND_S, group=2) == SEND_S
+    solitude.entered("alone", 1, 2, 1.0)
+    assert solitude.turn("two", 1, 1.0, SEND_S, group=2) == ALONE_S * ALONE_GROWTH
+    assert solitude.is_alone("alone")
+
+
+def test_a_suspect_waits_for_who_connects_already() -> None:
+    own, house = Solitude(), Solitude()
+    other, suspect = (Stay("A", own, house) for _ in range(2))
+    assert other.turn(0, 0.0, SEND_S, jobs=9, group=1, extent=Extent.OWN) == 0
+    assert suspect.turn(1, 0.0, SEND_S, jobs=1, group=1, extent=Extent.OWN) == EMPTYING_S
+    other.entered(9, 0, 1.0)
+    other.fewer(9)
+    other.left(1.0)
+    assert suspect.turn(1, 1.0, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
+    suspect.left(1.0)
+    assert other.turn(0, 2.0, SEND_S, jobs=9, group=1, extent=Extent.OWN) == 0
+    other.left(2.0)  # it could not connect
+    assert suspect.turn(1, 2.0, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
 
 
 def test_after_a_while_of_suspects_the_worker_is_all_others() -> None:
