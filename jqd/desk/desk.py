@@ -17,6 +17,7 @@ from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.reported import Reported
 from jqd.desk.taken import Taken
 from jqd.desk.turnings import Turnings
+from jqd.desk.underway import Underway
 from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
@@ -72,6 +73,7 @@ class Desk:
     partitions: int = 1
     taken: Taken = field(default_factory=Taken)
     reported: Reported = field(default_factory=Reported)
+    underway: Underway = field(default_factory=Underway)
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)

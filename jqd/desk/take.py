@@ -100,7 +100,9 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
         desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
-        return await _push_named(desk, batch, wanted, charge, atomic=atomic)
+        expect_first(batch)
+        async with desk.underway.turn(_turns(desk, batch)):
+            return await _push_named(desk, batch, wanted, charge, atomic=atomic)
     taken = await take(desk, batch.array, batch.jobs, wanted, charge=charge)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
@@ -110,9 +112,15 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
     return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
 
 
+def _turns(desk: Desk, batch: Batch) -> set[str]:
+    """What is pushed by one request at a time: a request under a key, or each name that is no replacement's."""
+    if batch.key:
+        return {f"{desk.own(batch.key)} {batch.request}"}
+    return {desk.own(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
+
+
 async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
-    expect_first(batch)
     agreed = await _agree(desk, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:

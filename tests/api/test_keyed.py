@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 from msgspec import Raw, structs
 
 from jqd.desk import DeskConfig
@@ -11,8 +13,8 @@ from jqd.desk.names import agree
 from jqd.desk.take import push as desk_push
 from jqd.desk.take import take
 from jqd.store import StoreConfig
-from jqd.words.errors import StoreAway
-from jqd.words.record import carry_jobs, decode_jobs
+from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.record import Lane, carry_jobs, decode_jobs
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
 
@@ -160,6 +162,39 @@ async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_
     assert [(await push(edge, MANY)).status, (await push(edge, MANY)).status] == [503, 422]
     assert (await push(edge, MANY, "k-2")).status == 201, "as it says"
     assert await arguments(edge) == [0, 1, 1, 1, 2, 3], "none of it twice"
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["", "and the disk refuses the first"])
+@pytest.mark.parametrize("key", ["k-1", None], ids=["key", "job_id"])
+async def test_the_same_request_many_times_at_once_is_taken_told_and_charged_once(edge, key, refused):
+    jobs = [{**job, **({} if key else {"job_id": f"own-{place}"})} for place, job in enumerate(MANY)]
+    headers, told = {"jqd-tenant": "acme", **({"idempotency-key": key} if key else {})}, []
+    assert (await edge.call("PUT", "/v1/quotas/acme", {"queued": 100})).status == 200
+
+    sync, hold = edge.journal.wsync, trio.Event()
+
+    async def slow(position, *, shielded=False):
+        edge.journal.wsync = sync
+        await hold.wait()
+        if refused:
+            raise JournalRefused("the disk failed for a moment", full=False)
+        await sync(position, shielded=shielded)
+
+    async def one():
+        told.append(await edge.call("POST", "/v1/jobs", jobs, headers=headers))
+
+    edge.journal.wsync = slow
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(one)
+        await trio.testing.wait_all_tasks_blocked()
+        written = [lane for lane, _, _ in edge.journal.frames].count(Lane.CHANGES)
+        hold.set()
+    assert written == 1, "the others wait for it"
+    assert sorted(answer.status for answer in told) == [200] * (15 - refused) + [201] + [503] * refused
+    assert len({tuple(answer.body["job_ids"]) for answer in told if answer.status < 300}) == 1
+    left = [await edge.call("POST", "/v1/jobs", [ONE] * jobs, headers={"jqd-tenant": "acme"}) for jobs in (96, 1)]
+    assert [answer.status for answer in left] == [201, 429], "four were paid for"
 
 
 KINDS = {"one": ONE, "an array of one": [ONE], "many": MANY, "with a bad one": [*MANY, {"name": ""}]}

@@ -94,10 +94,11 @@ async def test_pushes_beside_each_other_are_not_more_than_one_after_another(edge
 
     edge.journal.hold = hold = trio.Event()
     async with trio.open_nursery() as nursery:
-        for seconds in (0, 3, 3):  # numbers of jobs are looked at meanwhile, and none of these is in the store
+        # Numbers of jobs are looked at meanwhile, and none of these is in the store.
+        for turn, seconds in enumerate((0, 3, 3)):
             edge.clock.advance(seconds)
             for number in range(100):
-                nursery.start_soon(one, number)
+                nursery.start_soon(one, 100 * turn + number)
             await trio.testing.wait_all_tasks_blocked()
         hold.set()
     assert (len(told), {*told}) == (300, {201, 429})
