@@ -10,7 +10,7 @@ from jqd.cli.look import rows_of
 from jqd.cli.render import show
 from jqd.cli.table import table
 
-LIMITS = ("rate", "bytes", "queued", "in_flight")
+LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 
 
 def ls(*, common: Common | None = None) -> int:
@@ -26,6 +26,7 @@ def set_(
     bytes_: float | None = None,
     queued: int | None = None,
     in_flight: int | None = None,
+    dead: int | None = None,
     common: Common | None = None,
 ) -> int:
     """Say how much a tenant may push, instead of what was said before; what is left out has no limit.
@@ -42,12 +43,14 @@ def set_(
         Jobs that wait.
     in_flight
         Jobs that have not ended.
+    dead
+        Jobs that failed and are kept: who has so many pushes no more until some are retried or deleted.
     """
     common = common or Common()
-    if (rate, bytes_, queued, in_flight) == (None, None, None, None):
-        raise Usage("which limit? Give --rate, --bytes, --queued or --in-flight; `jqd quotas rm` takes all back")
+    if (rate, bytes_, queued, in_flight, dead) == (None,) * len(LIMITS):
+        raise Usage("which limit? Give --rate, --bytes, --queued, --in-flight or --dead; or `jqd quotas rm`")
     with common.client() as client:
-        told = client.set_quota(tenant, rate=rate, bytes_per_s=bytes_, queued=queued, in_flight=in_flight)
+        told = client.set_quota(tenant, rate=rate, bytes_per_s=bytes_, queued=queued, in_flight=in_flight, dead=dead)
     show(told, common.output)
     return Exit.DONE
 
@@ -63,4 +66,4 @@ def rm(tenant: str, /, *, common: Common | None = None) -> int:
 
 def _table(rows: list[dict[str, Any]]) -> Text:
     cells = [(row["tenant"], *(row[limit] for limit in LIMITS)) for row in rows]
-    return table(("TENANT", "RATE", "BYTES", "QUEUED", "IN FLIGHT"), cells)
+    return table(("TENANT", "RATE", "BYTES", "QUEUED", "IN FLIGHT", "DEAD"), cells)

@@ -81,12 +81,14 @@ class Tokens:
         bytes_per_s: float | None = None,
         queued: int | None = None,
         in_flight: int | None = None,
+        dead: int | None = None,
     ) -> dict[str, Any]:
-        """Say how much a tenant may push: jobs and bytes a second, jobs that wait, jobs that have not ended.
+        """Say how much a tenant may push: jobs and bytes a second, jobs that wait, jobs that have not ended; and of how
+        many jobs that failed and are kept it pushes no more.
 
         What is left out has no limit. Who pushes more is told so by `Unavailable` with status 429. Raises Invalid.
         """
-        limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight}
+        limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
         said = {name: limit for name, limit in limits.items() if limit is not None}
         return _told(self._http.call("PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said)))
 

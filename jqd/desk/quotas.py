@@ -10,7 +10,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreAway, StoreRefused
-from jqd.words.quotas import FREE, QUOTA, Charge, Quota, body_of
+from jqd.words.quotas import FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.words.rules import NIL
 from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
 
@@ -29,6 +29,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bytes: Rate | None = None
     queued: Most | None = None
     in_flight: Most | None = None
+    dead: Most | None = None
 
 
 async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
@@ -38,7 +39,7 @@ async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
         raise Invalid(why, [Fault("/tenant", why)])
     quota = Quota(**msgspec.structs.asdict(wish))
     if quota == Quota():
-        raise Invalid("a quota has a limit: rate, bytes, queued or in_flight", [Fault("", "give one of them")])
+        raise Invalid("a quota has a limit: rate, bytes, queued, in_flight or dead", [Fault("", "give one of them")])
     await told(desk)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -68,7 +69,7 @@ async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:
     quota = quotas.known.get(tenant)
     if not tenant or quota is None:
         return FREE
-    if quota.queued is not None or quota.in_flight is not None:
+    if quota.queued is not None or quota.in_flight is not None or quota.dead is not None:
         await _look(desk)
     if tenant not in quotas.known:
         return FREE  # it was deleted meanwhile
@@ -88,15 +89,14 @@ async def _look(desk: Desk) -> None:
     if now_s - quotas.looked_at_s < LOOK_S:
         return
     quotas.looked_at_s = now_s  # one look for all who come meanwhile
-    counts: dict[str, tuple[int, int]] = {}
+    counts: dict[str, Numbers] = {}
     with trio.move_on_after(ANSWER_S):
         try:
             views = (await desk.store.list_types()).types
         except (StoreAway, StoreRefused):
             return
         for view in views:
-            told = view.counts
-            waiting, alive = counts.get(tenant := tenant_of(view.jobtype), (0, 0))
-            waits = told.waiting + told.scheduled + told.retrying
-            counts[tenant] = waiting + waits, alive + waits + told.running
+            told, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
+            waiting, alive = told.queued, told.queued + told.running
+            counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + told.failed)
         quotas.counted(counts)

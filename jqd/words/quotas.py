@@ -12,7 +12,7 @@ beside each other are bounded as those after one another, and only what was take
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -36,6 +36,20 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs that wait, those with a date among them."""
     in_flight: int | None = None
     """Jobs that have not ended."""
+    dead: int | None = None
+    """Jobs that failed, and are kept until somebody retries or deletes them."""
+
+
+class Numbers(NamedTuple):
+    """Of a tenant's jobs."""
+
+    waiting: int = 0
+    alive: int = 0
+    """That have not ended."""
+    dead: int = 0
+
+
+NO_JOBS = Numbers()
 
 
 class Bucket:
@@ -99,8 +113,8 @@ class Quotas:
     def __init__(self, rules: Rules, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
         """By tenant."""
-        self.counts: Mapping[str, tuple[int, int]] = {}
-        """Tenant → jobs of it that wait, and that have not ended, as a store told last."""
+        self.counts: Mapping[str, Numbers] = {}
+        """Those of each tenant, as a store told last."""
         self.looked_at_s = -math.inf
         self._clock = clock
         self._since: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -112,7 +126,7 @@ class Quotas:
         for rule in rules.all(QUOTA):
             self._ruled(rule)
 
-    def counted(self, counts: Mapping[str, tuple[int, int]]) -> None:
+    def counted(self, counts: Mapping[str, Numbers]) -> None:
         """A store told; what was pushed in the second before may not have been in it yet."""
         self.counts = counts
         self._since = Counter(), self._since[0]
@@ -126,11 +140,13 @@ class Quotas:
             bucket = self._bucket(tenant, name)
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
-        waiting, alive = self.counts.get(tenant, (0, 0))
+        there = self.counts.get(tenant, NO_JOBS)
         new = self._reserved[tenant] + sum(since[tenant] for since in self._since) + jobs
-        for name, most, there in (("queued", quota.queued, waiting), ("in_flight", quota.in_flight, alive)):
-            if most is not None and there + new > most:
+        for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
+            if most is not None and has + new > most:
                 return f"{name}: {most} jobs", AGAIN_S
+        if quota.dead is not None and there.dead >= quota.dead:
+            return f"dead: {quota.dead} jobs that failed and are kept; retry or delete them", AGAIN_S
         return None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> Charge:

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from jqd.words.errors import JournalRefused
+from jqd.words.job import Fate
 from jqd.words.quotas import BURST_S
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
@@ -144,6 +145,28 @@ async def test_numbers_of_jobs_are_those_of_the_store_and_what_came_since(edge, 
     assert len(held) == 4
     assert (await push(edge)).status == (201 if limit == "queued" else 429), "what runs waits no more"
     assert (await push(edge, 20, who=OTHER)).status == 201
+
+
+@pytest.mark.parametrize("way", ["DELETE", "retry"])
+async def test_who_has_too_many_dead_jobs_pushes_no_more_until_somebody_deals_with_them(edge, way):
+    await put(edge, dead=3)
+    for taken in range(3):
+        edge.clock.advance(2)
+        assert (await push(edge, job_id=f"order-{taken}")).status == 201, "they have ended well or not yet"
+        await edge.apply()
+        (held,) = await edge.claim("acme\x1fmail")
+        await edge.end(held, Fate.FAILED if taken else Fate.DEAD)
+    edge.clock.advance(2)
+    over = await push(edge)
+    assert (over.status, over.headers["retry-after"]) == (429, "6")
+    assert "dead: 3 jobs that failed and are kept; retry or delete them" in over.body["detail"]
+    assert (await push(edge, who=OTHER)).status == 201
+    path = f"/v1/jobs/order-1{'/retry' if way == 'retry' else '?purge=1'}"
+    dealt = await edge.call("POST" if way == "retry" else way, path, headers=ACME)
+    assert dealt.status in (200, 204)
+    await edge.apply()
+    edge.clock.advance(2)
+    assert (await push(edge)).status == 201
 
 
 async def test_while_the_store_is_away_what_it_told_last_counts(edge):

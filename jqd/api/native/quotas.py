@@ -24,6 +24,8 @@ class Quota(Struct, frozen=True):
     """Jobs that wait, those with a date among them."""
     in_flight: int | None
     """Jobs that have not ended."""
+    dead: int | None
+    """Jobs that failed, and are kept until somebody retries or deletes them: who has so many pushes no more."""
 
 
 class Quotas(Struct, frozen=True):
@@ -59,4 +61,4 @@ def _row(parts: Parts, tenant: str) -> Quota:
     one = parts.desk.quotas.known.get(tenant)
     if one is None:
         raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
-    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight)
+    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead)
