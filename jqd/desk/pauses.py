@@ -7,15 +7,17 @@ from jqd.desk.desk import Desk
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.rules import expect_room, say, told
 from jqd.words.dates import iso
-from jqd.words.errors import Conflict, Denied, Fault, Invalid
+from jqd.words.errors import Denied, Fault, Invalid
 from jqd.words.job import is_name
 from jqd.words.pauses import BAN, HALT, PAUSE, all_of, body_of
 from jqd.words.rules import NIL
 from jqd.words.shares import Share
 from jqd.words.tenant import annotate, bare, tenant_of
 
-HALTED_MAX = 1_000  # tenants: each look goes through them
-PAUSED = Share("paused jobtypes", 1_000)  # each look of a worker that takes any type names them to the store
+HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each look goes through them
+PAUSED = Share(
+    "paused jobtypes", 1_000, remedy="resume some"
+)  # each look of a worker that takes any type names them to the store
 
 
 async def pause(desk: Desk, jobtype: str) -> int:
@@ -54,9 +56,8 @@ async def halt(desk: Desk) -> int:
 
     def make() -> Mapping[tuple[str, str], bytes]:
         known = desk.halts.since_ms.get(own)
-        if known is None and len(desk.halts.names) >= HALTED_MAX:
-            why = f"{HALTED_MAX} tenants are paused, and no more can be; resume some"
-            raise Conflict(why, [Fault("", why)])
+        if known is None:  # whoever paused it has it: so who runs jqd finds room, however many pause themselves
+            expect_room(HALTED, tenant_of(who), (tenant_of(desk.halts.by.get(one, "")) for one in desk.halts.names))
         by = who if known is None or not tenant_of(who) else desk.halts.by.get(own, "")
         since_ms.append(desk.clock.wall_ms() if known is None else known)
         # Daemons of before know HALT alone.

@@ -9,19 +9,19 @@ import msgspec
 from msgspec import Meta
 
 from jqd.desk.desk import Desk
-from jqd.desk.rules import expect_room, learned, say
+from jqd.desk.rules import MIB, expect_room, learned, say
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, NotFound
 from jqd.words.job import Name
-from jqd.words.shares import Share
+from jqd.words.shares import PART, Share
 from jqd.words.tenant import Tenant
 from jqd.words.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 
 TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
-TENANTS_BYTES_MAX = 16 << 20  # of all tenants' but those of "", with those that are kept
 KEPT_BYTES_MAX = (
-    4 << 20
-)  # of a tenant's, with those that are over or revoked and still kept: some 12,000 without scopes.
-# A sixteenth of what all rules may take, so that no tenant fills that
+    16 << 20
+)  # of all tenants' tokens, with those that are over or revoked and still kept, and a tenant has
+# a tenth: some 4,800 without scopes. A quarter of what all rules may take, so that no tenants fill that
+SURE_BYTES = 16 << 10  # a tenant that has less makes more, whatever the others have: some fifty
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
 NOTE_LENGTH_MAX = 200
@@ -124,13 +124,14 @@ def _find(desk: Desk, token_id: str) -> Token | None:
 
 def _expect_bytes(kept: Counter[str], tenant: str) -> None:
     """Raises Conflict. For tenants: who runs jqd is bound by what all rules may take alone, and can always make one."""
-    have, most, whose = kept[tenant], KEPT_BYTES_MAX, f"tenant {tenant!r}"
-    if tenant and have < most:
-        have, most, whose = kept.total() - kept[""], TENANTS_BYTES_MAX, 'all tenants but ""'
+    part = KEPT_BYTES_MAX // PART
+    have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
+    if SURE_BYTES <= have < most:
+        have, most, whose = kept.total() - kept[""], KEPT_BYTES_MAX - part, 'all tenants but ""'
     if have >= most:
         why = (
-            f"the tokens of {whose} take more than {most >> 20} MiB, with those that are over or revoked; those that"
-            " expire are forgotten an hour after that"
+            f"the tokens of {whose} take more than {most / MIB:.1f} MiB, with those that are over or revoked; those"
+            " that expire are forgotten an hour after that"
         )
         raise Conflict(why, [Fault("", why)])
 

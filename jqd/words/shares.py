@@ -19,18 +19,20 @@ class Share(NamedTuple):
     """There may be."""
     own: int = 0
     """Of the tenant "" at most; 0: all that the others leave."""
+    remedy: str = "delete some"
+    """What whoever has too many can do."""
 
     def why_no_more(self, tenant: str, there: Counter[str], more: int = 1) -> str | None:
         """Why a tenant cannot have so many more, or None. `there`: tenant → how many it has."""
         part, total = self.most // PART, there.total()
         if tenant and there[tenant] + more > part:
-            return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; delete some"
+            return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; {self.remedy}"
         if tenant and total - there[""] + more > self.most - part:
             return f"all tenants together may have {self.most - part} {self.what}, and have them; ask who runs this jqd"
         if total + more > self.most:
-            return f"there may be {self.most} {self.what}, and no more; delete some"
+            return f"there may be {self.most} {self.what}, and no more; {self.remedy}"
         if not tenant and self.own and there[""] + more > self.own:
-            return f"there may be {self.own} {self.what}, and no more; delete some"
+            return f"there may be {self.own} {self.what}, and no more; {self.remedy}"
         return None
 
 

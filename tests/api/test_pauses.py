@@ -133,9 +133,10 @@ async def test_a_whole_tenant_is_paused_by_itself_or_by_who_runs_jqd(edge: Whole
 
 
 async def test_what_who_runs_jqd_paused_no_tenant_resumes(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "HALTED_MAX", 2)
+    monkeypatch.setattr(pauses, "HALTED", Share("paused tenants", 10))
     tokens = {}
-    for name, tenant in (("theirs", "acme"), ("ours", None)):
+    theirs = [(f"theirs-{number}", f"t{number}") for number in range(10)]
+    for name, tenant in (("theirs", "acme"), ("ours", None), *theirs):
         wish = {"role": "operator", **({"tenant": tenant} if tenant else {})}
         tokens[name] = (await edge.call("POST", "/v1/tokens", wish, accept=JSON)).body
 
@@ -151,11 +152,14 @@ async def test_what_who_runs_jqd_paused_no_tenant_resumes(edge: Whole, monkeypat
     assert (await say("pause", "ours", tenant="acme"))["by"] == tokens["ours"]["token_id"], "that one is stronger"
     assert (await say("pause", "theirs"))["by"] == tokens["ours"]["token_id"]
     assert "was paused by who runs this jqd" in (await say("resume", "theirs", 403))["detail"]
-    await say("pause", "ours", tenant="other")
-    await say("pause", "ours", 409, tenant="third")
+    for name, _ in theirs[:9]:
+        await say("pause", name)
+    assert "there may be 10 paused tenants" in (await say("pause", "ours", 409, tenant="other"))["detail"]
     assert (await say("resume", "ours", tenant="acme"))["paused_at"] is None
+    assert "all tenants together may have 9" in (await say("pause", "theirs-9", 409))["detail"], "a tenth is ours"
+    await say("pause", "ours", tenant="other")
     notes = (await ask(edge, "GET", "/v1/audit"))["notes"]
-    assert [(one["act"], one["tenant"]) for one in notes][:2] == [("tenant resume", "acme"), ("tenant pause", "other")]
+    assert [(one["act"], one["tenant"]) for one in notes][:2] == [("tenant pause", "other"), ("tenant resume", "acme")]
 
 
 @pytest.mark.parametrize("what", ["resume", "pause"])

@@ -106,7 +106,7 @@ async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_agai
 
 
 async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over(edge, monkeypatch):
-    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 5_000)
+    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 50_000)
     boss = (await make(edge, "master", tenant="acme"))["token"]
     wish = {"role": "push", "scopes": ["x" * 100] * 20, "expires_in": 0.001}
     made = [await call(edge, boss, "POST", "/v1/tokens", wish) for _ in range(4)]
@@ -125,14 +125,22 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
     assert (await call(edge, boss, "POST", "/v1/tokens", wish)).status == 201
 
 
-async def test_who_runs_jqd_makes_tokens_however_many_the_tenants_left(edge, monkeypatch):
-    boss = (await make(edge, "master", tenant="acme"))["token"]
-    for name in ("KEPT_BYTES_MAX", "TENANTS_BYTES_MAX"):
-        monkeypatch.setattr(f"jqd.desk.tokens.{name}", 1)
-        assert (await call(edge, boss, "POST", "/v1/tokens", {"role": "push"})).status == 409
-        await make(edge, "push", tenant="acme")
-        await make(edge, "master", tenant="new")
-        monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 5_000)
+async def test_no_masters_that_make_tokens_without_an_end_end_those_of_other_tenants(edge, monkeypatch):
+    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 30_000)
+    monkeypatch.setattr("jqd.desk.tokens.SURE_BYTES", 1_000)
+    large = {"role": "push", "scopes": ["x" * 100] * 20}
+
+    async def tell(boss, wish):
+        return await call(edge, boss, "POST", "/v1/tokens", wish)
+
+    bosses = [(await make(edge, "master", tenant=f"t{number}"))["token"] for number in range(9)]
+    told = [[(await tell(boss, large)).status for _ in range(2)] for boss in bosses]
+    assert (told[0], told[-1]) == ([201, 201], [201, 409]), "all of them leave a tenth free"
+    assert "all tenants but" in (await tell(bosses[-1], large)).body["detail"]
+    assert "tenant 't0'" in (await tell(bosses[0], large)).body["detail"], "and each has a tenth"
+    for tenant in ("t0", "new"):
+        boss = (await make(edge, "master", tenant=tenant))["token"]  # who runs jqd always makes some
+    assert (await tell(boss, {"role": "push"})).status == 201, "and so does who has nearly none"
 
 
 async def test_what_a_revoked_token_was_for_is_not_kept(edge):
