@@ -62,7 +62,7 @@ slow: setup      ## what each change need not pay: chaos, README, packages, fram
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
 	$(BIN)/python -m pytest tests/sim tests/chaos -m long -q -n $(JOBS)
-	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 120 & more=$$!; \
+	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 60 & more=$$!; \
 	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 2000; here=$$?; wait $$more && exit $$here
 	$(BIN)/python -m tests.chaos --seconds 60 --servers 2
 	$(BIN)/python -m tests.wire --seconds 60

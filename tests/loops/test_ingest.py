@@ -249,7 +249,7 @@ class Way:
 
 
 @pytest.fixture
-async def way(monkeypatch: pytest.MonkeyPatch, autojump_clock: None) -> AsyncIterator[tuple[Bench, Way, list[str]]]:
+async def way(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Bench, Way, list[str]]]:
     """A lane with seven chunks of two jobs to bring into the store, and the way there."""
     monkeypatch.setattr("jqd.loops.chunks.CHUNK_RECORDS", CHUNK)
     async with bench() as made, trio.open_nursery() as nursery:
@@ -263,7 +263,7 @@ async def way(monkeypatch: pytest.MonkeyPatch, autojump_clock: None) -> AsyncIte
 Under = tuple[Bench, Way, list[str]]
 
 
-async def test_a_few_chunks_are_on_their_way_at_once(way: Under) -> None:
+async def test_a_few_chunks_are_on_their_way_at_once(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     first, second, third = here = await there.several()
     assert len(here) == FLIGHTS_MAX
@@ -277,7 +277,7 @@ async def test_a_few_chunks_are_on_their_way_at_once(way: Under) -> None:
     assert made.journal.read_point(Lane.JOBS) == made.journal.end
 
 
-async def test_answers_that_come_in_another_order_are_told_in_order(way: Under) -> None:
+async def test_answers_that_come_in_another_order_are_told_in_order(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     first, second, _ = await there.several()
     await there.do(first)
@@ -288,7 +288,7 @@ async def test_answers_that_come_in_another_order_are_told_in_order(way: Under) 
     assert made.applied == ids
 
 
-async def test_who_is_answered_speaks_for_those_before_it(way: Under) -> None:
+async def test_who_is_answered_speaks_for_those_before_it(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     first, second, third = await there.several()
     await there.end(first, answered=False)
@@ -302,7 +302,9 @@ async def test_who_is_answered_speaks_for_those_before_it(way: Under) -> None:
 
 
 @pytest.mark.parametrize("comes", [True, False])
-async def test_several_lost_answers_are_asked_for_again_as_they_were_and_in_order(way: Under, comes: bool) -> None:
+async def test_several_lost_answers_are_asked_for_again_as_they_were_and_in_order(
+    autojump_clock: None, way: Under, comes: bool
+) -> None:
     made, there, ids = way
     first, second, third = await there.several()
     await there.end(first, comes=comes, answered=False)
@@ -320,7 +322,9 @@ async def test_several_lost_answers_are_asked_for_again_as_they_were_and_in_orde
     assert made.rolled_back == 0
 
 
-async def test_a_backlog_stops_when_the_store_is_to_be_asked_and_goes_on_from_what_it_says(way: Under) -> None:
+async def test_a_backlog_stops_when_the_store_is_to_be_asked_and_goes_on_from_what_it_says(
+    autojump_clock: None, way: Under
+) -> None:
     made, there, ids = way
     first, second, third = await there.several()
     made.ingest.recheck()
@@ -330,7 +334,7 @@ async def test_a_backlog_stops_when_the_store_is_to_be_asked_and_goes_on_from_wh
     assert made.applied == ids
 
 
-async def test_a_backlog_stops_while_it_is_held(way: Under) -> None:
+async def test_a_backlog_stops_while_it_is_held(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     here = await there.several()
     made.ingest.hold()
@@ -343,7 +347,7 @@ async def test_a_backlog_stops_while_it_is_held(way: Under) -> None:
     assert made.applied == ids
 
 
-async def test_what_a_wiped_store_refuses_is_read_again_from_where_it_stands(way: Under) -> None:
+async def test_what_a_wiped_store_refuses_is_read_again_from_where_it_stands(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     first, second, third = await there.several()
     await there.end(first)
@@ -359,7 +363,7 @@ async def test_what_a_wiped_store_refuses_is_read_again_from_where_it_stands(way
 
 
 async def test_a_reservation_that_ran_out_while_the_store_was_slow_is_taken_anew(
-    way: Under, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: None, way: Under, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, there, ids = way
     monkeypatch.setattr("jqd.loops.ingest.RESERVE_RECORDS", 4)

@@ -49,21 +49,21 @@ class Room:
 
 
 @pytest.fixture
-async def room(autojump_clock: object, nursery: trio.Nursery) -> Room:
+async def room(nursery: trio.Nursery) -> Room:
     room = Room()
     await room.store.look(fresh=True)
     await nursery.start(room.outbox.run)
     return room
 
 
-async def test_what_our_own_outcome_left_goes_at_once(room: Room) -> None:
+async def test_what_our_own_outcome_left_goes_at_once(autojump_clock: None, room: Room) -> None:
     await room.put(b"a")
     room.outbox.ring()
     await trio.testing.wait_all_tasks_blocked()
     assert (room.pushes.taken, await room.left()) == ([b"a"], [])
 
 
-async def test_what_another_left_is_found_when_that_had_its_time(room: Room) -> None:
+async def test_what_another_left_is_found_when_that_had_its_time(autojump_clock: None, room: Room) -> None:
     await trio.sleep(LOOK_S - LEFT_S / 2)
     await room.put(b"a")
     await trio.sleep(LEFT_S)
@@ -72,7 +72,7 @@ async def test_what_another_left_is_found_when_that_had_its_time(room: Room) -> 
     assert (room.pushes.taken, await room.left()) == ([b"a"], [])
 
 
-async def test_what_has_to_wait_holds_up_nothing_and_goes_later(room: Room) -> None:
+async def test_what_has_to_wait_holds_up_nothing_and_goes_later(autojump_clock: None, room: Room) -> None:
     stuck = [b"stuck %03d" % number for number in range(ENTRIES + 5)]
     room.pushes.waits = set(stuck)
     await room.put(*stuck, b"z")
@@ -88,7 +88,7 @@ async def test_what_has_to_wait_holds_up_nothing_and_goes_later(room: Room) -> N
     assert await room.left() == stuck[:1]
 
 
-async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(room: Room) -> None:
+async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
     room.pushes.refuses = JournalRefused("the disk is full", full=True)
     await room.put(b"a")
     room.outbox.ring()

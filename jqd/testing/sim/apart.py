@@ -93,7 +93,7 @@ APART: dict[str, Mistake] = {
     ),
     "keep-for-the-first": mistake(
         "trim,absent",
-        4,
+        9,
         "lost",
         "retention asks the first partition only what it has",
         (Retention, "__init__", _keep_for_the_first),
@@ -101,7 +101,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        48,
+        100,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
@@ -110,7 +110,7 @@ APART: dict[str, Mistake] = {
     ),
     "own-hand-only": mistake(
         "poison",
-        5,
+        8,
         "company",
         "a job that runs alone is taken when the hand of one partition is empty",
         (Dispatch, "_is_idle", _own_hand_only),

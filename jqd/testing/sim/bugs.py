@@ -176,7 +176,7 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 20, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 31, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
@@ -226,7 +226,7 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 186, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 198, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
@@ -238,7 +238,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        50,
+        58,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),

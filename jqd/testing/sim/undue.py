@@ -135,7 +135,7 @@ UNDUE: dict[str, Mistake] = {
     ),
     "note-before-job": mistake(
         "kill,disk",
-        51,
+        139,
         "note,lost",
         "that a date was fired is on disk before its job is",
         (firing, "write", _write_later),
@@ -185,7 +185,7 @@ UNDUE: dict[str, Mistake] = {
     ),
     "pause-at-look": mistake(
         "kill",
-        21,
+        36,
         "paused",
         "what was seen to wait is claimed, also if its type was paused since",
         (Runner, "offer", _take_all_the_same),

@@ -63,7 +63,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "late-endings-dropped": mistake(
         "backlog,wipe",
-        101,
+        173,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
         in_scripts("    end_late(one)\n    too_late(one)", "    too_late(one)"),
@@ -87,7 +87,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "ended-by-fence": mistake(
         "backlog",
-        23,
+        68,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
@@ -108,7 +108,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        3,
+        16,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),

@@ -113,7 +113,7 @@ UNSAID: dict[str, Mistake] = {
     ),
     "never-forgotten": mistake(
         "",
-        6,
+        14,
         "kept",
         "that something was deleted is never forgotten",
         (useless, "is_stale", _never),
