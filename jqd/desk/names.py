@@ -78,8 +78,7 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
             continue
         if given is not None and given.verdict is Verdict.CONFLICT:
             agreed.refused[place] = (
-                f"another job stands under job_id {job.job_id!r}, with other content; "
-                "a push with replace takes its place"
+                f"another job stands under job_id {job.job_id!r}, with other content; {_advice(desk)}"
             )
             continue
         if given is not None:
@@ -124,8 +123,7 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
         for place in lost:
             agreed.refused[among_good[place]] = (
                 f"while this job was written to disk another one was pushed under job_id "
-                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken. "
-                "A push with replace takes its place"
+                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(desk)}"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
         position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
@@ -135,6 +133,13 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
             "a job that was to be replaced was changed while its replacement was written to disk: push it again"
         )
     return lost
+
+
+def _advice(desk: Desk) -> str:
+    """What whoever finds his id taken can do. Whether the other job is one that a token is for takes a look."""
+    if desk.principal.scopes:
+        return "choose another id, or replace it if it is of a jobtype that this token is for"
+    return "a push with replace takes its place"
 
 
 def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:

@@ -277,6 +277,8 @@ async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
     for name in ("pay", "mail"):
         told = await call(edge, boss, "POST", "/v1/jobs", {"name": name, "job_id": f"{name}-1", "argument": "secret"})
         assert told.status == 201
+    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1"})
+    assert (told.status, "choose another id, or replace it if it is of a jobtype" in told.body["detail"]) == (409, True)
     told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1", "replace": True})
     assert told.status == 503, "whose it is is not known before the store has it"
     await edge.apply()
