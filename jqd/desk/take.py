@@ -268,8 +268,9 @@ def write(
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     `request`: digest of the whole request, if it has a key.
     """
-    own, tenant = desk.own, desk.principal.tenant
-    homes = home_of(own(jobs[0].name)) if len(jobs) == 1 else homes_of([own(job.name) for job in jobs])
+    tenant, names = desk.principal.tenant, [job.name for job in jobs]
+    own = {name: desk.own(name) for name in {*names}}
+    homes = home_of(own[names[0]]) if len(jobs) == 1 else homes_of([own[name] for name in names])
     ids: IdRange = desk.journal.ids.take(len(jobs), homes)
     now_ms = desk.clock.wall_ms()
     eligible: dict[int, int] = {}

@@ -137,7 +137,7 @@ class Parcel:
     @property
     def extent(self) -> Extent:
         """What suspects of its kind take along."""
-        return max(map(self._shared.gates.suspects.extent, self.missing), default=Extent.OWN)
+        return self._shared.gates.suspects.extent(self.missing)
 
     @property
     def is_thinned(self) -> bool:

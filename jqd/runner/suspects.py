@@ -29,7 +29,7 @@ one process, and they have the whole host and port. Then after a second of suspe
 have one, however many suspects wait.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -147,9 +147,11 @@ class Suspects:
         """It ended, and the worker stood."""
         self._known.pop(job_id, None)
 
-    def extent(self, job_id: str) -> Extent:
-        """What went down with it."""
-        return self._known[job_id].extent if job_id in self._known else Extent.OWN
+    def extent(self, job_ids: Collection[str]) -> Extent:
+        """The most that went down with any of them."""
+        if not self._known:
+            return Extent.OWN
+        return max((self._known[job_id].extent for job_id in job_ids if job_id in self._known), default=Extent.OWN)
 
     def of(self, job_id: str) -> Suspicion | None:
         """None: nothing is held against it."""

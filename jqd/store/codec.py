@@ -62,7 +62,8 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 FOLLOWED = 6
 """Stands to scripts for a fate: it succeeded, and jobs follow."""
-_PLACED = {Fate.FAILED: Fate.DEAD.value}  # whatever failed for good stays until somebody deals with it (adr/0060)
+_PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
+"""Whatever failed for good stays until somebody deals with it (adr/0060)."""
 
 
 class Unreadable(StoreRefused):
@@ -80,18 +81,10 @@ def encode_header(job: Job) -> bytes:
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     version = TENANT_VERSION if SEPARATOR in job.jobtype else ROW_VERSION
     fields = (version, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags):
+        return _encoder.encode(fields)  # as nearly all are
     more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms)
-    needed = (
-        6
-        if job.expires_at_ms
-        else 5
-        if job.queue
-        else 4
-        if job.backoff
-        else 3
-        if job.eligible_at_ms or job.name or job.tags
-        else 0
-    )
+    needed = 6 if job.expires_at_ms else 5 if job.queue else 4 if job.backoff else 3
     return _encoder.encode((*fields, *more[:needed]))
 
 
@@ -141,7 +134,7 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     common: tuple[int, int, int, str, object] | None = None
     count_at = 0
     for one in outcomes:
-        fate = _PLACED.get(one.fate, one.fate.value)
+        fate = _PLACED[one.fate]
         if one.follows and one.fate is Fate.SUCCEEDED:
             fate = FOLLOWED
         extra = _extra(one)

@@ -204,7 +204,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def content_bytes(self) -> int:
         """Of what it carries; the rest of it is small."""
-        texts = bytes_of(self.message) + bytes_of(self.log)
+        texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # a success has none
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property

@@ -182,7 +182,7 @@ def decode_jobs(body: bytes) -> list[Job]:
             changes[index] if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
             job.backoff,
-            expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
+            0 if job.expires_in is None else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
         )
         for index, (job_id, job) in enumerate(zip(ids, records, strict=True))
     ]

@@ -100,7 +100,7 @@ async def test_what_failed_under_an_older_jqd_is_found_among_the_failed(
     job = await store_bench.push()
     held = await store_bench.claim_one(owner)
     with monkeypatch.context() as older:
-        older.setattr(codec, "_PLACED", {})
+        older.setattr(codec, "_PLACED", {fate: fate.value for fate in Fate})
         await store_bench.settle(outcome(held, Fate.FAILED))
     assert (await store_bench.store.stats()).ended == 1
     page = await store_bench.store.list_jobs(State.FAILED, None, None, 50, "")

@@ -188,7 +188,7 @@ async def test_what_two_workers_lost_together_twice_was_one_process_and_its_susp
                 await reply.reset()
             replies.clear()
             await house.stopped(2 * round_ + 2)
-            assert known.extent(suspect.job.id) is extent
+            assert known.extent([suspect.job.id]) is extent
             house.runner.out_of_hand(claims([*first, suspect]))
             first = hold(1)
             clock.advance(2 * suspects_module.SETTLE_S)

@@ -218,7 +218,7 @@ def test_what_was_sent_after_the_first_broke_was_not_in_one_process_with_it(monk
     suspects.lost(["a"], house.lost(1.0, "a"))
     house.entered("b", 1, 0, 1.1, "B")
     suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
-    assert suspects.extent("a") is suspects.extent("b") is Extent.OWN
+    assert suspects.extent(["a"]) is suspects.extent(["b"]) is Extent.OWN
     assert suspects.of("a") == suspects.of("b") == (1, 1)
 
 
@@ -236,7 +236,7 @@ def test_what_answers_between_two_that_break_lives(monkeypatch: pytest.MonkeyPat
     if not sent_later:
         house.lost(1.2, "c")  # its answer was on the way when the process died
     suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
-    assert suspects.extent("a") is suspects.extent("b") is (Extent.OWN if sent_later else Extent.PERHAPS)
+    assert suspects.extent(["a"]) is suspects.extent(["b"]) is (Extent.OWN if sent_later else Extent.PERHAPS)
 
 
 def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they_are_one_process(
@@ -252,7 +252,7 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
     house.at_work = 0
     for request in "ab":
         house.left(request, 1.0)
-    assert suspects.extent("a") is suspects.extent("b") is Extent.PERHAPS
+    assert suspects.extent(["a"]) is suspects.extent(["b"]) is Extent.PERHAPS
 
     one, two, healthy = (Stay(name, places[name], house) for name in "ABC")
     now_s = 1.0 + SETTLE_S
@@ -270,14 +270,14 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
     assert (places["A"].waiting, places["B"].waiting) == (0, 0)
     suspects.lost(["a"], one.lost(now_s + 0.5))
     one.left(now_s + 0.5)
-    assert suspects.extent("a") is Extent.OWN, "it spared what was at work there"
+    assert suspects.extent(["a"]) is Extent.OWN, "it spared what was at work there"
 
     now_s += 0.5 + SETTLE_S
     assert two.turn(1, now_s, SEND_S, **perhaps) == 0
     two.entered(1, 1, now_s)
     suspects.lost(["b"], two.lost(now_s))
     suspects.lost(["c"], healthy.lost(now_s))
-    assert (suspects.extent("b"), suspects.extent("c")) == (Extent.ALL, Extent.PERHAPS)
+    assert (suspects.extent(["b"]), suspects.extent(["c"])) == (Extent.ALL, Extent.PERHAPS)
 
 
 def test_suspects_of_one_worker_do_not_keep_those_of_another_away_for_long() -> None:

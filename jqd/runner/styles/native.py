@@ -94,11 +94,12 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
             text = dates[at_ms] = iso(at_ms)
         return text
 
+    names = {jobtype: bare(jobtype) for jobtype in {h.job.jobtype for h in held}}
     return [
         BatchJob(
             h.job.id,
             h.job.id,
-            bare(h.job.jobtype),
+            names[h.job.jobtype],
             Raw(h.job.argument if language == "msgpack" else pieces.json_of(h.job.argument)),
             h.attempt,
             h.job.max_retry,

@@ -131,8 +131,18 @@ for _, group in ipairs(groups) do
     ids[position] = ARGV[group.first + (position - 1) * FIELDS]
   end
   local known = redis.call('HMGET', K.jobs, unpack(ids))
+  local is_plain = not has_early and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
+  if is_plain then
+    new.waiting = ready
+  end
   for position, id in ipairs(ids) do
-    if not known[position] and not known_copies[id] and place(group, id, ready, later, new) then
+    local is_new = not known[position] and not known_copies[id]
+    if is_new and is_plain then
+      ready[#ready + 1] = id
+    elseif is_new then
+      is_new = place(group, id, ready, later, new)
+    end
+    if is_new then
       rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
       filled = filled + 2
     end

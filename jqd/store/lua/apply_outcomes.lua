@@ -21,7 +21,7 @@ expect_held_keys()
 if not at_position(field, from, to) then
   return {}
 end
-local outcomes, ids = {}, {}
+local outcomes, ids, groups = {}, {}, {}
 local has_leases = sysids[#sysids] == WORKERS
 
 do  -- a block, for a script may have 200 locals
@@ -69,6 +69,7 @@ do  -- a block, for a script may have 200 locals
   while at <= #ARGV do
     local group, count = read_group(at), number(ARGV[at + 4], 'count')
     local common = {__index = group}
+    group.plain, groups[#groups + 1] = {}, group  -- ids of those that end so
     at = at + GROUP
     for place = at, at + count * FIELDS - 1, FIELDS do
       local id, packed = ARGV[place], ARGV[place + 1]
@@ -82,7 +83,7 @@ do  -- a block, for a script may have 200 locals
   end
 end
 
-local in_hand = holders(ids)
+local in_hand, twice = holders(ids)
 if has_leases then
   expect_leases()
   expect_kind(held_key(WORKERS), 'held')
@@ -97,7 +98,8 @@ if has_leases then
   end
 end
 
--- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers endings until then.
+-- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
+-- endings of those that may be met again.
 local has_notes = redis.call('EXISTS', K.tomb) == 1
 local ended, dead, packed, cleared, left, over = {}, {}, {}, {}, {}, {}
 local lent, lent_generations = {}, {}
@@ -169,8 +171,11 @@ end
 
 local function finish(one, sysid)
   local id, cancelled = one.id, asked(one)
-  if one.is_plain then
-    moved(one.jobtype, 'running', cancelled and 'cancelled' or one.fate == SUCCEEDED and 'succeeded' or 'failed', id)
+  if one.is_plain and cancelled then
+    moved(one.jobtype, 'running', 'cancelled', id)
+  elseif one.is_plain then
+    local plain = one.plain
+    plain[#plain + 1] = id
   end
   local set = one.fate == DEAD and not cancelled and dead or ended
   packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
@@ -182,7 +187,7 @@ local function finish(one, sysid)
   if sysid then
     leave(id, sysid)
   end
-  over[id] = true
+  over[id] = not one.is_plain or nil
 end
 
 local function retry(one, sysid)
@@ -347,13 +352,9 @@ end
 -- it before and after.
 do
   local revised = has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
-  local times = {}
-  for _, id in ipairs(ids) do
-    times[id] = (times[id] or 0) + 1
-  end
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
-    local is_its = hold and hold.fence == one.fence and times[one.id] == 1 and not early_holder(one.id)
+    local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (has_early and early_holder(one.id))
     one.is_plain = is_its and not revised[at] and one.jobtype ~= ''
     if not one.is_plain and not (is_its and one.fate == ENTRUSTED) then
       watch(one.id)
@@ -429,21 +430,27 @@ for fence, lives in pairs(met) do
 end
 trim_logs()
 do
-  local gone = {}
-  for _, id in ipairs(ids) do
-    if not in_hand[id] then
-      gone[#gone + 1] = id
+  local has_lent = redis.call('EXISTS', K.leases) == 1
+  if has_lent or keyed.some() then
+    local gone = {}
+    for _, id in ipairs(ids) do
+      if not in_hand[id] then
+        gone[#gone + 1] = id
+      end
     end
+    if has_lent then
+      forget_lent(gone)
+    end
+    limits.left(gone, now_us)
   end
-  if redis.call('EXISTS', K.leases) == 1 then
-    forget_lent(gone)
-  end
-  limits.left(gone, now_us)
 end
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))
 end
 count_watched()
+for _, group in ipairs(groups) do
+  moved(group.jobtype, 'running', group.fate == SUCCEEDED and 'succeeded' or 'failed', group.plain)
+end
 write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
 return stale

@@ -144,7 +144,8 @@ end
 
 local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
-local answer, holds, taken, told, held_ids = {digits(fence), more}, {}, {}, 2, 0
+local claim = digits(fence)
+local answer, holds, taken, told, held_ids = {claim, more}, {}, {}, 2, 0
 local first, again = {}, {}  -- that never failed, and that did
 for position, row in ipairs(rows) do
   local id = ids[position]
@@ -152,9 +153,10 @@ for position, row in ipairs(rows) do
   answer[told + 3], answer[told + 4] = tries[position] or false, generations[position] or false
   told = told + 4
   if row then
-    holds[held_ids + 1], holds[held_ids + 2] = digits(fence), id
+    holds[held_ids + 1], holds[held_ids + 2] = claim, id
     held_ids = held_ids + 2
-    table.insert(have_failed(tries[position]) and again or first, id)
+    local its = have_failed(tries[position]) and again or first
+    its[#its + 1] = id
   end
   taken[position] = id
 end

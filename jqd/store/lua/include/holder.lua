@@ -1,7 +1,8 @@
 -- Who holds a job. Needs keys. Reads the names of all members: a few. What workers hold themselves lies in one hand more,
 -- however many they are: `held:*` (include/leases.lua).
 -- Gives WORKERS, the name of that hand; expect_held_keys(), to be called before the first write and before the others; sysids,
--- with that name when workers hold any; holder(id) → sysid, fence or nil; holders(ids) → id → {sysid, fence} of those that are held.
+-- with that name when workers hold any; holder(id) → sysid, fence or nil; holders(ids) → id → {sysid, fence} of those that are held; those
+-- of them that are met twice, in `ids` or in hands.
 local WORKERS = '*'
 local sysids = {}
 
@@ -18,17 +19,21 @@ end
 
 -- One call per member, whatever the number of ids. Those of one claim share what is said of it.
 local function holders(ids)
-  local found = {}
+  local found, twice = {}, {}
   for _, sysid in ipairs(#ids > 0 and sysids or {}) do
     local claims = {}
     for position, fence in ipairs(redis.call('ZMSCORE', held_key(sysid), unpack(ids))) do
       if fence then
+        local id = ids[position]
+        if found[id] then
+          twice[id] = true
+        end
         claims[fence] = claims[fence] or {sysid = sysid, fence = tonumber(fence)}
-        found[ids[position]] = claims[fence]
+        found[id] = claims[fence]
       end
     end
   end
-  return found
+  return found, twice
 end
 
 local function holder(id)
