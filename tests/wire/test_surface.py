@@ -12,8 +12,9 @@ import trio
 from jqd.api.routes import ROUTES
 from tests.live.harness import Daemon, short_directory
 from tests.valkey import Valkey, valkey
+from tests.wire.calls import drive
 from tests.wire.streams import Streams, streams
-from tests.wire.surface import KEY, WAIT_S, Client, Plain, Stub, Surface, Told, drive, leave
+from tests.wire.surface import KEY, WAIT_S, Client, Plain, Stub, Surface, Told, leave
 
 
 class Side(NamedTuple):
