@@ -71,6 +71,7 @@ class Waiting(NamedTuple):
     priority: int
     head_id: str
     waiting: int
+    rank: int
 
 
 class Ruled(Place):
@@ -250,7 +251,7 @@ async def _choices(store: RedisStore) -> dict[str, float]:
 
 def _choose_s(scheduler: Scheduler, found: list[WaitingType]) -> tuple[float, float]:
     """To put rows in order, once a look; and at each choice, until the first and how far it may be claimed is known."""
-    rows = [Waiting(row.jobtype, row.priority, row.head_id, row.waiting) for row in found]
+    rows = [Waiting(row.jobtype, row.priority, row.head_id, row.waiting, row.priority) for row in found]
     began_s = time.perf_counter()
     ranked = scheduler.ranked(rows)
     ranked_s = time.perf_counter()

@@ -97,6 +97,7 @@ class Control:
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
+            *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.gates.complaints(),
             *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),

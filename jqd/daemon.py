@@ -84,7 +84,7 @@ class Daemon:
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
         self.constraints = Constraints(self.workers.rules)
-        self.scheduler = Scheduler(make_policy(config.scheduler, source))
+        self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from jqd.config import Config
 from jqd.journal import Journal
+from jqd.loops.ageing import Ageing
 from jqd.loops.barrier import Barrier
 from jqd.loops.claims import Claims
 from jqd.loops.endings import Endings
@@ -98,6 +99,7 @@ class Partition:
         self._drains = Pauses(shared.workers.rules, DRAIN)
         self.runner = self._build_runner(sysid)
         self.permits = Permits(number, shared.stores, clock) if shared.partitions > 1 else None
+        self.ageing = Ageing(store, self.membership, clock, shared.scheduler.period_ms)
         self.claims = self._build_claims()
         self.settle = self._build_settle()
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
@@ -255,6 +257,7 @@ class Partition:
             outdated=shared.workers.rules.look_again,
             drained=self._drained,
             permits=self.permits,
+            ageing=self.ageing,
             log_fields=self._log_fields,
         )
 
@@ -268,6 +271,7 @@ class Partition:
             reap=self.reap,
             claims=self.claims.lock,
             source=self._shared.source,
+            ageing=self.ageing,
         )
 
     def _build_progress(self) -> Progress:

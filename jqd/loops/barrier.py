@@ -25,6 +25,7 @@ from typing import Any
 import trio
 
 from jqd.journal import Journal
+from jqd.loops.ageing import Ageing
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
@@ -68,6 +69,7 @@ class Barrier:
         reap: Reap,
         claims: trio.Lock,
         source: random.Random,
+        ageing: Ageing | None = None,
     ) -> None:
         """`claims`: held while a claim is under way, so that its jobs are in hand before we compare."""
         self.pace = Pace("barrier", source=source)
@@ -78,6 +80,7 @@ class Barrier:
         self._runner = runner
         self._reap = reap
         self._claims = claims
+        self._ageing = ageing
         for lane in lanes.values():
             lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
         self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
@@ -181,6 +184,8 @@ class Barrier:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._answer_lost = False
         membership.took_seat(owner)
+        if self._ageing is not None:
+            await self._ageing.seated()
         self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     async def _still_good(self) -> Owner | None:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import trio
 
+from jqd.loops.ageing import Ageing
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.permits import Permits
 from jqd.loops.reconcile import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Claimed, Owner, Permit, Store, Suspects
+from jqd.store import Ages, Claimed, Owner, Permit, Store, Suspects
 from jqd.words.clock import Clock
 from jqd.words.constraints import Constraints, limits
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
@@ -45,6 +46,7 @@ class Row(NamedTuple):
     head_id: str
     waiting: int
     suspect: bool
+    rank: int
     claims: "Claims"
 
 
@@ -55,6 +57,14 @@ class Taken(NamedTuple):
     """That came into our hand."""
     moved: bool
     """Something is otherwise in the store now: looking again may find more."""
+
+
+class Reach(NamedTuple):
+    """How far a claim may go."""
+
+    priority_max: int
+    ages: Ages | None
+    """Where jobs age: down to which rank."""
 
 
 class Claims:
@@ -74,6 +84,7 @@ class Claims:
         outdated: Callable[[], object],
         drained: Callable[[], str | None] = lambda: None,
         permits: Permits | None = None,
+        ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
         """`outdated`: the store knows other constraints than we. `drained`: why we are to begin nothing, or None.
@@ -102,14 +113,13 @@ class Claims:
         """Told when there may be something to choose."""
         self._store = store
         self._scheduler = scheduler
-        self._membership = membership
-        self._clock = clock
+        self._membership, self._clock = membership, clock
         self._started = started
         self._constraints = constraints
         self._outdated = outdated
         self._outdated_since_s: float | None = None
         self._drained = drained
-        self._permits = permits
+        self._permits, self._ageing = permits, ageing
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promote_at_s = 0.0
@@ -207,13 +217,17 @@ class Claims:
             self.rows = []
             return
         await self._compare(owner)
+        if self._ageing is not None:
+            await self._ageing.look()
         await self._promote()
         began_s = self._clock.mono_s()
         wanted = self.runner.wanted()
         self.rest_s = self._clock.mono_s() - began_s
         if wanted:
-            seen = await self._store.get_waiting_jobtypes(wanted, TYPES)
-            self.rows = self._scheduler.ranked(Row(*row, self) for row in seen)
+            seen = await self._store.get_waiting_jobtypes(wanted, TYPES, period_ms=self._scheduler.period_ms)
+            self.rows = self._scheduler.ranked(
+                Row(*row[:-1], row.priority if row.rank is None else row.rank, self) for row in seen
+            )
             self.is_fresh = True
         # A full house asks nothing. What was seen before stands, so that others do not take what is worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
@@ -243,15 +257,23 @@ class Claims:
     async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "Taken":
         async with self.lock:
             owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
-            if owner is None or not self.may_claim or offer is None or offer.worker.priority_min > no_worse_than:
+            if owner is None or not self.may_claim or offer is None:
+                return Taken(0, moved=False)
+            reach = self._reach(offer, row, no_worse_than)
+            if offer.worker.priority_min > reach.priority_max:
                 return Taken(0, moved=False)
             with offer.promised():
-                return await self._claim_for(offer, owner, row.jobtype, no_worse_than, suspects)
+                return await self._claim_for(offer, owner, row.jobtype, reach, suspects)
 
-    async def _claim_for(
-        self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects
-    ) -> "Taken":
-        claimed = await self._claim_with_permits(offer, owner, jobtype, no_worse_than, suspects)
+    def _reach(self, offer: Offer, row: Row, no_worse_than: int) -> Reach:
+        """How far a claim goes, of what the worker takes."""
+        worst = offer.worker.priority_max
+        if self._scheduler.period_ms:
+            return Reach(worst, Ages(self._scheduler.period_ms, no_worse_than, row.priority))
+        return Reach(min(no_worse_than, worst), None)
+
+    async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects) -> "Taken":
+        claimed = await self._claim_with_permits(offer, owner, jobtype, reach, suspects)
         held, sent_back = await self._checked(owner, claimed)
         if owner != self._membership.seated:
             # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
@@ -270,7 +292,7 @@ class Claims:
         return Taken(len(held), moved=bool(held or sent_back or claimed.more))
 
     async def _claim_with_permits(
-        self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects
+        self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects
     ) -> Claimed:
         """The last try takes what there is: a claim brings something, or what has to wait is put aside."""
         permits: list[Permit] = []
@@ -282,7 +304,8 @@ class Claims:
                 jobtype,
                 min(offer.jobs_max, CLAIM_JOBS),
                 priority_min=offer.worker.priority_min,
-                priority_max=min(no_worse_than, offer.worker.priority_max),
+                priority_max=reach.priority_max,
+                ages=reach.ages,
                 bytes_max=offer.bytes_max,
                 suspects=suspects,
                 version=self._constraints.version,

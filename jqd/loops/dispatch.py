@@ -95,11 +95,11 @@ class Dispatch:
             for each in self._claims
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
         ]
-        awaited: int | None = None  # the best priority that a call which just began may bring
+        awaited: int | None = None  # the best rank that a call which just began may bring
         selections = self._scheduler.select_rows_to_run(rows, may_run=_may_run)
         for place, (row, no_worse_than) in enumerate(selections):
             claims = row.claims
-            if awaited is not None and row.priority > awaited:
+            if awaited is not None and row.rank > awaited:
                 return  # a worker begins with what it is given first
             if claims.since_s is None and claims.is_fresh:
                 suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=self._is_working())
@@ -115,7 +115,7 @@ class Dispatch:
                 if row.suspect and self._alone.is_waiting:
                     return  # nothing as good is taken beside it: our hand is to become empty
             if awaited is None and claims.since_s is not None and now_s - claims.since_s <= MOMENT_S:
-                awaited = row.priority
+                awaited = row.rank
             if all(each.since_s is not None for each in self._claims):
                 return
 

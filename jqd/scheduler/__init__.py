@@ -2,9 +2,10 @@
 
 from jqd.scheduler.dates import Firing, Last, Step, decide
 from jqd.scheduler.policies import Fair, Policy, Random, SchedulerConfig, Strict, Waiting, make_policy
-from jqd.scheduler.scheduler import Scheduler
+from jqd.scheduler.scheduler import NO_BOUND, Scheduler
 
 __all__ = [
+    "NO_BOUND",
     "Fair",
     "Firing",
     "Last",

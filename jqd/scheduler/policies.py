@@ -21,6 +21,7 @@ from msgspec import Meta
 from jqd.words.tenant import PATTERN, tenant_of
 
 REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
+AGEING_S_MAX = 30 * 86_400  # who wants steps that far apart wants none
 WEIGHT_MAX = 1_000  # one tenant against another: with 1, a batch of 500 jobs is long enough a time
 _WEIGHT = re.compile(rf"({PATTERN[1:-1]})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
 
@@ -37,10 +38,19 @@ class SchedulerConfig:
     policy: Literal["fair", "strict", "random"] = "fair"
     weights: Weights = ()
     """Shares of tenants, of those that are not named 1, for `fair`. Nothing stands before the = for the tenant ""."""
+    ageing_s: Annotated[float, Meta(ge=0, le=AGEING_S_MAX, description="0, or 1 second to 30 days")] = 0.0
+    """A job gains a step of priority with each that it waits; 0: none."""
 
     def __post_init__(self) -> None:
         if len(self.by_tenant) < len(self.weights):
             raise ValueError(f"weights = {' '.join(self.weights)!r} names a tenant twice: say one weight for each")
+        if 0 < self.ageing_s < 1:
+            raise ValueError(f"ageing_s = {self.ageing_s} must be at least 1, or 0 for jobs that do not age")
+
+    @property
+    def period_ms(self) -> int:
+        """Of ageing; 0: jobs do not age."""
+        return round(self.ageing_s * 1000)
 
     @property
     def by_tenant(self) -> Mapping[str, int]:
@@ -59,10 +69,13 @@ class Waiting(Protocol):
     def head_id(self) -> str: ...
     @property
     def waiting(self) -> int: ...
+    @property
+    def rank(self) -> int:
+        """The smallest goes first: its priority, less what its head has gained by waiting where jobs age."""
 
 
 class Policy(Protocol):
-    """Orders rows of equal priority."""
+    """Orders rows of equal rank."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         """The smallest goes first. It stays while nothing begins: who waits at the head for something is not passed."""

@@ -1,9 +1,9 @@
 """Chooses what to run next, and counts what runs.
 
 The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. Of equal ones a policy
-says which (`policies.py`). A row is a jobtype that waits, in one partition of the store. A whole batch is claimed at
-once, so the choice also says how far down its own priorities that batch may reach before it would overtake a better job
-of another jobtype.
+says which (`policies.py`). Where jobs age their ranks are compared in place of priorities (docs/adr/0062). A row is a
+jobtype that waits, in one partition of the store. A whole batch is claimed at once, so the choice also says how far
+down that batch may reach before it would overtake a better job of another jobtype.
 """
 
 import heapq
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from jqd.scheduler.policies import Fair, Policy, Waiting
-from jqd.words.job import PRIORITY_MAX
+
+NO_BOUND = 1 << 53  # worse than any rank: what scripts count exactly
 
 Row = TypeVar("Row", bound=Waiting)
 
@@ -21,16 +22,16 @@ class Selection(NamedTuple, Generic[Row]):
 
     row: Row
     no_worse_than: int
-    """Claim no job with a greater priority number: a job that may run waits there in another row. Equal ones may run
-    on."""
+    """Claim no job of a greater rank: a job that may run waits there in another row. Equal ones may run on."""
 
 
 class Scheduler:
     """One per daemon. It asserts its counts and never clamps them: a wrong one is a bug to find."""
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        """`policy`: what goes first of equal priorities; fair shares if none is given."""
+    def __init__(self, policy: Policy | None = None, *, period_ms: int = 0) -> None:
+        """`policy`: what goes first of equal ranks; fair shares if none is given. `period_ms`: of ageing."""
         self._policy = policy or Fair()
+        self.period_ms = period_ms
         self._running: dict[str, int] = {}
         self.started_total = 0
         self.stopped_total = 0
@@ -51,13 +52,13 @@ class Scheduler:
             if row.waiting < 1 or not may_run(row):
                 continue
             if best is not None:
-                # No row after this one has a better priority.
-                yield Selection(best, row.priority)
-                if row.priority > best.priority:
+                # No row after this one has a better rank.
+                yield Selection(best, row.rank)
+                if row.rank > best.rank:
                     return
             best = row
         if best is not None:
-            yield Selection(best, PRIORITY_MAX)
+            yield Selection(best, NO_BOUND)
 
     def chosen(self, row: Row) -> None:
         """It is claimed, the first of all that may run as they were just seen.
@@ -67,7 +68,7 @@ class Scheduler:
         self._policy.chosen(row)
 
     def _rank(self, row: Waiting) -> tuple[Any, ...]:
-        return row.priority, *self._policy.rank(row)
+        return row.rank, *self._policy.rank(row)
 
     def jobs_started(self, jobtype: str, count: int) -> None:
         """`count` jobs of `jobtype` were claimed. `jobs_stopped` must be told of each."""

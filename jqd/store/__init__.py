@@ -11,6 +11,7 @@ from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, Slo
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
+    Ages,
     EditGiven,
     Entrusted,
     Followed,
@@ -45,6 +46,7 @@ __all__ = [
     "CALL_JOBS_MAX",
     "INTERNAL",
     "MISPLACED",
+    "Ages",
     "Claimed",
     "EdgeStore",
     "EditGiven",

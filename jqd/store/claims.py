@@ -9,7 +9,7 @@ from jqd.store.config import StoreConfig
 from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
 from jqd.store.keys import Keys
 from jqd.store.permits import Lack, Permit, lacks_of
-from jqd.store.shapes import CALL_JOBS_MAX, Owner, Release, Suspects, WaitingType
+from jqd.store.shapes import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
 from jqd.words.job import Held, Wanted
 from jqd.words.log import get_logger
 from jqd.words.tenant import any_of
@@ -38,33 +38,42 @@ class ClaimMethods:
         self._caller = caller
         self._log = get_logger("store")
 
-    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
+    async def get_waiting_jobtypes(
+        self, wanted: Sequence[Wanted], limit: int, *, period_ms: int = 0
+    ) -> list[WaitingType]:
         """Jobtypes with jobs ready that are wanted, each once with the best of those; best first, at most `limit`.
 
-        What is not wanted hides nothing that is, and costs nothing, however much of it waits.
+        What is not wanted hides nothing that is, and costs nothing, however much of it waits. `period_ms`: jobs age, by
+        a step of priority in so long.
         """
         found: list[WaitingType] = []
+        name = "get_aged_jobtypes" if period_ms else "get_waiting_jobtypes"
+        ages = (period_ms,) if period_ms else ()
         for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
             wishes: list[object] = []
             for one in part:
                 jobtype = one.jobtype or any_of(one.tenant)
                 wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
-            answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
-            flat = codec.list_of(self._keys, "types", answer)
-            for jobtype, priority, head_id, waiting, suspect in zip(*(flat[at::5] for at in range(5)), strict=True):
-                found.append(
-                    WaitingType(
-                        codec.text(self._keys, "types", jobtype),
-                        codec.whole(self._keys, "ready", priority),
-                        codec.text(self._keys, "ready", head_id),
-                        codec.whole(self._keys, "ready", waiting),
-                        suspect == 1,
-                    )
-                )
-        found.sort(key=lambda row: (row.priority, row.head_id))
+            flat = codec.list_of(self._keys, "types", await self._caller.call(name, limit, *ages, *wishes))
+            fields = 6 if period_ms else 5
+            rows = zip(*(flat[at::fields] for at in range(fields)), strict=True)
+            found.extend(self._waiting_type(*row) for row in rows)
+        found.sort(key=lambda row: (row.priority if row.rank is None else row.rank, row.head_id))
         # Wishes of several calls may have met in one jobtype: its best is what counts.
         first = {row.jobtype: row for row in reversed(found)}
         return [row for row in found if first[row.jobtype] is row][:limit]
+
+    def _waiting_type(
+        self, jobtype: object, priority: object, head_id: object, waiting: object, suspect: object, *rank: object
+    ) -> WaitingType:
+        return WaitingType(
+            codec.text(self._keys, "types", jobtype),
+            codec.whole(self._keys, "ready", priority),
+            codec.text(self._keys, "ready", head_id),
+            codec.whole(self._keys, "ready", waiting),
+            suspect == 1,
+            *(codec.whole(self._keys, "heads", one) for one in rank),
+        )
 
     async def get_waiting_jobs(
         self,
@@ -79,6 +88,7 @@ class ClaimMethods:
         version: str = "",
         permits: Sequence[Permit] = (),
         asks: bool = False,
+        ages: Ages | None = None,
     ) -> Claimed:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
@@ -111,6 +121,7 @@ class ClaimMethods:
             suspects.value,
             version,
             int(asks),
+            ages.words if ages else "",
             *(word for one in permits for word in one.words()),
         )
         first, word, *flat = codec.list_of(self._keys, "ready", answer)
@@ -126,6 +137,12 @@ class ClaimMethods:
         claimed = Claimed(await self._readable(owner, rows))
         claimed.more, claimed.outdated = word == b"again", word == b"version"
         return claimed
+
+    async def tell_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:
+        """Say how fast jobs age here; 0: not at all. Returns it of the living daemons where it is another, by sysid."""
+        flat = codec.list_of(self._keys, "aged", await self._caller.call("tell_ageing", sysid, period_ms))
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        return {codec.text(self._keys, "aged", one): codec.whole(self._keys, "aged", its) for one, its in pairs}
 
     async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
         """Put jobs in our hand into other queues (`Job.queue`), where their constraints have them wait. StaleOwner.

@@ -58,6 +58,7 @@ KINDS = {
     "limited": "hash",
     "expiring": "zset",
     "permits": "hash",
+    "aged": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy"})

@@ -41,6 +41,23 @@ class WaitingType(NamedTuple):
     waiting: int
     suspect: bool = False
     """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
+    rank: int | None = None
+    """Where jobs age: the priority, and in which period the job became ready."""
+
+
+class Ages(NamedTuple):
+    """A claim where jobs age."""
+
+    period_ms: int
+    no_worse_than: int
+    """A rank: no job behind it."""
+    priority: int
+    """Of the job that was seen first."""
+
+    @property
+    def words(self) -> str:
+        """As the script takes it."""
+        return f"{self.period_ms} {self.no_worse_than} {self.priority}"
 
 
 class Promoted(NamedTuple):

@@ -7,16 +7,17 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.store import Owner, StoreConfig
+from jqd.store import Ages, Owner, StoreConfig
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN, items_of
-from jqd.words.job import Fate, Held, Job
+from jqd.words.job import Fate, Held, Job, Wanted
+from jqd.words.jobid import parse_id
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
 
-SEEDS, STEPS = 12, 120
+SEEDS, AGED, STEPS = 12, 9, 120
 RATES = {"few": (2, 1.0), "some": (5, 3.0)}
 SLOTS = {"one": 1, "three": 3}
 VERSION = "4"
@@ -25,8 +26,9 @@ VERSION = "4"
 class Model:
     """Knows every job, and looks at each."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, period_ms: int) -> None:
         self.clock = clock
+        self.period_ms = period_ms
         self.waiting: dict[str, Job] = {}
         self.held: dict[str, Job] = {}
         self.starts: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -38,9 +40,27 @@ class Model:
         since_ms = self.clock.wall_ms() - per_s * 1000
         return limit - sum(cost for at_ms, cost in self.starts.get((name, key), []) if at_ms > since_ms)
 
-    def claim(self, limit: int) -> list[str]:
+    def in_order(self, least: int, most: int) -> list[tuple[int, Job]]:
+        """Ranks and jobs. Of one queue and priority they go by id, and who is before an older one goes with it."""
+        now_ms = self.clock.wall_ms()
+        jobs = [one for one in self.waiting.values() if least <= one.priority <= most and one.eligible_at_ms <= now_ms]
+        if not self.period_ms:
+            return sorted(((job.priority, job) for job in jobs), key=lambda one: (one[0], one[1].id))
+        ranks: dict[str, int] = {}
+        best: dict[tuple[str, int], int] = {}
+        for job in sorted(jobs, key=lambda job: job.id, reverse=True):
+            parts = parse_id(job.id)
+            assert parts is not None
+            since_ms = max(parts.at_ms, job.eligible_at_ms)
+            level, rank = (job.queue, job.priority), job.priority + since_ms // self.period_ms
+            ranks[job.id] = best[level] = min(rank, best.get(level, rank))
+        return sorted(((ranks[job.id], job) for job in jobs), key=lambda one: (one[0], one[1].id))
+
+    def claim(self, limit: int, least: int, most: int, bound: float) -> list[str]:
         given: list[str] = []
-        for job in sorted(self.waiting.values(), key=lambda job: (job.priority, job.id)):
+        for rank, job in self.in_order(least, most):
+            if rank > bound:
+                break
             its = items_of(job.queue)
             costs = [1 if item.name in SLOTS else item.cost or 0 for item in its]
             if len(given) < limit and all(self.free(i.name, i.key) >= cost for i, cost in zip(its, costs, strict=True)):
@@ -62,16 +82,25 @@ def some_queue(source: random.Random) -> str:
     return f"{BETWEEN}{VERSION}{''.join(parts)}"
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_a_claim_gives_what_the_model_gives(seed: int) -> None:
+def date(source: random.Random, clock: ManualClock) -> int:
+    return clock.wall_ms() + source.choice((200, 900, 4_000)) if source.random() < 0.2 else 0
+
+
+@pytest.mark.parametrize(
+    ("seed", "ages"), [*((seed, False) for seed in range(SEEDS)), *((seed, True) for seed in range(AGED))]
+)
+async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None:
     source, clock = random.Random(seed), ManualClock()
+    is_plain = ages and seed % 3 == 0  # no constraint is known
+    period_ms = source.choice((300, 1_000, 5_000)) if ages else 0
     store = FakeStore(clock, StoreConfig())
     await store.look(fresh=True)
-    bench, model, held = StoreBench(store, clock), Model(clock), dict[str, Held]()
+    bench, model, held = StoreBench(store, clock), Model(clock, period_ms), dict[str, Held]()
     owner = await bench.join()
+    await store.tell_ageing(owner.sysid, period_ms)
     bodies: dict[str, Any] = {name: {"rate": {"limit": most, "per_s": per_s}} for name, (most, per_s) in RATES.items()}
     bodies.update((name, {"concurrency": slots}) for name, slots in SLOTS.items())
-    for name, body in bodies.items():
+    for name, body in bodies.items() if not is_plain else ():
         rule = Rule("constraint", name, 1, 2**41, Raw(msgspec.msgpack.encode({"digest": 1, **body})))
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] += 100
@@ -85,8 +114,12 @@ async def test_a_claim_gives_what_the_model_gives(seed: int) -> None:
         ):
             case "push":
                 jobs = [
-                    bench.make(priority=source.randint(0, 2), queue=some_queue(source))
-                    for _ in range(source.choice((1, 3, 6)))
+                    bench.make(
+                        priority=source.randint(0, 4),
+                        queue="" if is_plain else some_queue(source),
+                        eligible_at_ms=date(source, clock),
+                    )
+                    for _ in range(source.choice((1, 3, 60 if is_plain else 6)))
                 ]
                 await bench.add(*jobs)
                 model.waiting.update({job.id: job for job in jobs})
@@ -94,8 +127,22 @@ async def test_a_claim_gives_what_the_model_gives(seed: int) -> None:
                 while (await store.promote(10)).moved:
                     pass
                 limit = source.choice((1, 2, 3, 5, 30))
-                wanted = model.claim(limit)
-                given = await store.get_waiting_jobs(owner, "mail", limit, **ALL, version=VERSION)
+                least, most = source.choice(((-9, 9), (-9, 9), (0, 1), (2, 4), (1, 3)))
+                order = model.in_order(least, most)
+                if ages:
+                    rows = await store.get_waiting_jobtypes([Wanted("mail", least, most)], 9, period_ms=period_ms)
+                    again = await store.get_waiting_jobtypes([Wanted(None, least, most)], 9, period_ms=period_ms)
+                    assert [row[:4] for row in rows] == [row[:4] for row in again], f"step {step}"
+                bound = source.choice(order)[0] if order and source.random() < 0.5 else float("inf")
+                claim = Ages(period_ms, int(min(bound, 2**53)), 0) if ages else None
+                least_worst = {"priority_min": least, "priority_max": most if ages else int(min(most, bound))}
+                wanted = model.claim(limit, least, most, bound)
+                if ages and wanted:
+                    assert rows[0].rank is not None
+                    assert rows[0].rank <= next(rank for rank, job in order if job.id == wanted[0]), f"step {step}"
+                given = await store.get_waiting_jobs(
+                    owner, "mail", limit, **{**ALL, **least_worst}, version="" if is_plain else VERSION, ages=claim
+                )
                 assert ids(given) == wanted, f"step {step}"
                 held.update({one.job.id: one for one in given})
             case "end" | "retry" as how if held:

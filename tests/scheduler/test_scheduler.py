@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.scheduler import Scheduler, Waiting
+from jqd.scheduler import NO_BOUND, Scheduler, Waiting
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN
 
 
@@ -16,6 +16,10 @@ class Row(NamedTuple):
     priority: int
     head_id: str
     waiting: int = 1
+
+    @property
+    def rank(self) -> int:
+        return self.priority
 
 
 def first(rows: list[Row], may_run: Callable[[Row], bool] = lambda row: True) -> tuple[str, int] | None:
@@ -49,14 +53,14 @@ def test_among_equals_the_oldest_head_goes_first() -> None:
 
 
 def test_a_jobtype_alone_may_run_to_the_end_of_its_priorities() -> None:
-    assert first([Row("mail", 7, "A", 100)]) == ("mail", PRIORITY_MAX)
+    assert first([Row("mail", 7, "A", 100)]) == ("mail", NO_BOUND)
 
 
 def test_jobs_nobody_may_run_bound_nobody() -> None:
     rows = [Row("mail", 1, "A"), Row("bill", 2, "B"), Row("scan", 3, "C")]
     chosen = first(rows, may_run=lambda row: row.jobtype != "bill")
     assert chosen == ("mail", 3)
-    assert first(rows, may_run=lambda row: row.jobtype == "scan") == ("scan", PRIORITY_MAX)
+    assert first(rows, may_run=lambda row: row.jobtype == "scan") == ("scan", NO_BOUND)
     assert first(rows, may_run=lambda row: False) is None
 
 
@@ -73,7 +77,7 @@ def test_the_worker_question_is_asked_no_more_often_than_needed() -> None:
 
 def test_a_row_without_jobs_is_no_row() -> None:
     rows = [Row("mail", -9, "A", 0), Row("bill", 1, "B")]
-    assert first(rows) == ("bill", PRIORITY_MAX)
+    assert first(rows) == ("bill", NO_BOUND)
 
 
 names = st.sampled_from("abcdefgh")
@@ -100,7 +104,7 @@ def test_no_choice_overtakes_a_better_job_that_may_run(rows: list[Row], runnable
     (row,) = (row for row in left if row.jobtype == jobtype)
     others = [other for other in left if other is not row]
     assert all((row.priority, row.head_id) <= (other.priority, other.head_id) for other in others)
-    assert no_worse_than == min((other.priority for other in others), default=PRIORITY_MAX)
+    assert no_worse_than == min((other.priority for other in others), default=NO_BOUND)
     assert no_worse_than >= row.priority
 
 

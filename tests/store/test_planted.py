@@ -11,6 +11,7 @@ import redis
 from msgspec import Raw
 
 from jqd.store import (
+    Ages,
     EdgeStore,
     Member,
     NameJournaled,
@@ -64,6 +65,7 @@ class Furnished:
         store, now_ms = bench.store, bench.clock.wall_ms()
         await store.look(fresh=True)
         self.owner = await bench.join()
+        await store.tell_ageing("one", 1_000)
         await bench.add(*(bench.make(eligible_at_ms=wait and now_ms + wait) for wait in (0, 0, 0, 500, 99_000)))
         await bench.push("brief", expires_at_ms=now_ms + 99_000)
         self.held = await bench.claim(self.owner, limit=2)
@@ -200,7 +202,10 @@ CALLS: dict[str, Call] = {
     "applied": lambda here: here.bench.store.applied(JOURNAL),
     "skip": lambda here: here.bench.store.skip(JOURNAL, Lane.JOBS, at(here, Lane.JOBS)[0], 1_000_000),
     "get_waiting_jobtypes": lambda here: here.bench.store.get_waiting_jobtypes([Wanted()], 9),
+    "get_waiting_jobtypes, aged": lambda here: here.bench.store.get_waiting_jobtypes([Wanted()], 9, period_ms=1_000),
     "get_waiting_jobs": lambda here: here.bench.claim(here.owner, version="7"),
+    "get_waiting_jobs, aged": lambda here: here.bench.claim(here.owner, version="7", ages=Ages(1_000, 1 << 53, 0)),
+    "tell_ageing": lambda here: here.bench.store.tell_ageing("one", 1_000),
     "requeue": lambda here: here.bench.store.requeue(here.owner, [(here.held[0], "\x1e7")]),
     "get_held": lambda here: here.bench.store.get_held(here.owner),
     "reassert": lambda here: here.bench.store.reassert(here.owner, {**holds(here.held), here.bench.make().id: 5}),

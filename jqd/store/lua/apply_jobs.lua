@@ -163,6 +163,9 @@ for _, group in ipairs(groups) do
   end
   for how, its in pairs(group.new) do
     moved(group.jobtype, nil, how, its)
+    if how == 'waiting' and group.eligible_at_ms > 0 then
+      note_since(its, group.eligible_at_ms)
+    end
     note_expiry(its, group.expires_at_ms)
   end
 end

@@ -196,18 +196,19 @@ local function retry(one, sysid)
   if asked(one) then
     end_cancelled(one.id, now_ms, one.packed)
   else
-    local jobtype, priority, due_ms = one.jobtype, one.priority, now_ms + one.delay_ms
+    local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
     if due_ms <= now_ms or changed(one.id) > 0 then
       -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
       local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
       jobtype, priority = now_jobtype or jobtype, now_priority or priority
-      due_ms = math.max(due_ms, eligible_at_ms or 0)
+      date_ms = eligible_at_ms or 0
+      due_ms = math.max(due_ms, date_ms)
       expect_kind(ready_key(jobtype), 'ready')
     end
     if due_ms > now_ms then
       redis.call('ZADD', K.later, due_ms, one.id)
     else
-      add_ready(jobtype, priority, one.id)
+      add_ready(jobtype, priority, one.id, date_ms)
     end
     how = failures > 0 and 'retrying' or due_ms > now_ms and 'scheduled' or 'waiting'
   end
@@ -291,7 +292,7 @@ local function run_again(one, sysid)
     redis.call('ZADD', K.later, eligible_at_ms, one.id)
   else
     expect_kind(ready_key(jobtype), 'ready')
-    add_ready(jobtype, priority, one.id)
+    add_ready(jobtype, priority, one.id, eligible_at_ms)
   end
   redis.call('ZREM', held_key(sysid), one.id)
 end

@@ -5,7 +5,8 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua); 1 when the caller asks other
---          partitions for permits that are lacking (include/permits.lua); then flat what these said: "slots", bucket, era, granted, made,
+--          partitions for permits that are lacking (include/permits.lua); nothing, or where jobs age the period (ms), the rank that none is to be behind
+--          and the priority by which the jobtype was found (include/ageing.lua); then flat what these said: "slots", bucket, era, granted, made,
 --          concurrency, 1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 0, 1 when there may be more at once
 -- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "permits" when
 --          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
@@ -18,9 +19,12 @@ local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
-local asks = ARGV[13] == '1'
+local asks, ages = ARGV[13] == '1', ARGV[14]
 
 expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
+if ages ~= '' then
+  expect('aged')
+end
 local held = held_key(sysid)
 expect_kind(held, 'held')
 expect_ready(jobtype)
@@ -64,7 +68,7 @@ local function choose_of_one()
 end
 
 -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
-local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 14, 7, 1000000
+local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 15, 7, 1000000
 local function note_told()
   permits.mode = asks and 'ask' or 'give'
   for at = FIRST_TOLD, #ARGV, TOLD_FIELDS do
@@ -92,6 +96,15 @@ local function find_lacking(choose_first)
   return lacking
 end
 
+local choose_by, forget_dates = choose, nil
+if ages ~= '' then  -- nobody else pays for making these
+--@include ageing elder
+  local period_ms, bound, wanted = ages:match('^(%d+) (%-?%d+) (%-?%d+)$')
+  ageing.begin(number(period_ms, 'period_ms'))
+  elder.bound, elder.wanted = tonumber(bound), tonumber(wanted)
+  choose_by, forget_dates = elder.choose, ageing.forget
+end
+
 local lacking = {}
 local function choose_of_many()
   if permits.many() then
@@ -100,10 +113,10 @@ local function choose_of_many()
   local order, opened, is_short
   local function choose_first(most)
     limits.states = {}
-    ids, order, opened, is_short = choose(jobtype, most, passed, priority_min, priority_max, version, may_not, now_us)
+    ids, order, opened, is_short = choose_by(jobtype, most, passed, priority_min, priority_max, version, may_not, now_us)
   end
   if has_deaths and may then
-    ids, order, opened = choose(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
+    ids, order, opened = choose_by(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
     alone = #ids > 0 and is_suspect(ids[1])
   end
   if not alone then
@@ -120,7 +133,7 @@ local function choose_of_many()
   end
 end
 
-if keyed.known then
+if keyed.known or ages ~= '' then
   choose_of_many()
 else
   choose_of_one()
@@ -167,6 +180,9 @@ if #holds > 0 then
   end
 end
 finish(taken, fence)
+if forget_dates then
+  forget_dates(taken)
+end
 mend_type(jobtype)
 moved(jobtype, 'waiting', 'running', first)
 moved(jobtype, 'retrying', 'running', again)

@@ -26,7 +26,7 @@ local function return_job(id, row, now_ms, from, unsent)
     to = still('scheduled')
   else
     expect_kind(ready_key(jobtype), 'ready')
-    add_ready(jobtype, priority, id)
+    add_ready(jobtype, priority, id, eligible_at_ms)
     to = still('waiting')
   end
   moved(jobtype or '', from, to, id)

@@ -11,7 +11,7 @@ local function place_change(one, now_ms)
     redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
     return 'later'
   end
-  add_ready(one.jobtype, one.priority, one.id)
+  add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms)
   return 'ready'
 end
 

@@ -48,17 +48,43 @@ local function rows_within(ids, bytes_max)
   return rows
 end
 
-local function add_ready(jobtype, priority, id)
+local function has_ended(id)
+  return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
+end
+
+-- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
+-- some are met here, so that no more than half of all notes are of jobs that are gone.
+local ages
+local function note_since(ids, since_ms)
+  if ages == nil then
+    ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
+  end
+  local MET, rows = 2, {}  -- of older notes, for each new one
+  if not ages or #ids == 0 then
+    return
+  end
+  for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
+    if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or has_ended(id)) then
+      redis.call('ZREM', K.aged, id)
+    end
+  end
+  for at, id in ipairs(ids) do
+    rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
+  end
+  redis.call('ZADD', K.aged, unpack(rows))
+end
+
+-- `date_ms`: 0 for a job that has none.
+local function add_ready(jobtype, priority, id, date_ms)
   local leads, known = may_lead(jobtype, priority, id)
   keyed.count(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
   if leads then
     add_head(jobtype, priority, known, id)
   end
   keyed.offers(jobtype, priority)
-end
-
-local function has_ended(id)
-  return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
+  if date_ms > 0 then
+    note_since({id}, date_ms)
+  end
 end
 
 local function end_cancelled(id, now_ms, packed)

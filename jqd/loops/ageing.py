@@ -1,0 +1,62 @@
+"""Whether jobs age alike at all daemons: each has its own order else, and the order of all is none.
+
+A daemon says its period with its seat, before what comes back from a journal may note dates (docs/adr/0062), and now
+and then again: daemons come with another setting.
+"""
+
+from jqd.loops.membership import Membership
+from jqd.store import Store
+from jqd.words.clock import Clock
+from jqd.words.log import get_logger
+
+TOLD_S = 10.0  # between two: what differs may be unknown for so long
+NAMED_MAX = 3  # daemons in one complaint
+
+
+class Ageing:
+    """Of one partition."""
+
+    def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
+        """`period_ms`: 0 where jobs do not age."""
+        self.period_ms = period_ms
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._at_s = float("-inf")
+        self._others: dict[str, int] = {}
+        self._log = get_logger("ageing")
+
+    @property
+    def complaint(self) -> str | None:
+        """What is wrong, in words for people, or None."""
+        if not self._others:
+            return None
+        said = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
+        more = f" and {len(said) - NAMED_MAX} more" if len(said) > NAMED_MAX else ""
+        return (
+            f"jobs age otherwise here ({_period(self.period_ms)}) than at daemon {', '.join(said[:NAMED_MAX])}{more}:"
+            " set scheduler.ageing_s alike at all, or what goes first depends on who takes it"
+        )
+
+    async def seated(self) -> None:
+        """Say it with a new seat. Where nothing ages there is nothing to say."""
+        if self.period_ms:
+            await self.tell()
+
+    async def look(self) -> None:
+        """Say it, and hear what others say, if that was not done for a while; once where there can be no others."""
+        again_s = float("inf") if self._membership.sole and self._at_s > 0 else self._at_s + TOLD_S
+        if self._clock.mono_s() >= again_s:
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Say it, and hear what others say."""
+        self._at_s = self._clock.mono_s()
+        before, self._others = self._others, await self._store.tell_ageing(self._membership.sysid, self.period_ms)
+        if self._others != before:
+            note = self._log.warning if self._others else self._log.info
+            note("ageing.differs" if self._others else "ageing.alike", period_ms=self.period_ms, others=self._others)
+
+
+def _period(period_ms: int) -> str:
+    return f"a step in {period_ms / 1000:g} s" if period_ms else "not at all"

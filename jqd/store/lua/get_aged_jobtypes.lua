@@ -1,0 +1,132 @@
+#!lua flags=allow-oom
+-- Which jobtypes have ready jobs that the caller wants, and the next of these jobs of each, where jobs age (include/ageing.lua).
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, limit, period_ms, then per wish as get_waiting_jobtypes has them
+-- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone, its rank; in no order.
+--          Of "any" the best `limit`
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
+--@include fail keys order heads pages deaths ageing
+local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
+local FIRST, FIELDS = 4, 4
+local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
+
+expect('types', 'heads', 'deaths', 'aged')
+ageing.begin(period_ms)
+local SEPARATOR = '\31'  -- behind the tenant in a jobtype
+local jobtypes, best, wrong = {}, {}, {}
+
+local function note(jobtype, rank, id, priority)
+  local known = best[jobtype]
+  if not known then
+    jobtypes[#jobtypes + 1] = jobtype
+  end
+  if not known or precedes(rank, id, known.rank, known.id) then
+    best[jobtype] = {rank = rank, id = id, priority = priority}
+  end
+end
+
+-- Notes the queue of that row, if it is right. Rows of jobs that are gone are mended. Whether there was a job, and its rank.
+local function note_row(row, priority)
+  local id, queue = row:match('^([^:]*):(.*)$')
+  if not id then
+    return false
+  end
+  expect_ready(queue)
+  local first = head_of(queue, priority)
+  if first ~= id then
+    wrong[#wrong + 1] = {queue, priority, id}
+  end
+  local rank = first and ageing.of_level(queue, priority, first)
+  if first then
+    note(keyed.type_of(queue), rank, first, priority)
+  end
+  return first ~= nil, rank
+end
+
+-- Notes the best of a jobtype's keyed queues: behind one whose first job had a date a better one may stand.
+local function look_at_queues(jobtype, least, most)
+  local rows, best, is_exact = ageing.walk(K.queues .. jobtype, least, most), math.huge, ageing.deep() == 1
+  while rows.peek() and rows.peek().rank <= best and not (is_exact and best < math.huge) and ageing.passed() < ROWS do
+    local row, _, priority = rows.take()
+    local is_right, rank = note_row(row, priority)
+    best = is_right and math.min(best, rank) or best
+  end
+  return best < math.huge
+end
+
+local function look_at(jobtype, least, most)
+  expect_ready(jobtype)
+  local one = ageing.levels(jobtype, least, most)[1]
+  if one then
+    note(jobtype, one.rank, one.id, one.priority)
+  end
+  return keyed.some() and look_at_queues(jobtype, least, most) or one ~= nil
+end
+
+local function is_of(tenant, jobtype)
+  return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
+end
+
+-- How many were found, and whether there may be more.
+local function look_at_all(tenant, least, most, besides, count)
+  local index, seen, found, before = keyed.all_of(tenant), {}, 0, ageing.passed()
+  if tenant ~= '' then
+    expect_kind(index, 'queues')
+  end
+  local rows = ageing.walk(index, least, most)
+  while found < limit and rows.peek() do
+    if ageing.passed() - before > ROWS + count then
+      return seen, found, true
+    end
+    local row, _, priority = rows.take()
+    local queue = row:match('^[^:]*:(.*)$') or ''
+    local jobtype = keyed.type_of(queue)
+    if not seen[jobtype] and not besides[jobtype] and is_of(tenant, jobtype) and note_row(row, priority) then
+      seen[jobtype], found = true, found + 1
+      if ageing.deep() > 1 and keyed.is(queue) then
+        look_at_queues(jobtype, least, most)
+      end
+    end
+  end
+  return seen, found, false
+end
+
+-- Those with the best priorities: so many rows of others stand before them that age cannot be asked for.
+local function look_at_others(tenant, least, most, besides, seen, found)
+  for _, jobtype in ipairs(redis.call('ZRANGE', K.types, '-inf', most, 'BYSCORE', 'LIMIT', 0, ROWS)) do
+    if found < limit and not besides[jobtype] and not seen[jobtype] and is_of(tenant, jobtype) then
+      found = found + (look_at(jobtype, least, most) and 1 or 0)
+    end
+  end
+end
+
+local at = FIRST
+while at <= #ARGV do
+  local jobtype, least, most = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
+  local count, besides = number(ARGV[at + 3], 'besides'), {}
+  for place = at + FIELDS, at + FIELDS + count - 1 do
+    besides[ARGV[place]] = true
+  end
+  if jobtype ~= '' and jobtype:sub(-1) ~= SEPARATOR then
+    look_at(jobtype, least, most)
+  else
+    local seen, found, is_more = look_at_all(jobtype, least, most, besides, count)
+    if is_more then
+      look_at_others(jobtype, least, most, besides, seen, found)
+    end
+  end
+  at = at + FIELDS + count
+end
+for _, row in ipairs(wrong) do
+  mend_head(unpack(row))
+end
+
+local answer = {}
+for _, jobtype in ipairs(jobtypes) do
+  local head = best[jobtype]
+  for _, value in ipairs({jobtype, head.priority, head.id, all_waiting_of(jobtype), is_suspect(head.id) and 1 or 0, string.format('%.0f', head.rank)}) do
+    answer[#answer + 1] = value
+  end
+end
+return answer

@@ -1,0 +1,180 @@
+-- In which order jobs run that age: a job gains a step of priority with each period it waits (docs/adr/0062). Needs keys, order, heads, pages.
+--
+--     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first. It never changes while a job waits, and all
+--             that became ready in one period and were pushed with one priority are equal
+--     level   the jobs of a queue under one priority. They run by id, so a level has the rank of the best of its next DEEP jobs
+--     aged    zset  id → since when (ms) it is ready, of jobs that had a date: the id tells when others were pushed. "@<sysid>" → -period (ms) of a daemon that
+--             lets jobs age; without one there is no such key
+--
+-- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
+-- Gives ageing.rank(priority, since_ms); ageing.ranks(priority, ids) → rank from each on; ageing.of_level(queue, priority, id): whose first job that is, after
+-- expect_ready(queue); ageing.levels(queue, least, most, priority) → {rank, id, priority} …, best first; ageing.walk(index, least, most, priority) → a function that gives row,
+-- rank, priority of the next one, nil at the end; ageing.passed() → rows read; ageing.deep(): jobs of a level that say its rank; ageing.forget(ids): they wait no more. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
+local ageing = {period_ms = 0, PRIORITIES = 100, DRAWN = 8, CHUNK = 64, DEEP = 100}
+do
+  local digits_of, known, has_dates, passed = {}, {}, false, 0
+  for at, letter in ipairs({('0123456789ABCDEFGHJKMNPQRSTVWXYZ'):byte(1, 32)}) do
+    digits_of[letter] = at - 1
+  end
+
+  function ageing.begin(period_ms)
+    ageing.period_ms = period_ms
+    has_dates = redis.call('EXISTS', K.aged) == 1
+  end
+
+  function ageing.passed() return passed end
+  function ageing.deep() return has_dates and ageing.DEEP or 1 end
+
+  function ageing.forget(ids)
+    if has_dates and #ids > 0 then
+      redis.call('ZREM', K.aged, unpack(ids))
+    end
+  end
+
+  -- In which period (from 1970 on) an id was given.
+  local function period_of(id)
+    local time = id:sub(1, 10)
+    if not known[time] then
+      local ms = 0
+      for at = 1, #time do
+        ms = 32 * ms + (digits_of[time:byte(at)] or 0)
+      end
+      known[time] = math.floor(ms / ageing.period_ms)
+    end
+    return known[time]
+  end
+
+  function ageing.rank(priority, since_ms) return tonumber(priority) + math.floor(since_ms / ageing.period_ms) end
+
+  function ageing.ranks(priority, ids)
+    local dates = has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
+    local ranks, best = {}, math.huge
+    for at = #ids, 1, -1 do
+      local since = dates[at] and math.floor(tonumber(dates[at]) / ageing.period_ms) or period_of(ids[at])
+      best = math.min(best, priority + since)
+      ranks[at] = best
+    end
+    return ranks
+  end
+
+  function ageing.of_level(queue, priority, id)
+    priority = tonumber(priority)
+    if has_dates and redis.call('ZSCORE', K.aged, id) then  -- what stands behind it may be older
+      return ageing.ranks(priority, (first_of(queue, ageing.DEEP, priority, priority)))[1]
+    end
+    return priority + period_of(id)
+  end
+
+  local function is_ahead(one, other) return precedes(one.rank, one.id, other.rank, other.id) end
+
+  -- Calls `visit(priority)` for priorities of more than that which some members of a set have.
+  local function draw(key, last, most, visit)
+    local rows = redis.call('EXISTS', key) == 1 and redis.call('ZRANDMEMBER', key, ageing.DRAWN) or {}
+    for _, row in ipairs(rows) do
+      local priority = tonumber(redis.call('ZSCORE', key, row))
+      if priority > last and priority <= most then
+        visit(priority)
+      end
+    end
+  end
+
+  -- Calls `first(from, to)` → id, priority, for each priority in use. `first`: nil where there is none.
+  local function each_priority(least, most, wanted, keys, first, visit)
+    local from, last, seen = least, nil, {}
+    for _ = 1, ageing.PRIORITIES do
+      local id, priority = first(from, most)
+      if not id then
+        return
+      end
+      last, from = tonumber(priority), '(' .. priority
+      visit(id, last)
+    end
+    local function visit_once(priority)
+      local id = not seen[priority] and first(priority, priority)
+      seen[priority] = true
+      if id then
+        visit(id, priority)
+      end
+    end
+    if wanted and wanted > last and wanted <= most then
+      visit_once(wanted)
+    end
+    for _, key in ipairs(keys) do
+      draw(key, last, most, visit_once)
+    end
+  end
+
+  function ageing.levels(queue, least, most, wanted)
+    local found = {}
+    local keys = {ready_key(queue), paged_of(queue) > 0 and backlog_key(queue) or nil}
+    each_priority(least, most, wanted, keys, function(from, to) return first_between(queue, from, to) end, function(id, priority)
+      found[#found + 1] = {rank = ageing.of_level(queue, priority, id), id = id, priority = priority}
+    end)
+    table.sort(found, is_ahead)
+    return found
+  end
+
+  -- The next rows of one priority of an index. Whether there are any.
+  local function read(one, index)
+    local rows = redis.call('ZRANGE', index, one.priority, one.priority, 'BYSCORE', 'LIMIT', one.offset, ageing.CHUNK)
+    local best = math.huge
+    one.rows, one.ranks, one.at, one.offset = rows, {}, 1, one.offset + #rows
+    for at = #rows, 1, -1 do
+      local id, queue = rows[at]:match('^([^:]*):(.*)$')
+      if id and has_dates then
+        expect_ready(queue)
+        best = math.min(best, ageing.of_level(queue, one.priority, id))
+      elseif id then
+        best = math.min(best, one.priority + period_of(id))
+      end
+      one.ranks[at] = best
+    end
+    one.rank, one.id = one.ranks[1], rows[1]
+    passed = passed + #rows
+    return #rows > 0
+  end
+
+  function ageing.walk(index, least, most, wanted)
+    local pool = {}
+    local function first(from, to)
+      return unpack(redis.call('ZRANGE', index, from, to, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+    end
+    each_priority(least, most, wanted, {index}, first, function(row, priority)
+      local one = {priority = priority, offset = 0}
+      if has_dates then
+        read(one, index)
+      else  -- nearly always one is enough
+        one.rows, one.ranks, one.at, one.offset, passed = {row}, {priority + period_of(row)}, 1, 1, passed + 1
+        one.rank, one.id = one.ranks[1], row
+      end
+      pool[#pool + 1] = one
+    end)
+    table.sort(pool, is_ahead)
+    local function go_on()
+      local one = pool[1]
+      one.at = one.at + 1
+      one.rank, one.id = one.ranks[one.at], one.rows[one.at]
+      if not one.id and not read(one, index) then
+        table.remove(pool, 1)
+        return
+      end
+      local at = 1
+      while pool[at + 1] and is_ahead(pool[at + 1], one) do
+        pool[at], at = pool[at + 1], at + 1
+      end
+      pool[at] = one
+    end
+    return {
+      peek = function() return pool[1] end,
+      take = function()
+        local one = pool[1]
+        if not one then
+          return nil
+        end
+        local row, rank, priority = one.id, one.rank, one.priority
+        go_on()
+        return row, rank, priority
+      end,
+    }
+  end
+end

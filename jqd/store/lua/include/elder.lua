@@ -1,0 +1,158 @@
+-- Which jobs of a jobtype may start now where jobs age, in place of `choose` (choose.lua). Needs keys, order, heads, pages, limits, choose, ageing.
+-- Gives elder.choose: as `choose` does, by rank instead of priority, down to the rank elder.bound.
+local elder = {bound = math.huge, wanted = nil}
+do
+  local FIRST, MORE = 8, 4  -- jobs of a keyed queue that are read first; so many times as many each time after
+
+  local function is_ahead(one, other) return precedes(one.rank, one.id, other.rank, other.id) end
+
+  -- Jobs of a level, and from which rank on; one more than are given, so that it is known what comes next.
+  local function read(level)
+    local most = keyed.is(level.queue) and math.max(FIRST, MORE * level.asked) or level.most
+    level.asked = math.max(ageing.deep(), math.min(level.most, most)) + 1
+    level.ids, level.where = first_of(level.queue, level.asked, level.priority, level.priority)
+    level.ranks = ageing.ranks(level.priority, level.ids)
+  end
+
+  -- Goes on to the next job of a level. Whether there is one.
+  local function go_on(level)
+    level.at = level.at + 1
+    if not level.ids[level.at] and #level.ids == level.asked and level.asked <= level.most then
+      read(level)
+    end
+    level.id, level.rank = level.ids[level.at], level.ranks[level.at]
+    return level.id ~= nil
+  end
+
+  local function insert(pool, level)
+    local low, high = 1, #pool + 1
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if is_ahead(pool[middle], level) then
+        low = middle + 1
+      else
+        high = middle
+      end
+    end
+    table.insert(pool, low, level)
+  end
+
+  -- The levels of a jobtype by the rank of their first jobs: each call says which comes next, or takes it.
+  local function source(jobtype, least, most)
+    local plain = ageing.levels(jobtype, least, most, elder.wanted)
+    local rows = keyed.known and ageing.walk(K.queues .. jobtype, least, most, elder.wanted)
+    local at = 1
+    local function peek()
+      local one, other = plain[at], rows and rows.peek()
+      return one and (not other or not is_ahead(other, one)) and one or other
+    end
+    local function take()
+      local one = peek()
+      if one == plain[at] then
+        at = at + 1
+        return jobtype, one.id, one.priority
+      end
+      local row, _, priority = rows.take()
+      local id, queue = row:match('^([^:]*):(.*)$')
+      return queue, id, priority
+    end
+    return peek, take
+  end
+
+  -- What `settle_queues` wants: jobs of all levels of a queue that were read, by priority.
+  local function close(opened)
+    for _, one in pairs(opened) do
+      table.sort(one.levels, function(this, other) return this.priority < other.priority end)
+      for _, level in ipairs(one.levels) do
+        for _, id in ipairs(level.ids) do
+          one.rows[#one.rows + 1] = id
+          one.rows[#one.rows + 1] = level.priority
+        end
+        for id, page in pairs(level.where) do
+          one.where[id] = page
+        end
+      end
+    end
+  end
+
+  function elder.choose(jobtype, limit, passed, least, most, version, refuse, now_us)
+    local peek, take = source(jobtype, least, most)
+    local ids, order, opened, pool, empty = {}, {}, {}, {}, 0
+
+    local function open(queue, id, priority)
+      local items, its, allowed = keyed.is(queue) and limits.items(queue) or {}, limit, {}
+      local is_old = keyed.is(queue) and items.version ~= version
+      for place, item in ipairs(is_old and {} or items) do
+        local state = limits.state(item, now_us)
+        allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
+        its = math.min(its, limits.may(state, item.cost))
+      end
+      order[#order + 1] = queue
+      opened[queue] = {
+        queue = queue, priority = priority, id = id, priority_min = least, priority_max = most, is_old = is_old, allowed = allowed,
+        most = its >= 1 and its + passed or 0, asked = 0, taken = {}, rows = {}, where = {}, levels = {},
+      }
+    end
+
+    -- Whether its queue may have more.
+    local function accept(level)
+      local one, allowed = level.one, level.one.allowed
+      if refuse(level.id) then
+        return true
+      end
+      for place = 1, #allowed, 2 do
+        if not limits.has(allowed[place], allowed[place + 1]) then
+          return false
+        end
+      end
+      for place = 1, #allowed, 2 do
+        limits.use(allowed[place], allowed[place + 1])
+      end
+      ids[#ids + 1], one.taken[#one.taken + 1] = level.id, level.id
+      return true
+    end
+
+    -- Reads the first jobs of a level. Whether there are any.
+    local function begin(queue, id, priority)
+      expect_ready(queue)
+      if not opened[queue] then
+        open(queue, id, priority)
+      end
+      local one = opened[queue]
+      local level = {one = one, queue = queue, priority = priority, most = one.most, asked = 0, at = 0, ids = {}, ranks = {}, where = {}}
+      if one.most < 1 then
+        return false
+      end
+      one.levels[#one.levels + 1] = level
+      read(level)
+      if level.ids[1] ~= id then  -- that row is wrong
+        one.id, one.priority = id, priority
+      end
+      if go_on(level) then
+        insert(pool, level)
+        return true
+      end
+      return false
+    end
+
+    local is_short = true
+    while #ids < limit and empty < CHOICE.visits do
+      local top, row = pool[1], peek()
+      local is_top = top and not (row and is_ahead(row, top))
+      local following = is_top and top or row
+      if not following or following.rank > elder.bound then
+        is_short = false
+        break
+      elseif is_top then
+        table.remove(pool, 1)
+        if accept(top) and go_on(top) then
+          insert(pool, top)
+        end
+      elseif not begin(take()) then
+        empty = empty + 1
+      end
+    end
+    close(opened)
+    return ids, order, opened, is_short and #ids < limit
+  end
+end
