@@ -193,11 +193,10 @@ class Daemon:
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
         """What every surface asks."""
-        config = self.config
         desk = Desk(
-            config=config.api,
+            config=self.config.api,
             journal=self.journal,
-            store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1),
+            store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(self.config.store.urls) or 1),
             runner=self.runners,
             pulls=self.gates.pulls,
             workers=self.workers,
@@ -205,6 +204,7 @@ class Daemon:
             clock=self.clock,
             constraints=self.constraints,
             partitions=len(stores),
+            ageing_ms=self.scheduler.period_ms,
         )
         self.control.schedules = desk.schedules
         return desk

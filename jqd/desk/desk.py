@@ -71,6 +71,8 @@ class Desk:
     clock: Clock
     constraints: Constraints
     partitions: int = 1
+    ageing_ms: int = 0
+    """In which a job that waits gains a step of priority; 0: never."""
     taken: Taken = field(default_factory=Taken)
     reported: Reported = field(default_factory=Reported)
     underway: Underway = field(default_factory=Underway)

@@ -41,7 +41,7 @@ async def why(desk: Desk, given: str) -> Why:
             return Why(None, _coming(desk))
         if (known := _by_itself(desk, view)) is not None:
             return Why(view, known)
-        place = await desk.store.queue_place(view.id)
+        place = await desk.store.queue_place(view.id, desk.ageing_ms)
     except StoreAway as error:
         return Why(None, Hitch(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}"))
     return Why(view, _in_turn(desk, view, place))

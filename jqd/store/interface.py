@@ -92,8 +92,8 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def queue_place(self, job_id: str) -> QueuePlace | None:
-        """What waits before a job; None when it is not ready to run."""
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+        """What waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
         ...
 
     async def drop_result(self, job_id: str) -> None:

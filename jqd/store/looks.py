@@ -74,10 +74,10 @@ class LookMethods:
         (view,) = await self._views([job_id])
         return view
 
-    async def queue_place(self, job_id: str) -> QueuePlace | None:
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """See EdgeStore."""
         found = codec.list_of(
-            self._keys, "ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES)
+            self._keys, "ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms)
         )
         if not found:
             return None

@@ -100,9 +100,9 @@ class Spread:
         """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
 
-    async def queue_place(self, job_id: str) -> QueuePlace | None:
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """See EdgeStore. Of its own partition: the others are claimed from beside."""
-        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id))
+        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
 
     async def drop_result(self, job_id: str) -> None:
         """See EdgeStore."""

@@ -211,7 +211,7 @@ class FakeStore:
         ]
         return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
 
-    async def queue_place(self, job_id: str) -> QueuePlace | None:
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         await trio.lowlevel.checkpoint()
         self._check()
         return self.places.get(job_id)

@@ -17,7 +17,7 @@ from jqd.words.record import Lane
 from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
 
-SEEDS, AGED, STEPS = 12, 9, 120
+SEEDS, AGED, STEPS = 12, 6, 120
 RATES = {"few": (2, 1.0), "some": (5, 3.0)}
 SLOTS = {"one": 1, "three": 3}
 VERSION = "4"
@@ -82,8 +82,8 @@ def some_queue(source: random.Random) -> str:
     return f"{BETWEEN}{VERSION}{''.join(parts)}"
 
 
-def date(source: random.Random, clock: ManualClock) -> int:
-    return clock.wall_ms() + source.choice((200, 900, 4_000)) if source.random() < 0.2 else 0
+def date(source: random.Random, clock: ManualClock, part: float) -> int:
+    return clock.wall_ms() + source.choice((200, 900, 4_000)) if source.random() < part else 0
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def date(source: random.Random, clock: ManualClock) -> int:
 )
 async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None:
     source, clock = random.Random(seed), ManualClock()
-    is_plain = ages and seed % 3 == 0  # no constraint is known
+    is_plain, has_dates = ages and seed % 3 == 0, ages and seed % 2 == 1  # plain: no constraint is known
     period_ms = source.choice((300, 1_000, 5_000)) if ages else 0
     store = FakeStore(clock, StoreConfig())
     await store.look(fresh=True)
@@ -105,7 +105,7 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] += 100
         await store.apply_rules(JOURNAL, start, start + 100, [rule])
-    died = False
+    died, seen = False, 0
     for step in range(STEPS):
         match (
             source.choice(("push", "push", "claim", "claim", "end", "retry", "die", "wait"))
@@ -117,7 +117,7 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
                     bench.make(
                         priority=source.randint(0, 4),
                         queue="" if is_plain else some_queue(source),
-                        eligible_at_ms=date(source, clock),
+                        eligible_at_ms=date(source, clock, 0.2 * has_dates),
                     )
                     for _ in range(source.choice((1, 3, 60 if is_plain else 6)))
                 ]
@@ -133,6 +133,7 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
                     rows = await store.get_waiting_jobtypes([Wanted("mail", least, most)], 9, period_ms=period_ms)
                     again = await store.get_waiting_jobtypes([Wanted(None, least, most)], 9, period_ms=period_ms)
                     assert [row[:4] for row in rows] == [row[:4] for row in again], f"step {step}"
+                    seen += await _check_place(bench, model, source)
                 bound = source.choice(order)[0] if order and source.random() < 0.5 else float("inf")
                 claim = Ages(period_ms, int(min(bound, 2**53)), 0) if ages else None
                 least_worst = {"priority_min": least, "priority_max": most if ages else int(min(most, bound))}
@@ -158,6 +159,20 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
                 held.clear()
             case _:
                 clock.advance(source.choice((0.05, 0.4, 1.0, 3.1)))
+    assert not ages or has_dates or seen
+
+
+async def _check_place(bench: StoreBench, model: Model, source: random.Random) -> int:
+    """Of some job the store tells how many of its queue are before it. Whether it knew that exactly."""
+    order = [job for _, job in model.in_order(-9, 9)]
+    if not order:
+        return 0
+    job = source.choice(order)
+    place = await bench.store.queue_place(job.id, model.period_ms)
+    assert place is not None
+    ahead = [one.queue for one in order[: order.index(job)]].count(job.queue)
+    assert not place.exact or place.ahead == ahead
+    return place.exact
 
 
 async def _die(bench: StoreBench, owner: Owner) -> Owner:

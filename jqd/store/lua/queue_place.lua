@@ -1,14 +1,14 @@
 #!lua flags=no-writes
 -- What waits before a job that is ready.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, id, pages that are looked into at most, jobtypes that are named at most
+-- ARGV     now_ms, id, pages that are looked into at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
 -- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
 --          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
 --          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(pages + jobtypes + (log waiting)²)
+-- Cost     O(pages + jobtypes + (log waiting)²), where jobs age for each priority in use
 --@include fail keys order heads pages move deaths
-local id, pages_max, types_max = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types')
+local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
 local PAGE = 100  -- ids of a page at most
 
 expect('jobs', 'types', 'heads', 'deaths', 'parked', 'due')
@@ -22,33 +22,82 @@ if not place_of(jobtype, priority, id) then
   return {}
 end
 
-local ahead, exact = rank_of(ready_key(jobtype), priority, id), 1
-if paged_of(jobtype) > 0 then
-  local backlog = backlog_key(jobtype)
-  local rank = rank_of(backlog, priority, id, true)
-  local looked = math.min(rank, pages_max)
-  for _, first in ipairs(looked > 0 and redis.call('ZRANGE', backlog, rank - looked, rank - 1) or {}) do
-    local page = page_key(first, jobtype)
+-- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before that one.
+local ahead, exact = 0, 1
+local function count_pages(backlog, first, rank, before_id)
+  local looked = math.max(0, math.min(rank - first, pages_max))
+  for _, page_id in ipairs(looked > 0 and redis.call('ZRANGE', backlog, rank - looked, rank - 1) or {}) do
+    local page = page_key(page_id, jobtype)
     expect_kind(page, 'page')
-    local at = redis.call('LPOS', page, id)
+    local at = redis.call('LPOS', page, before_id)
+    if not at and period_ms > 0 then
+      at = 0
+      for _, one in ipairs(redis.call('LRANGE', page, 0, -1)) do
+        at = at + (before(one, before_id) and 1 or 0)
+      end
+    end
     ahead = ahead + (at or redis.call('LLEN', page))
   end
-  if rank > looked then
-    ahead, exact = ahead + (rank - looked) * PAGE, 0
+  if rank - first > looked then
+    ahead, exact = ahead + (rank - first - looked) * PAGE, 0
   end
 end
-local better = redis.call('ZCOUNT', K.types, '-inf', '(' .. priority)
-local own_type = keyed.type_of(jobtype)
-local own = tonumber(redis.call('ZSCORE', K.types, own_type) or nil)
-if own and own < priority then
-  better = better - 1
-end
-local named = {}
-for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0, types_max + 1)) do
-  if other ~= own_type and #named < 2 * types_max then
+
+local better, named, own_type = 0, {}, keyed.type_of(jobtype)
+local function name_type(other)
+  if #named < 2 * types_max then
     expect_ready(other)
     named[#named + 1], named[#named + 2] = other, waiting_of(other)
   end
+end
+
+local function look_by_priority()
+  ahead = rank_of(ready_key(jobtype), priority, id)
+  if paged_of(jobtype) > 0 then
+    count_pages(backlog_key(jobtype), 0, rank_of(backlog_key(jobtype), priority, id, true), id)
+  end
+  better = redis.call('ZCOUNT', K.types, '-inf', '(' .. priority)
+  local own = tonumber(redis.call('ZSCORE', K.types, own_type) or nil)
+  if own and own < priority then
+    better = better - 1
+  end
+  for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0, types_max + 1)) do
+    if other ~= own_type then
+      name_type(other)
+    end
+  end
+end
+
+-- Of each level those before the id that a job of its priority and our rank would have; of other jobtypes of the tenant those in whose first rows one is better.
+local function look_by_age()
+--@include ageing
+  local ROWS, WORST, BEST = 1024, 2147483647, -2147483648
+  ageing.begin(period_ms)
+  local rank = ageing.ranks(priority, {id})[1]
+  for _, level in ipairs(ageing.levels(jobtype, BEST, WORST, priority)) do
+    local its, until_id = level.priority, ageing.before_rank(rank - level.priority, id)
+    local ready, backlog = ready_key(jobtype), backlog_key(jobtype)
+    ahead = ahead + math.max(0, rank_of(ready, its, until_id) - redis.call('ZCOUNT', ready, '-inf', '(' .. its))
+    if paged_of(jobtype) > 0 then
+      count_pages(backlog, redis.call('ZCOUNT', backlog, '-inf', '(' .. its), rank_of(backlog, its, until_id, true), until_id)
+    end
+  end
+  exact = ageing.deep() == 1 and exact or 0
+  local rows, seen = ageing.walk(keyed.all_of(jobtype), BEST, WORST, priority), {[own_type] = true}
+  while rows.peek() and rows.peek().rank < rank and ageing.passed() < ROWS do
+    local other = keyed.type_of(rows.take():match('^[^:]*:(.*)$') or '')
+    if not seen[other] then
+      seen[other], better = true, better + 1
+      name_type(other)
+    end
+  end
+end
+
+if period_ms > 0 then
+  expect('aged')
+  look_by_age()
+else
+  look_by_priority()
 end
 local HELD = 5  -- ids in a hand that are named
 local bucket = keyed.is(jobtype) and (redis.call('HGET', K.parked, jobtype) or ''):match('^%S+ (.*)$')

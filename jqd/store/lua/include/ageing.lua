@@ -9,7 +9,8 @@
 -- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
 -- Gives ageing.rank(priority, since_ms); ageing.ranks(priority, ids) → rank from each on; ageing.of_level(queue, priority, id): whose first job that is, after
 -- expect_ready(queue); ageing.levels(queue, least, most, priority) → {rank, id, priority} …, best first; ageing.walk(index, least, most, priority) → a function that gives row,
--- rank, priority of the next one, nil at the end; ageing.passed() → rows read; ageing.deep(): jobs of a level that say its rank; ageing.forget(ids): they wait no more. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
+-- rank, priority of the next one, nil at the end; ageing.passed() → rows read; ageing.deep(): jobs of a level that say its rank; ageing.forget(ids): they wait no more;
+-- ageing.before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
 local ageing = {period_ms = 0, PRIORITIES = 100, DRAWN = 8, CHUNK = 64, DEEP = 100}
 do
   local digits_of, known, has_dates, passed = {}, {}, false, 0
@@ -19,7 +20,7 @@ do
 
   function ageing.begin(period_ms)
     ageing.period_ms = period_ms
-    has_dates = redis.call('EXISTS', K.aged) == 1
+    has_dates = redis.call('ZCOUNT', K.aged, 0, '+inf') > 0
   end
 
   function ageing.passed() return passed end
@@ -55,6 +56,21 @@ do
       ranks[at] = best
     end
     return ranks
+  end
+
+  local function id_of(ms)
+    local time = ''
+    for _ = 1, 10 do
+      local digit = ms % 32 + 1
+      time, ms = ('0123456789ABCDEFGHJKMNPQRSTVWXYZ'):sub(digit, digit) .. time, math.floor(ms / 32)
+    end
+    return time
+  end
+
+  function ageing.before_rank(period, id)
+    local from, to = id_of(math.max(0, period * ageing.period_ms)), id_of(math.max(0, (period + 1) * ageing.period_ms))
+    local its = before(id, to) and id or to
+    return before(from, its) and its or from
   end
 
   function ageing.of_level(queue, priority, id)
