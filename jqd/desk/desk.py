@@ -96,6 +96,7 @@ class Desk:
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
+        self.taken.unsure_to = self.journal.end  # it may be a journal of an earlier life
         self.options = Options(self.workers.rules)
         self.pauses = Pauses(self.workers.rules, PAUSE)
         self.tokens = Tokens(self.workers.rules, self.clock)

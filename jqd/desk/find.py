@@ -127,6 +127,23 @@ async def _find(desk: Desk, job_id: str, *, named: bool) -> JobView | Coming:
     raise not_found(job_id)
 
 
+async def expect_promised(desk: Desk, given: str) -> None:
+    """Raises NotFound where nothing under a pusher's own id is in the store but that it was reserved, and the push did
+    not come in time: its disk refused it, another job of it was refused, or its daemon died.
+
+    What this daemon wrote and could not confirm may be on its way for longer.
+    """
+    name = desk.own(given)
+    where = {partition_of_name(name, desk.partitions)}
+    if min(desk.journal.read_point(Lane.CHANGES, partition) for partition in where) < desk.taken.unsure_to:
+        return
+    if await once_noted(desk, where, partial(desk.store.resolve, name, promised=True)) is None:
+        raise NotFound(
+            f"there is no job {given[:64]!r}: the id was reserved for a push that was not taken; if that was told to "
+            "nobody because its daemon died, it may come with that daemon"
+        )
+
+
 def not_found(job_id: str) -> NotFound:
     """The error for a job that is not there."""
     return NotFound(f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")

@@ -112,6 +112,7 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
         for at in range(0, len(due), NAMES_PER_CALL):
             stands += await desk.store.confirm_names([rows[place] for place in due[at : at + NAMES_PER_CALL]])
     except StoreError as error:
+        desk.taken.unsure_to = desk.journal.end
         raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"

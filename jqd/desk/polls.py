@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.desk.find import Coming, find, resolve
+from jqd.desk.find import Coming, expect_promised, find, resolve
 from jqd.store import JobView
 from jqd.words.errors import NotYet, StoreAway, StoreRefused
 from jqd.words.record import Lane
@@ -50,6 +50,8 @@ async def wait_final(
             left_s = deadline_s - trio.current_time()
             try:
                 view = await find(desk, job_id, named=named, given=given)
+                if named and isinstance(view, Coming):
+                    await expect_promised(desk, given)
             except (StoreAway, NotYet):
                 if left_s <= 0:
                     raise

@@ -234,6 +234,8 @@ async def take(
         if wanted.level != "memory":
             # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
             await desk.journal.wsync(frame.position, shielded=True)
+        elif frame.lane is Lane.CHANGES:
+            desk.taken.unsure_to = frame.position
         charge.taken(len(frame.job_ids), frame.size_bytes)
         if confirmed is not None and len(written) < len(parts) and wanted.level != "memory":
             await confirmed(frame.places)

@@ -13,6 +13,8 @@ class Taken:
         self._lasts: list[str] = []
         self._ends: list[int] = []
         self._tenants: list[str] = []
+        self.unsure_to = 0
+        """Up to here may stand changes in the journal that no store has confirmed."""
 
     def note(self, first_id: str, last_id: str, end: int, tenant: str = "") -> None:
         """A batch of a tenant was written to the journal, up to position `end`."""

@@ -111,9 +111,10 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def resolve(self, name: str) -> str | None:
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         """The id that a pusher's own id stands for; None when none does.
 
+        `promised`: nor where it was only reserved, for a push that did not come in time.
         Raises StoreChanged as `get_job`; StoreUnsettled when it may be one that is not told yet.
         """
         ...

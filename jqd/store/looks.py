@@ -100,9 +100,9 @@ class LookMethods:
             tuple(codec.text(self._keys, "busy", each) for each in codec.list_of(self._keys, "busy", holds)),
         )
 
-    async def resolve(self, name: str) -> str | None:
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         """See EdgeStore."""
-        answer = await self._caller.call("resolve", self._caller.identity, name)
+        answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
         return None if answer is None else codec.text(self._keys, "names", answer)
 
     async def list_jobs(

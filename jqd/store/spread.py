@@ -108,9 +108,9 @@ class Spread:
         """See EdgeStore."""
         await self._one(self._of(job_id), lambda store: store.drop_result(job_id))
 
-    async def resolve(self, name: str) -> str | None:
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         """See EdgeStore."""
-        return await self._one(self._of_name(name), lambda store: store.resolve(name))
+        return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See EdgeStore."""

@@ -176,7 +176,7 @@ class FakeStore:
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven:
         return EditGiven(await self.reserve_change(job_id), "life")
 
-    async def resolve(self, name: str) -> str | None:
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         await trio.lowlevel.checkpoint()
         self._check()
         if self.unsettled:

@@ -81,6 +81,27 @@ async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_o
     assert len(await edge.claim()) == 1
 
 
+@pytest.mark.parametrize("query", ["?atomic=1", "", "?ack=memory"], ids=["refused", "not confirmed", "memory"])
+async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query, monkeypatch):
+    """It read as waiting for two days. What lies in a journal, and was not confirmed, does wait."""
+    confirm = edge.whole.confirm_names
+
+    async def away(rows: object) -> None:
+        raise StoreAway("gone for a moment")
+
+    monkeypatch.setattr(edge.whole, "confirm_names", away)
+    await edge.call("POST", f"/v1/jobs{query}", [JOB, {"name": "mail", "job_id": "b"}, {"name": "mail", "job_id": "b"}])
+    monkeypatch.setattr(edge.whole, "confirm_names", confirm)
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "waiting", "it may come"
+    edge.clock.advance(31)
+    for path in ("", "/result", "/why"):
+        told = await edge.call("GET", f"/v1/jobs/order%2F17{path}")
+        assert told.status == (404 if "atomic" in query else 200), told.body
+        assert "atomic" not in query or "reserved for a push that was not taken" in told.body["detail"]
+    await edge.apply()
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).status == (404 if "atomic" in query else 200)
+
+
 async def test_of_a_push_that_is_not_confirmed_nothing_runs_twice(edge, monkeypatch):
     """Also none of its jobs without an id of their own: its pusher is told to push all again."""
 

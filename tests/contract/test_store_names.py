@@ -41,7 +41,10 @@ async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBe
     same = await ask(store_bench, "X")
     assert (same.verdict, same.job_id) == (Verdict.NEW, lost.id), "who pushes the same again need not wait"
     assert same.revision == first.revision
-    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    for promised in (lost.id, None):
+        assert await store_bench.store.resolve("mine", promised=True) == promised
+        store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert await store_bench.store.resolve("mine") == lost.id, "a cancel of it holds if it comes after all"
     other = await ask(store_bench, "X", "d2")
     assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
     # Its journal comes back after all: what it holds is older, and the later content stays.
@@ -58,6 +61,7 @@ async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreB
     await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d1", given.revision)])
     assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
     store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert await store_bench.store.resolve("mine", promised=True) == job.id
     assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT
     await store_bench.store.confirm_names([NameJournaled("mine", "older", "d0", given.revision - 1)])
     assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE, "an older content says nothing"
