@@ -78,12 +78,19 @@ class Charge:
     def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
         self.reserved = jobs, size_bytes
         self._taken = 0, 0
+        self._move: Callable[[int], None] | None = None
         self._settle: list[Callable[[int, int], None]] = []
 
     def taken(self, jobs: int, size_bytes: int) -> None:
-        """So much of it is as safe as was asked for."""
+        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store."""
         if self._settle:
             self._taken = self._taken[0] + jobs, self._taken[1] + size_bytes
+        if self._move is not None:
+            self._move(jobs)
+
+    def when_taken(self, move: Callable[[int], None]) -> None:
+        """Call `move` with jobs as they are taken."""
+        self._move = move
 
     def when_over(self, settle: Callable[[int, int], None]) -> None:
         """Call `settle` with the jobs and bytes that were taken."""
@@ -119,7 +126,7 @@ class Quotas:
         self._clock = clock
         self._since: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._reserved: Counter[str] = Counter()
-        """By pushes that are not over: however long they wait, no count has them yet."""
+        """By pushes, of jobs that are not journaled: however long they wait, no count has them yet."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._log = get_logger("quotas")
         rules.watch(QUOTA, self._ruled)
@@ -157,14 +164,18 @@ class Quotas:
                 self._spend(charge, self._bucket(tenant, name), rate / daemons, place)
         self._reserved[tenant] += jobs
 
-        def settle(taken_jobs: int, _: int) -> None:
-            self._reserved[tenant] -= jobs
-            if not self._reserved[tenant]:
-                del self._reserved[tenant]
-            self._since[0][tenant] += taken_jobs
+        def move(taken: int) -> None:
+            self._release(tenant, taken)
+            self._since[0][tenant] += taken
 
-        charge.when_over(settle)
+        charge.when_taken(move)
+        charge.when_over(lambda taken, _: self._release(tenant, jobs - taken))
         return charge
+
+    def _release(self, tenant: str, jobs: int) -> None:
+        self._reserved[tenant] -= jobs
+        if not self._reserved[tenant]:
+            del self._reserved[tenant]
 
     def _spend(self, charge: Charge, bucket: Bucket, rate: float, place: int) -> None:
         reserved = charge.reserved[place]

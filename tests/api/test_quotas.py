@@ -121,6 +121,31 @@ async def test_who_is_refused_for_what_is_only_reserved_comes_again_in_a_moment(
             assert (over.status, over.headers["retry-after"]) == (429, wait)
 
 
+async def test_a_push_that_waits_for_the_store_does_not_count_there_and_here(edge, monkeypatch):
+    await put(edge, queued=10)
+    hold, told = trio.Event(), []
+
+    async def caught_up(*_: object) -> bool:
+        await hold.wait()
+        return True
+
+    async def one() -> None:
+        told.append(await edge.call("POST", "/v1/jobs?ack=store", [{"name": "mail"}] * 6, headers=ACME))
+
+    monkeypatch.setattr(edge.control, "wait_caught_up", caught_up)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one)
+        await trio.testing.wait_all_tasks_blocked()
+        await edge.apply()
+        for _ in range(2):  # what was pushed in the second before a look may not have been in the store yet
+            edge.clock.advance(2)
+            assert (await push(edge, 5)).status == 429
+        edge.clock.advance(2)
+        assert (await push(edge, 4)).status == 201, "six are there"
+        hold.set()
+    assert (told[0].status, (await push(edge)).status) == (201, 429)
+
+
 async def test_bytes_count_as_they_are_pushed(edge):
     await put(edge, bytes=1000)
     assert (await push(edge, argument="x" * 4_990)).status == 201
