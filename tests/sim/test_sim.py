@@ -40,7 +40,7 @@ def test_every_promise_holds_whatever_happens(first: int) -> None:
 def test_every_promise_holds_over_partitions(first: int, partitions: int) -> None:
     for seed in range(first, first + CHUNK):
         report = simulate(seed, plan=make_plan(seed, partitions=partitions))
-        assert not report.violations, describe(seed, report)
+        assert not report.violations, describe(seed, report, partitions=partitions)
 
 
 def test_in_some_runs_a_partition_is_absent_and_in_some_journals_are_short() -> None:
@@ -50,6 +50,15 @@ def test_in_some_runs_a_partition_is_absent_and_in_some_journals_are_short() -> 
     assert set(absent) == {0, 1, 2}
     assert any(TRIM in plan.kinds for plan in plans)
     assert {fault.partition for plan in plans for fault in plan.faults} == {None, 0, 1, 2}
+
+
+def test_some_plain_runs_are_over_partitions_and_have_limits_that_hold_over_all_of_them() -> None:
+    plans = [make_plan(seed) for seed in range(PLANS)]
+    apart = [plan for plan in plans if plan.partitions > 1]
+    assert PLANS * 0.03 < len(apart) < PLANS * 0.1
+    assert {plan.partitions for plan in apart} == {2, 3}
+    limited = [plan for plan in apart if any(say.limit for say in plan.says)]
+    assert len(limited) > len(apart) / 2, "not where one of them is absent"
 
 
 def test_in_half_of_the_runs_jobs_have_names_and_are_changed_in_every_way() -> None:

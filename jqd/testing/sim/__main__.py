@@ -36,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
     for name, what in GIVEN.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"in each seed {what}")
-    parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
+    parser.add_argument(
+        "--partitions", type=int, choices=range(1, PARTITIONS_MAX + 1), help="of the store, instead of the seeds' own"
+    )
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
@@ -53,19 +55,21 @@ def main(argv: list[str] | None = None) -> int:
             _print_events(report)
         if report.violations:
             broken += 1
-            _print(describe(seed, report, chosen.kinds, given))
+            _print(describe(seed, report, chosen.kinds, given, chosen.partitions))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report, kinds: str | None = None, given: Iterable[str] = ()) -> str:
-    """What was broken under which faults, and how to see it again. `given`: the options that were."""
+def describe(
+    seed: int, report: Report, kinds: str | None = None, given: Iterable[str] = (), partitions: int | None = None
+) -> str:
+    """What was broken under which faults, and how to see it again. The others: the options that were given."""
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
     instead += "".join(f" --{name}" for name in given)
-    if report.plan.partitions > 1:
-        instead += f" --partitions {report.plan.partitions}"
+    if partitions is not None:
+        instead += f" --partitions {partitions}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])
 
 

@@ -85,6 +85,7 @@ MATTERS_MAX = 3  # of jobs that are changed
 PULLERS = ("p1", "p2")
 """Workers that ask for their jobs."""
 PULLED = 3  # jobs one of them asks for at most
+APART = 0.06  # share of plain seeds over a store of several partitions, with limits that hold over all of them
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals
 POISONS = 0.1  # and of those in which some jobs kill
@@ -178,13 +179,17 @@ class Plan:
 
 
 def make_plan(
-    seed: int, kinds: frozenset[str] | None = None, partitions: int = 1, *, dense: int = 1, **given: bool
+    seed: int, kinds: frozenset[str] | None = None, partitions: int | None = None, *, dense: int = 1, **given: bool
 ) -> Plan:
     """The plan of a seed; `kinds`: with these faults instead of its own; `given`: names of SHARES, with or without.
 
-    `dense`: so many times as much to do in the same time, for a fault to befall.
+    `partitions`: as many of the store; as the seed has it otherwise. `dense`: so many times as much to do in the same
+    time, for a fault to befall.
     """
     assert SHARES.keys() >= given.keys(), f"{given.keys() - SHARES.keys()}: a plan has {SHARES.keys()}"
+    if partitions is None:
+        partitions = _partitions(seed)
+        given = {"limits": True} | given if partitions > 1 else given
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
@@ -224,6 +229,11 @@ def make_plan(
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
     return Plan(seed, nodes, kinds, *all_of_it)
+
+
+def _partitions(seed: int) -> int:
+    source = random.Random(f"partitions {seed}")
+    return source.choice((2, 3)) if source.random() < APART else 1
 
 
 def _draws(what: str, seed: int, given: Mapping[str, bool], name: str = "") -> random.Random | None:
