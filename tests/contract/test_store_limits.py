@@ -117,6 +117,27 @@ async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: st
     assert await taken(bench, other) == []
 
 
+@pytest.mark.parametrize("together", [True, False])
+async def test_an_attempt_that_goes_on_after_an_earlier_one_succeeded_keeps_its_place(
+    store_bench: StoreBench, together: bool
+) -> None:
+    """Its daemon was away, another runs the job once more, and is not done when the store is told of the success."""
+    bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")
+    await rule(bench, "one", concurrency=1)
+    job, then = [await bench.push(queue=KEYED + item("one")) for _ in range(2)]
+    (first,) = await taken(bench, owner)
+    await bench.store.release_sysid(owner)
+    bench.clock.advance(1)
+    (second,) = await taken(bench, other)
+    assert first.job.id == second.job.id == job.id
+    ends = [outcome(first, Fate.SUCCEEDED), outcome(second, Fate.RETRY)]
+    if not together:
+        assert await bench.settle(ends.pop(0)) == []
+        assert await taken(bench, other) == [], "the job has ended, and is at work"
+    assert await bench.settle(*ends) == [job.id]
+    assert ids(await taken(bench, other)) == [then.id]
+
+
 @pytest.mark.parametrize("limit", [{"concurrency": 1}, {"rate": {"limit": 1, "per_s": 60.0}}], ids=["count", "rate"])
 async def test_a_job_tells_by_what_it_is_limited(store_bench: StoreBench, limit: dict[str, Any]) -> None:
     bench, owner = store_bench, await store_bench.join()

@@ -323,30 +323,33 @@ local function may_entrust(one, hold)
 end
 
 -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
-local beaten = {}  -- fence → what was written of that lease; all of one claim say the same
-local function entrust(one, hold)
-  local id, fence, known = one.id, one.fence, beaten[one.fence]
-  if not hold or early_holder(id) then
-    if redis.call('HEXISTS', K.jobs, id) == 0 then
-      redis.call('HSET', K.early, id, WORKERS)
-      has_early = true
-    elseif not hold then
-      stop_waiting(id)
-      limits.take_hold(header(redis.call('HGET', K.jobs, id)) or '', id, fence)
+local entrust
+do
+  local beaten = {}  -- fence → what was written of that lease; all of one claim say the same
+  function entrust(one, hold)
+    local id, fence, known = one.id, one.fence, beaten[one.fence]
+    if not hold or early_holder(id) then
+      if redis.call('HEXISTS', K.jobs, id) == 0 then
+        redis.call('HSET', K.early, id, WORKERS)
+        has_early = true
+      elseif not hold then
+        stop_waiting(id)
+        limits.take_hold(header(redis.call('HGET', K.jobs, id)) or '', id, fence)
+      end
     end
+    lent[#lent + 1], lent[#lent + 2] = digits(fence), id
+    lent_generations[id] = one.generation or false
+    if hold and hold.sysid ~= WORKERS then
+      leave(id, hold.sysid)
+    end
+    if not known or known.silence ~= one.silence or known.worker ~= one.worker then
+      local _, told = lease(fence)
+      beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
+      known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
+      beaten[fence] = known
+    end
+    return known.hold
   end
-  lent[#lent + 1], lent[#lent + 2] = digits(fence), id
-  lent_generations[id] = one.generation or false
-  if hold and hold.sysid ~= WORKERS then
-    leave(id, hold.sysid)
-  end
-  if not known or known.silence ~= one.silence or known.worker ~= one.worker then
-    local _, told = lease(fence)
-    beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
-    known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
-    beaten[fence] = known
-  end
-  return known.hold
 end
 
 -- Nearly all outcomes are of jobs in hand that are as they were when they were claimed. Whatever else may happen to one is found by looking at
@@ -372,6 +375,9 @@ local function too_late(one)
   end
 end
 
+-- Jobs that an earlier attempt ended while a later one has them in its hand: id → fence of that. It goes on, and counts as one of those at once
+-- that a constraint allows until its own outcome comes, or a recount finds that nobody speaks of it.
+local goes_on = {}
 local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
@@ -380,6 +386,9 @@ for _, one in ipairs(outcomes) do
   end
   if #lent > 0 and one.fate ~= ENTRUSTED then
     write_collected()  -- in whose hand jobs are counts below
+  end
+  if goes_on[one.id] == one.fence then
+    goes_on[one.id] = nil
   end
   if over[one.id] and one.fate ~= RETRY then
     write_collected()  -- how it ended counts below: this may be of a later content, which is not here yet
@@ -416,6 +425,7 @@ for _, one in ipairs(outcomes) do
       add_try(one.id, one.attempt, one.packed, history_max)
     else
       finish_late(one, hold and hold.sysid)
+      goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
       in_hand[one.id] = nil
     end
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
@@ -433,16 +443,17 @@ trim_logs()
 do
   local has_lent = redis.call('EXISTS', K.leases) == 1
   if has_lent or keyed.some() then
-    local gone = {}
+    local gone, free = {}, {}
     for _, id in ipairs(ids) do
       if not in_hand[id] then
         gone[#gone + 1] = id
+        free[#free + 1] = not goes_on[id] and id or nil
       end
     end
     if has_lent then
       forget_lent(gone)
     end
-    limits.left(gone, now_us)
+    limits.left(free, now_us)
   end
 end
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
