@@ -31,7 +31,7 @@ from tests.chaos.causes import (
     was_paused,
 )
 from tests.chaos.history import AFTER_S, Claim, Event, History, build, called, load
-from tests.chaos.said import dates_fired, paused_between, pauses_hold
+from tests.chaos.said import dates_fired, limited, limits_hold, paused_between, pauses_hold
 
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
@@ -274,13 +274,13 @@ def others_go_on(h: History) -> Iterator[str]:
         if next(others, None) is not None:
             continue
         starts, waiting = [fault.t0, fault.t1], list[tuple[float, float]]()
-        paused = paused_between(h, fault.t0, fault.t1)
+        may_wait = paused_between(h, fault.t0, fault.t1) | limited(h)
         for job in h.acked():
             if called("store", job.server) == fault.target or job.key is not None or job.id in h.cancels:
                 continue
             begun = [run.start_t for run in h.runs.get(job.id, [])]
             starts += (t for t in begun if fault.t0 < t < fault.t1)
-            if job.name not in paused:
+            if job.name not in may_wait:
                 waiting.append((job.acked_t + job.delay_s, min(begun, default=math.inf)))
         starts.sort()
         for before_t, after_t in pairwise(starts):
@@ -309,6 +309,7 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "C15": others_go_on,
     "C16": dates_fired,
     "C17": pauses_hold,
+    "C18": limits_hold,
 }
 
 

@@ -13,15 +13,17 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
+import redis
 import trio
 
 from jqd.store import StoreConfig
 from tests.chaos.edge import Edge
-from tests.chaos.nemesis import LEASE_S, Strike, server_name
+from tests.chaos.nemesis import LEASE_S, WIPE, Strike, server_name
 from tests.live.harness import ROOT, Daemon
 from tests.valkey import Valkey
 
 RENEW_S, MARGIN_S = 0.5, 0.6
+FLUSH_S = 5.0  # a server that takes longer to forget all is a fault of its own
 TIMEOUT_S = 8.0  # of a job: longer than any pause of its worker that should not cost an attempt
 RETRY_CAP_S = 2.0
 HEAL_S = 2 * LEASE_S + RETRY_CAP_S + 30.0
@@ -154,6 +156,9 @@ class Cluster:
             os.kill(pid, signal.SIGSTOP)
             await trio.sleep(strike.for_s)
             os.kill(pid, signal.SIGCONT)
+        elif strike.kind == WIPE:
+            await in_thread(partial(_wipe, self.servers[i]))
+            await trio.sleep(strike.for_s)
         else:
             await self._kill(part, i)
             await trio.sleep(strike.for_s)
@@ -225,6 +230,11 @@ class Cluster:
             await self.start_daemon(i)
         else:
             self.start_worker(i)
+
+
+def _wipe(server: Valkey) -> None:
+    with redis.Redis.from_url(server.url, socket_timeout=FLUSH_S) as client:
+        client.flushall()
 
 
 def _server_directory(base: Path, number: int) -> Path:

@@ -15,6 +15,7 @@ clock is mapped by the `clock` event.
     nemesis      id, on (start | stop), kind, target                    daemon_is      name, sysid
     schedule     name, n (of its jobs, below 0)                         pause          name, daemon, t0: answered at t
     date         name, at_ms, job, state, server: at the end            resume_invoke  name
+    limit        name, jobtypes, and rate {limit, per_s} or concurrency: answered
     healed, drained                   final  job, state                 census         state -> number, in the store
 """
 
@@ -116,6 +117,7 @@ class History:
     dates: dict[str, Event] = field(default_factory=dict)
     of_dates: dict[str, Event] = field(default_factory=dict)
     """The same by the ids of their jobs."""
+    limits: list[Event] = field(default_factory=list)
     pauses: list[Event] = field(default_factory=list)
     resumes: list[Event] = field(default_factory=list)
     claims: dict[str, list[Claim]] = field(default_factory=lambda: defaultdict(list))
@@ -249,6 +251,8 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
         h.final[e["job"]] = e["state"]
     elif kind == "date":
         h.dates[e["name"]] = h.of_dates[e["job"]] = e
+    elif kind == "limit":
+        h.limits.append(e)
     elif kind in ("pause", "resume_invoke"):
         (h.pauses if kind == "pause" else h.resumes).append(e)
     elif kind == "census":

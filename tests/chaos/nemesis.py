@@ -11,6 +11,7 @@ KINDS = (
     ("stop", "daemon"),
     ("stop", "worker"),
     ("stop", "store"),
+    ("wipe", "store"),
     ("drop", "edge"),
     ("delay", "edge"),
     ("hole", "edge"),
@@ -23,6 +24,9 @@ STORE_SPANS = (0.1, 0.5, 1.1)  # everybody waits for the store: long is only mor
 SERVER_SPANS = (0.5, 1.1, 3.0)  # of one of several, while the jobs of the others go on
 QUIET_S = (1.0, 2.0)
 TWICE = 0.35  # of the strikes come with another one
+WIPE = "wipe"  # FLUSHALL of a server that goes on
+WIPE_S = LEASE_S  # in which all notice it, and tell the server again what it forgot
+CALM_S = 4.0  # before a wipe, with nothing wrong: what a daemon took that is away meanwhile nobody else can tell
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ def plan(seed: int, seconds: float, daemons: int, workers: int, servers: int = 1
             if not deck:
                 deck = source.sample(KINDS, len(KINDS))
             kind, part = deck.pop()
+            if kind == WIPE:
+                at_s = max([at_s, *(s.at_s + s.for_s for s in strikes)]) + CALM_S
+                strikes.append(Strike(at_s, WIPE_S, kind, server_name(part, source.randrange(servers))))
+                longest_s = WIPE_S
+                break
             spans = SPANS[kind] if part != "store" else STORE_SPANS if servers == 1 else SERVER_SPANS
             for_s = LEASE_S * source.choice(spans) * source.uniform(0.9, 1.1)
             target = part if part == "store" else f"{part}-{source.randrange(sizes[part])}"

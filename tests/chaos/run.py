@@ -22,20 +22,22 @@ from jqd.words.jobid import partition_of_name
 from tests.chaos.check import Verdict, check
 from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
 from tests.chaos.history import load
-from tests.chaos.nemesis import LEASE_S, Strike, plan
-from tests.chaos.words import Words
-from tests.chaos.worker import NAMES, digest
+from tests.chaos.nemesis import CALM_S, LEASE_S, WIPE, Strike, plan
+from tests.chaos.words import LIMITED, Words
+from tests.chaos.worker import COUNTED, USUAL, digest
 from tests.live.harness import short_directory
 from tests.store.places import check_places
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
 UNLIMITED = httpx2.Limits()  # who waits for a paused daemon must not keep others from theirs
 BATCH = 10  # jobs of one push
+WORK_MS = {"slow": (20, 100, 400), **dict.fromkeys(COUNTED, (50, 150))}
 MAX_RETRY = 30  # what faults cost in attempts must not kill a job
 OWN = "own-"  # how ids begin that a pusher chose
 NAMED_SHARE = 0.3  # of the pushes go with one more, of a job with such an id
 PUSH_S = 20.0  # a paused daemon answers when it goes on
 CALL_S = 8.0
+LIMITED_SHARE = 0.1  # of the jobs are of a jobtype that a constraint limits
 CANCEL_SHARE, CANCEL_SHARE_STRUCK = 0.02, 0.12  # of the jobs; while something is wrong it pays to ask more
 READS_PER_S = 8
 FINAL_READS = 150  # over HTTP, beside the look at all of them in the store
@@ -152,9 +154,9 @@ class Traffic:
     def _jobs(self) -> list[dict[str, Any]]:
         source, jobs = self._source, []
         for _ in range(BATCH):
-            name = source.choice(NAMES)
+            name = source.choice(LIMITED if source.random() < LIMITED_SHARE else USUAL)
             plan_ = source.choices(("ok", "retry", "failed"), (0.94, 0.04, 0.02))[0]
-            ms = source.choice((20, 100, 400)) if name == "slow" else source.choice((0, 0, 0, 20))
+            ms = source.choice(WORK_MS.get(name, (0, 0, 0, 20)))
             argument = {"n": next(self._n), "plan": plan_, "ms": ms, "pad": "x" * source.randrange(200)}
             job = {"name": name, "argument": argument, "priority": source.randrange(3), "max_retry": MAX_RETRY}
             job |= {"timeout": TIMEOUT_S}
@@ -216,8 +218,19 @@ class Nemesis:
         async with trio.open_nursery() as nursery:
             for strike in self._strikes:
                 await trio.sleep(max(0.0, began_t + strike.at_s - trio.current_time()))
-                if strike.target not in self._cluster.struck:
+                if strike.kind == WIPE:
+                    await self._wait_for_calm()
+                    await self._cluster.strike(strike)
+                elif strike.target not in self._cluster.struck:
                     nursery.start_soon(self._cluster.strike, strike)
+
+    async def _wait_for_calm(self) -> None:
+        """Until nothing has been struck for some time: what was started again may take longer than planned."""
+        calm_t = trio.current_time()
+        while trio.current_time() < calm_t + CALM_S / 2:
+            await trio.sleep(POLL_S)
+            if self._cluster.struck:
+                calm_t = trio.current_time()
 
 
 async def chaos(settings: Settings, directory: Path) -> list[str]:

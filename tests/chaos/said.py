@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.chaos.causes import causes, timed_out
-from tests.chaos.history import AFTER_S, EPS_S, Claim, Event, History
+from tests.chaos.history import AFTER_S, EPS_S, Claim, Event, History, Run
 
 EARLY_S = 0.05  # a date may be early by this
 HEARD_S = 1.0  # so soon all daemons know what one was told
+CLOCK_S = 0.002  # servers read their clocks apart from each other
 BACK_OFF_S = 4.0  # a daemon asks the store again so soon after something was wrong between them
 
 
@@ -54,6 +55,51 @@ def paused_between(h: History, t0: float, t1: float) -> set[str]:
         if pause["t0"] < t1
         and min((e["t"] for e in h.resumes if e["t"] > pause["t0"]), default=math.inf) + HEARD_S > t0
     }
+
+
+def limits_hold(h: History) -> Iterator[str]:
+    """C18: in any window no more starts were claimed than a rate allows; no more runs than a concurrency were at once,
+    of those that no fault of their worker, their daemon or its way to their store touched."""
+    for limit in h.limits:
+        jobtypes, known_t = limit["jobtypes"], limit["t"] + HEARD_S
+        if "rate" in limit:
+            yield from _rate_holds(h, limit["name"], limit["rate"], jobtypes, known_t)
+        else:
+            yield from _concurrency_holds(h, limit["name"], limit["concurrency"], jobtypes, known_t)
+
+
+def limited(h: History) -> set[str]:
+    """Jobtypes that wait for other servers than their own: where they are counted is known to jqd."""
+    return {jobtype for limit in h.limits for jobtype in limit["jobtypes"]}
+
+
+def _rate_holds(h: History, name: str, rate: Event, jobtypes: list[str], known_t: float) -> Iterator[str]:
+    # Claims that came to no start, and those that no log tells of, are left out: too few are seen, and never too many.
+    known = (run.claim for run in _runs(h, jobtypes) if run.claim and run.claim in h.claims.get(run.claim.job, ()))
+    fences = {(claim.job, claim.fence): claim.fence / 1e6 - h.offset_s for claim in known}
+    claimed = sorted(at_t for at_t in fences.values() if at_t > known_t)
+    for first_t, over_t in zip(claimed, claimed[rate["limit"] :], strict=False):
+        if over_t - first_t < rate["per_s"] - CLOCK_S:
+            more = f"{rate['limit'] + 1} in {over_t - first_t:.3f} s from {first_t:.3f} on"
+            yield f"{name} allows {rate['limit']} in {rate['per_s']:g} s, and {more} were claimed"
+
+
+def _concurrency_holds(h: History, name: str, most: int, jobtypes: list[str], known_t: float) -> Iterator[str]:
+    changes: list[tuple[float, int, str]] = []
+    for run in _runs(h, jobtypes):
+        job_id = h.own.get(run.job, run.job)
+        whole = run.claim is not None and run.claim.fence / 1e6 - h.offset_s > known_t and run.end_t < math.inf
+        if whole and next(h.on(run.start_t, run.end_t, run.worker, *h.of_daemon(run.daemon, job_id)), None) is None:
+            changes += [(run.start_t, 1, run.job), (run.end_t, -1, run.job)]
+    at_work: set[str] = set()
+    for at_t, change, job_id in sorted(changes):
+        (at_work.add if change > 0 else at_work.discard)(job_id)
+        if change > 0 and len(at_work) > most:
+            yield f"{name} allows {most} at once, and at {at_t:.3f} there ran {', '.join(sorted(at_work))}"
+
+
+def _runs(h: History, jobtypes: list[str]) -> Iterator[Run]:
+    return (run for runs in h.runs.values() for run in runs if run.name in jobtypes)
 
 
 def _known_t(h: History, pause: Event, claim: Claim, claimed_t: float) -> float:

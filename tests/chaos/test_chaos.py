@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.nemesis import KINDS, plan
+from tests.chaos.nemesis import CALM_S, KINDS, WIPE, plan
 from tests.chaos.run import Settings, run
 
 SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute
@@ -32,6 +32,15 @@ def test_with_two_servers_each_of_them_is_struck_and_so_are_the_ways_to_both() -
     targets = {strike.target for strike in plan(3, 300.0, 3, 2, servers=2)}
     assert {"store", "store-1"} <= targets
     assert {f"edge-{i}{server}" for i in range(3) for server in ("", "-1")} <= targets
+
+
+def test_a_server_is_wiped_while_nothing_else_is_wrong() -> None:
+    strikes = plan(3, 300.0, 3, 2, servers=2)
+    wipes = [strike for strike in strikes if strike.kind == WIPE]
+    assert {strike.target for strike in wipes} == {"store", "store-1"}
+    for wipe in wipes:
+        others = (other for other in strikes if other is not wipe)
+        assert all(o.at_s + o.for_s + CALM_S <= wipe.at_s or o.at_s > wipe.at_s + wipe.for_s for o in others)
 
 
 def test_a_seed_gives_one_plan_and_every_kind_of_fault_has_its_turn() -> None:

@@ -1,10 +1,12 @@
-"""The checker finds what is wrong with schedules and pauses (C16, C17), and what it lets by has a cause."""
+"""The checker finds what is wrong with schedules, pauses and limits (C16 to C18), and what it lets by has a cause."""
 
 from collections.abc import Callable
 
 import pytest
 
 from tests.chaos.story import WALL_S, Story, found
+
+OF_WORDS = {"C16", "C17", "C18"}
 
 
 def date(s: Story, t: float, state: str = "succeeded", job: str = "x1", *, late_s: float = 0.1) -> str:
@@ -62,6 +64,33 @@ def claimed_after_a_fault(s: Story) -> None:
     s.well(2, 19.0)
 
 
+def limit(s: Story, **allowed: object) -> None:
+    s.add("limit", 10.0, name="few", jobtypes=["plain"], **allowed)
+
+
+def one_start_too_many(s: Story) -> None:
+    limit(s, rate={"limit": 2, "per_s": 1.0})
+    for n, t in enumerate((14.0, 14.6, 14.9), 2):
+        s.well(n, t)
+
+
+def one_too_many_at_once(s: Story, struck: str = "") -> None:
+    limit(s, concurrency=1)
+    for n, t in enumerate((14.0, 14.2), 2):
+        job = s.push(n, t)
+        fence = s.claim(job, t + 0.1)
+        s.run(job, t + 0.11, 0.5)
+        s.settle(job, t + 0.7, fence)
+        s.add("final", 90.0, job=job, state="succeeded")
+    if struck:
+        s.fault(14.15, 14.25, "stop", struck)
+
+
+def counted_apart(s: Story) -> None:
+    """Each partition by itself: the home is struck, and the jobs of the other one are let through."""
+    one_too_many_at_once(s, "store-1")
+
+
 @pytest.mark.parametrize(
     ("finds", "plant", "jobs"),
     [
@@ -72,11 +101,14 @@ def claimed_after_a_fault(s: Story) -> None:
         ("C16", not_ended, 2),
         ("C17", claimed_while_paused, 2),
         ("C17", claimed_after_a_fault, 2),
+        ("C18", one_start_too_many, 4),
+        ("C18", one_too_many_at_once, 3),
+        ("C18", counted_apart, 3),
     ],
 )
 def test_what_was_said_and_is_not_so_is_found(finds: str, plant: Callable[[Story], None], jobs: int) -> None:
     assert found(plant, jobs=jobs) <= set(finds.split())
-    assert found(plant, jobs=jobs) & {"C16", "C17"} == set(finds.split()) & {"C16", "C17"}
+    assert found(plant, jobs=jobs) & OF_WORDS == set(finds.split()) & OF_WORDS
 
 
 def fired_again_for_a_fault(s: Story) -> None:
@@ -96,8 +128,25 @@ def claimed_by_one_who_was_away(s: Story) -> None:
     s.well(2, 12.2)
 
 
+def as_many_as_allowed(s: Story) -> None:
+    limit(s, rate={"limit": 2, "per_s": 1.0})
+    for n, t in enumerate((10.2, 10.3, 10.4, 14.0, 14.6, 15.1), 2):  # before it was known to all there may be more
+        s.well(n, t)
+
+
+def at_work_for_a_daemon_that_was_paused(s: Story) -> None:
+    one_too_many_at_once(s, "daemon-0")
+
+
 @pytest.mark.parametrize(
-    ("plant", "jobs"), [(fired_again_for_a_fault, 2), (claimed_at_once, 3), (claimed_by_one_who_was_away, 2)]
+    ("plant", "jobs"),
+    [
+        (fired_again_for_a_fault, 2),
+        (claimed_at_once, 3),
+        (claimed_by_one_who_was_away, 2),
+        (as_many_as_allowed, 7),
+        (at_work_for_a_daemon_that_was_paused, 3),
+    ],
 )
 def test_what_has_a_cause_is_well(plant: Callable[[Story], None], jobs: int) -> None:
-    assert found(plant, jobs=jobs) & {"C16", "C17"} == set()
+    assert found(plant, jobs=jobs) & OF_WORDS == set()

@@ -1,4 +1,5 @@
-"""What is said to daemons in a chaos run: two schedules at its beginning, and a jobtype that is paused and resumed."""
+"""What is said to daemons in a chaos run: two constraints and two schedules at its beginning, and a jobtype that is
+paused and resumed."""
 
 import itertools
 import random
@@ -12,10 +13,17 @@ from jqd.words.dates import instant_ms, iso
 from jqd.words.errors import StoreError
 from jqd.words.jobid import partition_of_name
 from tests.chaos.cluster import Cluster, History
+from tests.chaos.worker import COUNTED, RATED
 
 EVERY_S = {"fast": 1.0, "slow": 3.0}
 MISSED = "all"  # so each date is to be fired, however late
 PAUSED = "other"  # of the jobtypes
+LIMITED = (*RATED, *COUNTED)
+LIMITS: dict[str, tuple[tuple[str, str], dict[str, Any]]] = {
+    "rated": (RATED, {"rate": {"limit": 30, "per_s": 1.0}}),
+    "counted": (COUNTED, {"concurrency": 4}),
+}
+"""Constraints: of which jobtypes, and what they allow: more than comes, so that what piled up is done in the end."""
 PAUSE_S, PAUSES_S = (2.0, 4.0), (4.0, 8.0)
 CALL_S = 8.0
 AGAIN_S = 0.2
@@ -29,7 +37,10 @@ class Words:
         self._dates: dict[str, list[int]] = {}
 
     async def plan(self, seconds: float, now_ms: float) -> None:
-        """While all is well: schedules whose dates come for so long."""
+        """While all is well: constraints; schedules whose dates come for so long."""
+        for name, (jobtypes, said) in LIMITS.items():
+            await self._say("PUT", f"/v1/constraints/{name}", {"match": f"job.name in {list(jobtypes)}", **said})
+            self._history.add("limit", name=name, jobtypes=jobtypes, **said)
         for number, (name, every_s) in enumerate(EVERY_S.items(), 1):
             until_ms = round(now_ms + seconds * 1000)
             job = {"name": "plain", "argument": {"n": -number, "plan": "ok", "ms": 0, "pad": ""}}

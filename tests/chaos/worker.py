@@ -23,7 +23,9 @@ from jqd import App, Context, Failed, Retry, current
 from jqd.worker.serve import serve as serving
 from jqd.worker.service import Service
 
-NAMES = ("plain", "other", "slow")  # three jobtypes, so that daemons have something to choose from
+USUAL = ("plain", "other", "slow")  # three jobtypes, so that daemons have something to choose from
+RATED, COUNTED = ("call", "fetch"), ("export", "import")  # limited; of two partitions each has one jobtype of each pair
+NAMES = (*USUAL, *RATED, *COUNTED)
 RETRY_S = 0.2
 TTL_S = 6.0
 
