@@ -271,7 +271,7 @@ class Partition:
             reap=self.reap,
             claims=self.claims.lock,
             source=self._shared.source,
-            ageing=self.ageing,
+            period_ms=self._shared.scheduler.period_ms,
         )
 
     def _build_progress(self) -> Progress:

@@ -1,7 +1,7 @@
 """Whether jobs age alike at all daemons: each has its own order else, and the order of all is none.
 
-A daemon says its period with its seat, before what comes back from a journal may note dates (docs/adr/0062), and now
-and then again: daemons come with another setting.
+Each says its period when it takes its seat, before what comes back from a journal may note dates (docs/adr/0062). Where
+jobs age it is asked for now and then, for daemons come with another setting.
 """
 
 from jqd.loops.membership import Membership
@@ -17,7 +17,7 @@ class Ageing:
     """Of one partition."""
 
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
-        """`period_ms`: 0 where jobs do not age."""
+        """`period_ms`: 0 where jobs do not age: then those say that it differs at whom they do."""
         self.period_ms = period_ms
         self._store = store
         self._membership = membership
@@ -38,15 +38,9 @@ class Ageing:
             " set scheduler.ageing_s alike at all, or what goes first depends on who takes it"
         )
 
-    async def seated(self) -> None:
-        """Say it with a new seat. Where nothing ages there is nothing to say."""
-        if self.period_ms:
-            await self.tell()
-
     async def look(self) -> None:
-        """Say it, and hear what others say, if that was not done for a while; once where there can be no others."""
-        again_s = float("inf") if self._membership.sole and self._at_s > 0 else self._at_s + TOLD_S
-        if self._clock.mono_s() >= again_s:
+        """Hear of others, if that was not done for a while. Where jobs do not age nothing is asked."""
+        if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + TOLD_S:
             await self.tell()
 
     async def tell(self) -> None:

@@ -25,7 +25,6 @@ from typing import Any
 import trio
 
 from jqd.journal import Journal
-from jqd.loops.ageing import Ageing
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
@@ -69,9 +68,12 @@ class Barrier:
         reap: Reap,
         claims: trio.Lock,
         source: random.Random,
-        ageing: Ageing | None = None,
+        period_ms: int = 0,
     ) -> None:
-        """`claims`: held while a claim is under way, so that its jobs are in hand before we compare."""
+        """`claims`: held while a claim is under way, so that its jobs are in hand before we compare.
+
+        `period_ms`: in which a job that waits gains a step of priority.
+        """
         self.pace = Pace("barrier", source=source)
         self._journal = journal
         self._store = store
@@ -80,7 +82,7 @@ class Barrier:
         self._runner = runner
         self._reap = reap
         self._claims = claims
-        self._ageing = ageing
+        self._period_ms = period_ms
         for lane in lanes.values():
             lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
         self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
@@ -178,14 +180,12 @@ class Barrier:
         self._answer_lost = True
         try:
             owner = await self._still_good() or await self._store.reserve_sysid(
-                membership.sysid, ours, through=through, seen=look.fence
+                membership.sysid, ours, through=through, seen=look.fence, period_ms=self._period_ms
             )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._answer_lost = False
         membership.took_seat(owner)
-        if self._ageing is not None:
-            await self._ageing.seated()
         self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     async def _still_good(self) -> Owner | None:

@@ -24,7 +24,7 @@ class SysidMethods:
         """Whether the latest of them was answered, so that what it told need not be told again."""
 
     async def reserve_sysid(
-        self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None
+        self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None, period_ms: int = 0
     ) -> Owner:
         """Take a seat among the daemons under a new epoch; if `through`, what an earlier one held is ready again.
 
@@ -40,6 +40,8 @@ class SysidMethods:
 
         `seen`: the fence of our last look. Who sat down under this sysid since keeps the seat: StaleOwner. A call that
         was given up may come long after the one that was made instead, and would burn our own epoch.
+
+        `period_ms`: in which jobs gain a step of priority here; 0: they do not age.
         """
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -52,6 +54,7 @@ class SysidMethods:
             SEATS_MAX,
             round(SEATS_SOON_S * 1000),
             "" if seen is None else seen,
+            period_ms,
         )
         epoch, unburnt = codec.list_of(self._keys, "members", answer)
         owner = Owner(sysid, codec.whole(self._keys, "members", epoch))

@@ -220,7 +220,9 @@ CALLS: dict[str, Call] = {
     "release_entrusted": lambda here: here.bench.store.release_entrusted([(here.lent.job.id, here.lent.fence)]),
     "find_silent": lambda here: here.bench.store.find_silent({10: 1 << 52}, 9),
     "promote": lambda here: here.bench.store.promote(10),
-    "reserve_sysid": lambda here: here.bench.join(),
+    "reserve_sysid": lambda here: here.bench.store.reserve_sysid(
+        "one", previous_epoch_dead=True, through=True, period_ms=1_000
+    ),
     "renew_sysid": lambda here: here.bench.members(here.owner),
     "release_sysid": lambda here: here.bench.store.release_sysid(here.owner),
     "reap": lambda here: here.bench.store.reap("one", here.seat(), 9),

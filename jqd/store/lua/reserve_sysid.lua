@@ -3,17 +3,17 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
 --          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms,
---          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look
+--          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look; period_ms of ageing (include/period.lua)
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
---@include fail keys now members life deaths
+--@include fail keys now members life deaths period
 local _, now_us = clock(ARGV[1])
 local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
 local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
 
-expect('fence', 'members', 'life', 'deaths')
+expect('fence', 'members', 'life', 'deaths', 'aged')
 expect_life(identity)
 local counter, present = member(sysid)
 if present and seen ~= '' and present > number(seen, 'seen') then
@@ -50,4 +50,5 @@ if not through then
 end
 local epoch = next_fence(now_us)
 set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
+say_period(sysid, number(ARGV[9], 'period_ms'))
 return {digits(epoch), present and present ~= 0 and 1 or 0}

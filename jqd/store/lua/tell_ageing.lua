@@ -1,42 +1,10 @@
 #!lua flags=allow-oom
 -- Says how fast jobs age at a daemon, which must be the same at all.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, sysid, period_ms, 0 where they do not age
--- Returns  flat, of the living daemons where it is another: sysid, period_ms
+-- ARGV     now_ms, sysid, period_ms
+-- Returns  flat, of the living daemons where it is another: sysid, period_ms, 0 where they do not age
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(members)
---@include fail keys now members
-local sysid, period_ms = ARGV[2], number(ARGV[3], 'period_ms')
-
+--@include fail keys now members period
 expect('aged', 'members')
-if period_ms == 0 and redis.call('EXISTS', K.aged) == 0 then
-  return {}
-end
-local told = redis.call('ZRANGE', K.aged, '-inf', '(0', 'BYSCORE', 'WITHSCORES')
-local others, ages, periods = {}, period_ms > 0, {}
-for at = 1, #told, 2 do
-  periods[told[at]:sub(2)] = -tonumber(told[at + 1])
-end
-for other in pairs(periods) do
-  if other ~= sysid and not member(other) then
-    redis.call('ZREM', K.aged, '@' .. other)
-  end
-end
-for at, row in ipairs(redis.call('HGETALL', K.members)) do
-  if at % 2 == 1 and row ~= sysid then
-    local _, epoch = member(row)
-    local its = periods[row] or 0
-    if epoch ~= 0 and its ~= period_ms then
-      others[#others + 1], others[#others + 2] = row, string.format('%.0f', its)
-    end
-    ages = ages or epoch ~= 0 and its > 0
-  end
-end
-if period_ms > 0 then
-  redis.call('ZADD', K.aged, string.format('%.0f', -period_ms), '@' .. sysid)
-elseif ages then
-  redis.call('ZREM', K.aged, '@' .. sysid)
-else
-  redis.call('UNLINK', K.aged)
-end
-return others
+return say_period(ARGV[2], number(ARGV[3], 'period_ms'))
