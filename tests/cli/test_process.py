@@ -65,7 +65,10 @@ def seen_on_a_terminal(words: list[str], *wanted: bytes) -> None:
     deadline.start()
     try:
         while not all(each in shown for each in wanted):
-            shown += os.read(ours, 65_536)  # an OSError when it ended before it showed that
+            try:
+                shown += os.read(ours, 65_536)
+            except OSError:
+                pytest.fail(f"it ended before it showed that; it showed {shown.decode()}")
         child.send_signal(signal.SIGINT)
         assert child.wait(timeout=END_S) == 0, shown.decode()
     finally:

@@ -12,7 +12,7 @@ from tests.live.harness import LEASE, QUICK, WAIT_S, Daemon, Worker, short_direc
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import Valkey, valkey
 
-LATE_MAX = 6  # places of thirty; one partition after the other would be twenty
+LATE_MAX = 10  # places of thirty; one partition after the other would be twenty, and so would any order by chance
 HERE, THERE = "cube", "square"  # jobtypes: of the first server, and of the second
 
 
