@@ -2,7 +2,6 @@
 every second, five at once are never six. Each customer has a limit of its own; what is limited holds up nobody. The
 same over two servers, of which one is emptied and the other one killed."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +26,11 @@ def claimed_us(store: "redis.Redis", job_ids: list[str], partition: int = 0) -> 
 
 
 def most_at_once(entries: list[dict[str, object]], among: set[str]) -> int:
-    """How many of these were at work at one time.
-
-    Not of those that ran twice, after a kill and a wipe: when the first success comes, out of the journal of who was
-    killed, the second run is in nobody's hand any more, and another job has its place before that run is over.
-    """
-    once = {
-        job_id
-        for job_id, starts in Counter(e["job_id"] for e in entries if e["event"] == "start").items()
-        if starts == 1
-    }
+    """How many of these were at work at one time."""
     running: set[object] = set()
     most = 0
     for entry in entries:
-        if entry["job_id"] in among & once:
+        if entry["job_id"] in among:
             (running.add if entry["event"] == "start" else running.discard)(entry["job_id"])
             most = max(most, len(running))
     return most

@@ -148,7 +148,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        5,
+        7,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -198,7 +198,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        69,
+        71,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(

@@ -1,0 +1,38 @@
+"""`python -m tests.sim [NAME …]`: puts down, for each planted mistake, the seed that finds it as the code is now.
+
+After a change of the code it is another one, and the suite looks for it from the old one on each time it runs.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from jqd.testing.sim.bugs import MISTAKES, hunt
+from tests.sim.test_bugs import RARE
+
+SOURCES = sorted((Path(__file__).parents[2] / "jqd" / "testing" / "sim").glob("*.py"))
+
+
+def put_down(name: str, seed: int) -> None:
+    """In the one place where that mistake is written."""
+    begins = re.compile(rf'("{name}": mistake\(\s*"[^"]*",\s*)\d+')
+    (path,) = [path for path in SOURCES if begins.search(path.read_text())]
+    path.write_text(begins.sub(rf"\g<1>{seed}", path.read_text()))
+
+
+def main(names: list[str]) -> int:
+    """Returns how many are not found any more."""
+    lost = 0
+    for name in names or [name for name in MISTAKES if name not in RARE]:
+        found = hunt(name)
+        if found is None:
+            lost += 1
+            print(f"{name}: no seed of those tried finds it any more")  # noqa: T201 - a command
+        elif found[0] != MISTAKES[name].seed:
+            put_down(name, found[0])
+            print(f"{name}: {MISTAKES[name].seed} → {found[0]}", flush=True)  # noqa: T201
+    return lost
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
