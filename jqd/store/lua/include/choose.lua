@@ -1,9 +1,9 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, permits, limits.
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, deaths, permits, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
--- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; the largest of all priorities.
-local CHOICE = {visits = 100, rows = 64, first = 8, worst = 2147483647, best = -2147483648}
+-- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once.
+local CHOICE = {visits = 100, rows = 64, first = 8}
 local NOWHERE = {}  -- of jobs that are in no page
 
 -- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
@@ -11,26 +11,19 @@ local function read_on(one)
   local queue, least, most = one.queue, one.priority_min, one.priority_max
   one.asked = math.min(one.most, math.max(one.share, 4 * one.asked))
   if paged_of(queue) > 0 then
-    expect_ready(queue)
     local ids, where, heads = first_of(queue, one.asked, least, most)
     local rows, at = {}, -1
-    for place, id in ipairs(ids) do
+    for place, id in ipairs(where.all and ids or NOWHERE) do
+      rows[2 * place - 1], rows[2 * place] = id, heads[1]
+    end
+    for place, id in ipairs(where.all and NOWHERE or ids) do
       at = heads[at + 3] == id and at + 2 or at
       rows[2 * place - 1], rows[2 * place] = id, heads[at]
     end
     one.rows, one.where = rows, where
     return
   end
-  local rows
-  if least <= CHOICE.best and most >= CHOICE.worst then
-    rows = redis.pcall('ZRANGE', ready_key(queue), 0, one.asked - 1, 'WITHSCORES')
-  else
-    rows = redis.pcall('ZRANGE', ready_key(queue), least, most, 'BYSCORE', 'LIMIT', 0, one.asked, 'WITHSCORES')
-  end
-  if rows.err then  -- to ask for its type would be as much again
-    fail('JQD_WRONG_TYPE', 'ready')
-  end
-  one.rows, one.where = rows, NOWHERE
+  one.rows, one.where = rows_between('ready', ready_key(queue), least, most, 0, one.asked), NOWHERE
 end
 
 -- Goes on to the next job of a queue. Whether there is one.
@@ -39,55 +32,65 @@ local function go_on(one)
   if not one.rows[at] and #one.rows == 2 * one.asked and one.asked < one.most then
     read_on(one)
   end
-  one.at, one.next_id, one.next_priority = at, one.rows[at], tonumber(one.rows[at + 1])
-  return one.next_id ~= nil
+  local rows = one.rows
+  local id, spelled = rows[at], rows[at + 1]
+  one.at, one.next_id = at, id
+  if spelled ~= one.spelled then
+    one.spelled, one.next_priority = spelled, tonumber(spelled)
+  end
+  return id ~= nil
 end
 
-local function is_ahead(one, other) return precedes(one.next_priority, one.next_id, other.next_priority, other.next_id) end
-
--- Queues by their next jobs: none stands before the one at half its place.
-local function push(pool, one)
-  local at = #pool + 1
-  while at > 1 do
-    local above = math.floor(at / 2)
-    if not is_ahead(one, pool[above]) then
-      break
-    end
-    pool[at], at = pool[above], above
+local function is_ahead(one, other)
+  local mine, its = one.next_priority, other.next_priority
+  if mine == its and has_no_locale then  -- what is asked most
+    return one.next_id < other.next_id
   end
-  pool[at] = one
+  return precedes(mine, one.next_id, its, other.next_id)
 end
 
--- The first of them goes where it belongs now; out, if it has no next one.
-local function settle_first(pool, is_out)
-  local one, last = pool[1], #pool
-  if is_out then
-    one, pool[last] = pool[last], nil
-    last = last - 1
-  end
-  local at = 1
-  while 2 * at <= last do
-    local below = 2 * at
-    if below < last and is_ahead(pool[below + 1], pool[below]) then
-      below = below + 1
+-- Queues in the order of their next jobs, at the places from `first` to `last`. One comes where it belongs: behind all others nearly always, or
+-- before them, for their jobs came in turns, or together.
+local function put(pool, one)
+  local first, last = pool.first, pool.last
+  if first > last or not is_ahead(one, pool[last]) then
+    pool[last + 1], pool.last = one, last + 1
+  elseif first > 1 and is_ahead(one, pool[first]) then
+    pool[first - 1], pool.first = one, first - 1
+  else
+    local low, high = first, last
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if is_ahead(one, pool[middle]) then
+        high = middle
+      else
+        low = middle + 1
+      end
     end
-    if not is_ahead(pool[below], one) then
-      break
+    for at = last, low, -1 do
+      pool[at + 1] = pool[at]
     end
-    pool[at], at = pool[below], below
+    pool[low], pool.last = one, last + 1
   end
-  pool[at] = last > 0 and one or nil
 end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
-  local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {}
+  local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty = {}, {}, {}, 0
+  limits.read_rules()
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
   plain_priority = tonumber(plain_priority)
   local function next_row()
     if at > #rows and offset >= 0 then
-      rows = redis.call('ZRANGE', index, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHOICE.rows, 'WITHSCORES')
+      rows = rows_between('queues', index, priority_min, priority_max, offset, CHOICE.rows)
       at, offset = 1, #rows == 2 * CHOICE.rows and offset + CHOICE.rows or -1
+      if has_pages then
+        local queues = {}
+        for place = 1, #rows, 2 do
+          queues[#queues + 1] = rows[place]:match(':(.*)$')
+        end
+        keyed.learn_paged(queues)
+      end
     end
     local row, priority = rows[at], tonumber(rows[at + 1])
     local mark = row and row:find(':', 1, true)
@@ -102,7 +105,7 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   -- Whether its queue may have more.
   local function accept(one)
     local id, allowed = one.next_id, one.allowed
-    if refuse(id) then
+    if has_deaths and refuse(id) then
       return true
     end
     for place = 1, #allowed, 2 do
@@ -113,7 +116,8 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     for place = 1, #allowed, 2 do
       limits.use(allowed[place], allowed[place + 1])
     end
-    ids[#ids + 1], one.taken[#one.taken + 1] = id, id
+    local taken = one.taken
+    ids[#ids + 1], taken[#taken + 1] = id, id
     return true
   end
   local function open(queue, priority, id)
@@ -127,17 +131,20 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     opened[queue] = {
       queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
       most = most >= 1 and most + passed or 0, share = math.max(CHOICE.first, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
-      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false,
+      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false, spelled = false,
     }
     order[#order + 1] = queue
     return opened[queue]
   end
   while #ids < limit and empty < CHOICE.visits do
     local priority, id, queue = next_row()
-    local one = pool[1]
+    local one = pool[pool.first]
     while one and #ids < limit and not (priority and precedes(priority, id, one.next_priority, one.next_id)) do
-      settle_first(pool, not (accept(one) and go_on(one)))
-      one = pool[1]
+      pool.first = pool.first + 1
+      if accept(one) and go_on(one) then
+        put(pool, one)
+      end
+      one = pool[pool.first]
     end
     if not priority or #ids == limit then
       return ids, order, opened, false
@@ -154,7 +161,7 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
         has_next = accept(one) and go_on(one)
       end
       if has_next then
-        push(pool, one)
+        put(pool, one)
       end
     end
   end
@@ -174,12 +181,12 @@ local function heads_of(one)
 end
 
 -- Whether all was read that the queue has waiting up to any priority.
-local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= CHOICE.worst end
+local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= PRIORITY_WORST end
 
 -- The first job that a queue has left of each priority, flat. What was read of it says so, if that was all.
 local function heads_left(one, taken)
   local heads, last, from = {}, nil, '-inf'
-  if is_read(one) and one.priority_min <= CHOICE.best then
+  if is_read(one) and one.priority_min <= PRIORITY_BEST then
     for at = 1, #one.rows, 2 do
       local id, priority = one.rows[at], one.rows[at + 1]
       if priority ~= last and not taken[id] then
@@ -264,6 +271,19 @@ local function park(one, taken, fresh, now_us)
   return true
 end
 
+local function given_of(one, taken)
+  for _, id in ipairs(one.taken) do
+    if not taken[id] then  -- bytes did not suffice
+      local ids = {}
+      for _, each in ipairs(one.taken) do
+        ids[#ids + 1] = taken[each] and each
+      end
+      return ids
+    end
+  end
+  return one.taken
+end
+
 -- `taken`: id → true of those that were given. What gave some, or nothing because of its limits, may have to wait.
 local function settle_queues(order, opened, taken, fence, now_us)
   if #order == 0 then
@@ -271,12 +291,8 @@ local function settle_queues(order, opened, taken, fence, now_us)
   end
   keyed.gather(keyed.type_of(order[1]))
   for _, queue in ipairs(order) do
-    local one, ids = opened[queue], {}
-    for _, id in ipairs(one.taken) do
-      if taken[id] then
-        ids[#ids + 1] = id
-      end
-    end
+    local one = opened[queue]
+    local ids = given_of(one, taken)
     if #ids > 0 and not keyed.is(queue) then
       take(queue, ids, one.where, heads_of(one))
     elseif #ids > 0 then

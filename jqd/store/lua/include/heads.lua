@@ -16,7 +16,7 @@
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
 -- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
--- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.paged(queue, number): of ids in its pages; keyed.learn_paged(queues): that number of many at once. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -44,7 +44,34 @@ local function paged_of(jobtype)
   return known_paged[jobtype]
 end
 
+-- Asks for many queues at once.
+function keyed.learn_paged(queues)
+  if has_pages and #queues > 0 then
+    for at, row in ipairs(redis.call('HMGET', K.paged, unpack(queues))) do
+      known_paged[queues[at]] = known_paged[queues[at]] or row and math.max(1, tonumber(row) or 1) or 0
+    end
+  end
+end
+
 local checked = {}  -- jobtypes whose backlog is known to be one, by expect_ready
+
+-- To ask for the type of a key would be as much again as to read it.
+local function read_as(name, ...)
+  local answer = redis.pcall(...)
+  if answer.err then
+    fail('JQD_WRONG_TYPE', name)
+  end
+  return answer
+end
+
+-- So many members between two priorities with those, flat. All of them are found by their ranks, for half as much.
+local PRIORITY_BEST, PRIORITY_WORST = -2147483648, 2147483647
+local function rows_between(name, key, priority_min, priority_max, offset, count)
+  if priority_min <= PRIORITY_BEST and priority_max >= PRIORITY_WORST then
+    return read_as(name, 'ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
+  end
+  return read_as(name, 'ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
+end
 
 -- The first of two places where a jobtype waits between two priorities: id and priority, or nil.
 local function first_between(jobtype, priority_min, priority_max)
@@ -103,6 +130,7 @@ end
 local drop_head, add_head, mend_head
 do
   local gathered  -- jobtype → what is to be written of it
+  local paged = {}  -- queue → number of ids in its pages, to be written
   local only  -- the same of the only jobtype, where there is but one
 
   local function gathered_of(queue)
@@ -139,6 +167,27 @@ do
       its.best = math.min(its.best, tonumber(priority))
     else
       redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(queue))
+    end
+  end
+
+  local function write_paged()
+    local rows, gone = {}, {}
+    for queue, number in pairs(paged) do
+      if number > 0 then
+        rows[#rows + 1], rows[#rows + 2] = queue, string.format('%.0f', number)
+      else
+        gone[#gone + 1] = queue
+      end
+    end
+    paged = {}
+    keyed.call(rows, 'HSET', K.paged)
+    keyed.call(gone, 'HDEL', K.paged)
+  end
+
+  function keyed.paged(queue, number)
+    paged[queue] = number
+    if not gathered then
+      write_paged()
     end
   end
 
@@ -257,6 +306,7 @@ do
   function keyed.write()
     local all = gathered
     gathered, only = nil, nil
+    write_paged()
     for jobtype, its in pairs(all) do
       write_gathered(jobtype, its)
       keyed.count(jobtype .. '\30', its.count)

@@ -13,7 +13,7 @@
 -- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids), then
 -- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
-local limits = {states = {}, rules = {}, queues = {}}
+local limits = {states = {}, rules = {}, rows = false, queues = {}}
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 limits.EVER_MS = 9000000000000000
 limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
@@ -44,9 +44,20 @@ end
 
 function limits.version_of(queue) return limits.items(queue).version end
 
+-- Few are read by one call: for a claim wants them all.
+function limits.read_rules()
+  if redis.call('HLEN', K.limits) <= limits.MANY then
+    local words = redis.call('HGETALL', K.limits)
+    limits.rows = {}
+    for at = 1, #words, 2 do
+      limits.rows[words[at]] = words[at + 1]
+    end
+  end
+end
+
 function limits.rule(name)
   if limits.rules[name] == nil then
-    local row = redis.call('HGET', K.limits, name) or ''
+    local row = (limits.rows and limits.rows[name] or not limits.rows and redis.call('HGET', K.limits, name)) or ''
     local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
     limits.rules[name] = limit and {
       limit = tonumber(limit), window_us = tonumber(window_us), burst = tonumber(burst), concurrency = tonumber(concurrency),
@@ -160,7 +171,9 @@ function limits.has(state, cost) return state.slots >= 1 and cost and state.rate
 
 function limits.use(state, cost)
   state.slots, state.rate = state.slots - 1, state.rate - cost
-  state.least = math.min(state.least or cost, cost)
+  if not state.least or cost < state.least then
+    state.least = cost
+  end
 end
 
 -- How many jobs of that cost a bucket lets start.
@@ -200,12 +213,13 @@ function limits.spend(queue, ids)
     end
     if rule and rule.concurrency > 0 then
       busy[item.bucket] = busy[item.bucket] or {}
-      append(busy[item.bucket], ids)
+      table.insert(busy[item.bucket], ids)
       is_busy = true
     end
   end
+  local at = #limited
   for _, id in ipairs(is_busy and ids or {}) do
-    append(limited, id, queue)
+    limited[at + 1], limited[at + 2], at = id, queue, at + 2
   end
 end
 
@@ -235,11 +249,12 @@ function limits.write_spent(fence, now_us)
     end
   end
   keyed.call(dues, 'ZADD', K.due, 'LT')
+  local score = digits(fence)
   for bucket, groups in pairs(busy) do
-    local rows = {}
+    local rows, at = {}, 0
     for _, ids in ipairs(groups) do
       for _, id in ipairs(ids) do
-        append(rows, digits(fence), id)
+        rows[at + 1], rows[at + 2], at = score, id, at + 2
       end
     end
     keyed.call(rows, 'ZADD', K.busy .. bucket)

@@ -14,14 +14,15 @@
 -- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
-local function add_paged(jobtype, number)
+-- `has_some`: it is known to have pages.
+local function add_paged(jobtype, number, has_some)
   local sum = 0
-  if redis.call('EXISTS', backlog_key(jobtype)) == 1 then
+  if has_some or redis.call('EXISTS', backlog_key(jobtype)) == 1 then
     sum = math.max(1, paged_of(jobtype) + number)
-    redis.call('HSET', K.paged, jobtype, string.format('%.0f', sum))
     has_pages = true
-  elseif has_pages then
-    redis.call('HDEL', K.paged, jobtype)
+  end
+  if has_pages then
+    keyed.paged(jobtype, sum)
   end
   known_paged[jobtype] = sum
   keyed.count(jobtype, number)
@@ -163,14 +164,15 @@ do
   end
 end
 
--- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is; `heads` says, flat, for
--- each priority that was met which job is its first.
+-- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are
+-- not named; `heads` says, flat, for each priority that was met which job is its first.
 local function first_of(jobtype, limit, priority_min, priority_max)
-  local here = redis.call('ZRANGE', ready_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
+  local here = rows_between('ready', ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
   -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
   local function put_here(priority, id)
-    while filled < limit and here[at] and (not id or precedes(tonumber(here[at + 1]), here[at], priority, id)) do
+    local all = not id or #here > 0 and precedes(tonumber(here[#here]), here[#here - 1], priority, id)
+    while filled < limit and here[at] and (all or precedes(tonumber(here[at + 1]), here[at], priority, id)) do
       filled = filled + 1
       ids[filled] = here[at]
       if here[at + 1] ~= last then
@@ -182,14 +184,17 @@ local function first_of(jobtype, limit, priority_min, priority_max)
   end
   local has_backlog = paged_of(jobtype) > 0
   while filled < limit do
-    local row = has_backlog and redis.call('ZRANGE', backlog_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES') or {}
+    local row = has_backlog and rows_between('backlog', backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
+    checked[jobtype] = has_backlog or nil
     local first, priority = row[1], tonumber(row[2])
     put_here(priority, first)
     if not first or filled == limit then
       break
     end
-    expect_kind(page_key(first, jobtype), 'page')
-    local page = {first = first, ids = redis.call('LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
+    local page = {first = first, ids = read_as('page', 'LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
+    if #here == 0 and #page.ids == limit then
+      return page.ids, {all = page}, {row[2], page.ids[1]}
+    end
     for _, id in ipairs(page.ids) do
       if here[at] then
         put_here(priority, id)
@@ -211,8 +216,11 @@ end
 
 -- Removes some of what `first_of` gave, in that order.
 local function remove(jobtype, ids, where)
-  local here, pages, taken = {}, {}, 0
-  for _, id in ipairs(ids) do
+  local here, pages, taken, has_some = {}, {}, 0, false
+  if where.all then
+    pages[where.all.first], taken = ids, #ids
+  end
+  for _, id in ipairs(where.all and {} or ids) do
     local page = where[id]
     local from = here
     if page then
@@ -226,19 +234,22 @@ local function remove(jobtype, ids, where)
   end
   for first, gone in pairs(pages) do
     local page, last = page_key(first, jobtype), gone[#gone]
-    if where[last].ids[#gone] == last then
+    local its = (where[last] or where.all).ids
+    if its[#gone] == last then
       redis.call('LTRIM', page, #gone, -1)
     else  -- some in between were left out
       for _, id in ipairs(gone) do
         redis.call('LREM', page, 1, id)
       end
     end
-    if redis.call('EXISTS', page) == 0 then
+    if #its > #gone then
+      has_some = true
+    elseif redis.call('EXISTS', page) == 0 then
       redis.call('ZREM', backlog_key(jobtype), first)
     end
   end
   if taken > 0 then
-    add_paged(jobtype, -taken)
+    add_paged(jobtype, -taken, has_some)
   end
 end
 
