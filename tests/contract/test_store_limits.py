@@ -15,6 +15,7 @@ from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
 
 DIGEST = 7
 PRIORITIES = 1000  # of one queue, moved at once: limits.lua
+PASSED = 500  # rows of what is limited, passed over by one claim: choose.lua
 KEYED = f"\x1e{DIGEST}"
 """Behind the jobtype of a queue that no constraint limits, while there is one of that digest."""
 
@@ -337,6 +338,30 @@ async def test_a_queue_of_more_priorities_than_are_moved_at_once_is_let_go_whole
     await bench.store.promote(500)
     held = [one for _ in range(6) for one in await claim(bench, owner, 500, version="")]
     assert ids(held) == [job.id for job in pushed]
+
+
+async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_one_over_the_rest(
+    store_bench: StoreBench,
+) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    assert bench.recount
+    bench.recount.has_many_priorities = True
+    await rule(bench, "stop", until_ms=2**52)
+    limited = [
+        bench.make(queue=KEYED + item("stop", key=key), priority=priority)
+        for priority in range(PASSED // 2 + 10)
+        for key in ("=a", "=b")
+    ]
+    await bench.add(*limited[:300])
+    await bench.add(*limited[300:])
+    free = await bench.push(queue=KEYED, priority=PRIORITIES)
+    first = await claim(bench, owner)
+    assert (first, first.more) == ([], True), "as long as it would have been from 100 queues of 1,000 priorities"
+    assert ids(await claim(bench, owner)) == [free.id]
+    await rule(bench, "stop", 2)
+    await bench.store.promote(500)
+    held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
+    assert ids(held) == [job.id for job in limited]
 
 
 async def test_after_a_wipe_who_is_in_a_hand_counts_also_when_the_rule_comes_after_the_job(

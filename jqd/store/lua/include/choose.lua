@@ -2,8 +2,9 @@
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
--- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once.
-local CHOICE = {visits = 100, rows = 64, first = 8}
+-- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
+-- up, passed over in one claim; priorities of such queues that are asked for, for one call each. What is left of both the next claim meets.
+local CHOICE = {visits = 100, rows = 64, first = 8, passed = 500, asked = 500}
 local NOWHERE = {}  -- of jobs that are in no page
 
 -- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
@@ -23,7 +24,7 @@ local function read_on(one)
     one.rows, one.where = rows, where
     return
   end
-  one.rows, one.where = rows_between('ready', ready_key(queue), least, most, 0, one.asked), NOWHERE
+  one.rows, one.where = reading.between('ready', ready_key(queue), least, most, 0, one.asked), NOWHERE
 end
 
 -- Goes on to the next job of a queue. Whether there is one.
@@ -76,13 +77,13 @@ end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
-  local ids, order, opened, empty = {}, {}, {}, 0
+  local ids, order, opened, empty, met = {}, {}, {}, 0, 0
   limits.read_rules()
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
   plain_priority = tonumber(plain_priority)
   local function next_row()
     if at > #rows and offset >= 0 then
-      rows = rows_between('queues', index, priority_min, priority_max, offset, CHOICE.rows)
+      rows = reading.between('queues', index, priority_min, priority_max, offset, CHOICE.rows)
       at, offset = 1, #rows == 2 * CHOICE.rows and offset + CHOICE.rows or -1
       if has_pages then
         local queues = {}
@@ -101,6 +102,16 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       return priority, id, row:sub(mark + 1)
     end
     return nil
+  end
+  -- Whether it is about to be parked.
+  local function is_used_up(one)
+    for place = 1, #one.allowed, 2 do
+      local state, cost = one.allowed[place], one.allowed[place + 1]
+      if not limits.has(state, cost) and not permits.may_ask(state) then
+        return true
+      end
+    end
+    return false
   end
   -- Whether its queue may have more.
   local function accept(one)
@@ -131,12 +142,12 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     opened[queue] = {
       queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
       most = most >= 1 and most + passed or 0, share = math.max(CHOICE.first, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
-      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false, spelled = false,
+      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false, spelled = false, met = NOWHERE,
     }
     order[#order + 1] = queue
     return opened[queue]
   end
-  while #ids < limit and empty < CHOICE.visits do
+  while #ids < limit and empty < CHOICE.visits and met < CHOICE.passed do
     local priority, id, queue = next_row()
     local one = pool[pool.first]
     while one and #ids < limit and not (priority and precedes(priority, id, one.next_priority, one.next_id)) do
@@ -153,7 +164,11 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     else
       at = at + 2
     end
-    if not opened[queue] then
+    one = opened[queue]
+    if one and is_used_up(one) then
+      met, one.met = met + 1, one.met == NOWHERE and {} or one.met
+      one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
+    elseif not one then
       one = open(queue, priority, id)
       local has_next = go_on(one)
       empty = empty + (has_next and 0 or 1)
@@ -181,12 +196,12 @@ local function heads_of(one)
 end
 
 -- Whether all was read that the queue has waiting up to any priority.
-local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= PRIORITY_WORST end
+local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= reading.WORST end
 
--- The first job that a queue has left of each priority, flat. What was read of it says so, if that was all.
-local function heads_left(one, taken)
+-- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says so, if that was all.
+local function heads_left(one, taken, most)
   local heads, last, from = {}, nil, '-inf'
-  if is_read(one) and one.priority_min <= PRIORITY_BEST then
+  if is_read(one) and one.priority_min <= reading.BEST then
     for at = 1, #one.rows, 2 do
       local id, priority = one.rows[at], one.rows[at + 1]
       if priority ~= last and not taken[id] then
@@ -195,7 +210,7 @@ local function heads_left(one, taken)
     end
     return heads
   end
-  while #heads < 2 * limits.PRIORITIES do
+  while #heads < 2 * most do
     local id, priority = first_between(one.queue, from, '+inf')
     if not id then
       break
@@ -242,14 +257,14 @@ local function mend_heads(one, taken)
 end
 
 -- Takes a queue that may give nothing more out of the indexes, with what was found of it there. Whether it is one. What was accepted is off the
--- states already, and not all of it was given: `fresh` are buckets that were asked anew.
-local function park(one, taken, fresh, now_us)
+-- states already, and not all of it was given: `fresh` are buckets that were asked anew. Also how many of its priorities went, of `asked` at most.
+local function park(one, taken, fresh, now_us, asked)
   local is_used_up = false
   for place = 1, #one.allowed, 2 do
     is_used_up = is_used_up or not limits.has(one.allowed[place], one.allowed[place + 1])
   end
   if not is_used_up then
-    return false
+    return false, 0
   end
   for _, item in ipairs(limits.items(one.queue)) do
     if not fresh[item.bucket] then
@@ -258,17 +273,22 @@ local function park(one, taken, fresh, now_us)
   end
   local most, bucket = limits.allows(one.queue, now_us)
   if most >= 1 or permits.may_ask(limits.states[bucket]) then
-    return false
+    return false, 0
   end
   keyed.gone(one.priority, one.id, one.queue)
+  for at = 1, #one.met, 2 do
+    keyed.gone(one.met[at], one.met[at + 1], one.queue)
+  end
   if redis.call('HEXISTS', K.parked, one.queue) == 0 then
     local heads = heads_of(one)
     for at = 1, #heads, 2 do
       keyed.gone(heads[at], heads[at + 1], one.queue)
     end
-    limits.park(one.queue, bucket, heads_left(one, taken), now_us)
+    local left = heads_left(one, taken, asked)
+    limits.park(one.queue, bucket, left, now_us)
+    return true, #left / 2
   end
-  return true
+  return true, 0
 end
 
 local function given_of(one, taken)
@@ -303,10 +323,15 @@ local function settle_queues(order, opened, taken, fence, now_us)
     end
   end
   limits.write_spent(fence, now_us)
-  local fresh = {}
+  local fresh, asked = {}, CHOICE.asked
   for _, queue in ipairs(order) do
-    if keyed.is(queue) and not park(opened[queue], taken, fresh, now_us) then
-      mend_heads(opened[queue], taken)
+    local is_parked, rows = false, 0
+    if keyed.is(queue) then
+      is_parked, rows = park(opened[queue], taken, fresh, now_us, math.max(1, asked))
+      asked = asked - rows
+      if not is_parked then
+        mend_heads(opened[queue], taken)
+      end
     end
   end
   keyed.write()

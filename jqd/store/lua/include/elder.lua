@@ -68,8 +68,8 @@ do
           one.rows[#one.rows + 1] = id
           one.rows[#one.rows + 1] = level.priority
         end
-        for id, page in pairs(level.where) do
-          one.where[id] = page
+        for _, id in ipairs(level.ids) do
+          one.where[id] = level.where[id] or level.where.all
         end
       end
     end
@@ -89,7 +89,7 @@ do
       end
       order[#order + 1] = queue
       opened[queue] = {
-        queue = queue, priority = priority, id = id, priority_min = least, priority_max = most, is_old = is_old, allowed = allowed,
+        queue = queue, priority = priority, id = id, met = NOWHERE, priority_min = least, priority_max = most, is_old = is_old, allowed = allowed,
         most = its >= 1 and its + passed or 0, asked = 0, taken = {}, rows = {}, where = {}, levels = {},
       }
     end

@@ -10,7 +10,7 @@
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
 -- A *queue* is what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are *keyed*: `limits.lua`
 -- says how they are spelled. Where this says jobtype, any queue may stand.
--- Gives first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
+-- Gives reading.as(name, command, key, ...), reading.between(name, key, priority_min, priority_max, offset, count) → flat; first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
 -- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
@@ -33,22 +33,22 @@ local function backlog_key(jobtype) return K.backlog .. jobtype end
 local function page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
 local function is_kind(key, kind) return redis.call('TYPE', key)['ok'] == kind end
 
-local known_paged = {}
+keyed.in_pages = {}  -- queue → number of ids, where it was asked for
 local function paged_of(jobtype)
   if not has_pages then
     return 0
-  elseif not known_paged[jobtype] then
+  elseif not keyed.in_pages[jobtype] then
     local row = redis.call('HGET', K.paged, jobtype)
-    known_paged[jobtype] = row and math.max(1, tonumber(row) or 1) or 0
+    keyed.in_pages[jobtype] = row and math.max(1, tonumber(row) or 1) or 0
   end
-  return known_paged[jobtype]
+  return keyed.in_pages[jobtype]
 end
 
 -- Asks for many queues at once.
 function keyed.learn_paged(queues)
   if has_pages and #queues > 0 then
     for at, row in ipairs(redis.call('HMGET', K.paged, unpack(queues))) do
-      known_paged[queues[at]] = known_paged[queues[at]] or row and math.max(1, tonumber(row) or 1) or 0
+      keyed.in_pages[queues[at]] = keyed.in_pages[queues[at]] or row and math.max(1, tonumber(row) or 1) or 0
     end
   end
 end
@@ -56,7 +56,8 @@ end
 local checked = {}  -- jobtypes whose backlog is known to be one, by expect_ready
 
 -- To ask for the type of a key would be as much again as to read it.
-local function read_as(name, ...)
+local reading = {BEST = -2147483648, WORST = 2147483647}  -- of all priorities
+function reading.as(name, ...)
   local answer = redis.pcall(...)
   if answer.err then
     fail('JQD_WRONG_TYPE', name)
@@ -65,12 +66,11 @@ local function read_as(name, ...)
 end
 
 -- So many members between two priorities with those, flat. All of them are found by their ranks, for half as much.
-local PRIORITY_BEST, PRIORITY_WORST = -2147483648, 2147483647
-local function rows_between(name, key, priority_min, priority_max, offset, count)
-  if priority_min <= PRIORITY_BEST and priority_max >= PRIORITY_WORST then
-    return read_as(name, 'ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
+function reading.between(name, key, priority_min, priority_max, offset, count)
+  if priority_min <= reading.BEST and priority_max >= reading.WORST then
+    return reading.as(name, 'ZRANGE', key, offset, offset + count - 1, 'WITHSCORES')
   end
-  return read_as(name, 'ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
+  return reading.as(name, 'ZRANGE', key, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, count, 'WITHSCORES')
 end
 
 -- The first of two places where a jobtype waits between two priorities: id and priority, or nil.

@@ -22,6 +22,7 @@ limits.AGAIN_MS = 100  -- until more are let go, while permits are left
 limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
 limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
 limits.PRIORITIES = 1000  -- of one queue, moved at once
+limits.let_go_left = 2000  -- rows of queues that are let go, written by one script; the others soon after
 
 -- Also the version, by its name.
 function limits.items(queue)
@@ -312,6 +313,7 @@ function limits.let_go(queue)
   redis.call('ZREM', K.aside .. bucket, head_row(known, queue))
   local from = '-inf'
   for _ = 1, limits.PRIORITIES do
+    limits.let_go_left = limits.let_go_left - 1
     local id, priority = first_between(queue, from, '+inf')
     if not id then
       break
@@ -334,6 +336,9 @@ function limits.look_at(bucket, version, now_us, recount)
   local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), limits.rule(item.name)
   local rows = redis.call('ZRANGE', K.aside .. bucket, 0, limits.MANY - 1)
   for at, row in ipairs(rows) do
+    if limits.let_go_left < 1 then
+      break
+    end
     local queue = row:match('^[^:]*:(.*)$')
     if free >= 1 and at <= math.max(limits.FEW, free) or limits.version_of(queue) ~= version then
       limits.let_go(queue)
@@ -342,7 +347,7 @@ function limits.look_at(bucket, version, now_us, recount)
   end
   redis.call('ZREM', K.due, bucket)
   if redis.call('EXISTS', K.aside .. bucket) == 1 then
-    if free >= 1 or gone == limits.MANY then
+    if free >= 1 or gone == limits.MANY or limits.let_go_left < 1 then
       redis.call('ZADD', K.due, math.floor(now_us / 1000) + limits.AGAIN_MS, bucket)
     else
       limits.look_later(bucket, now_us)

@@ -24,7 +24,7 @@ local function add_paged(jobtype, number, has_some)
   if has_pages then
     keyed.paged(jobtype, sum)
   end
-  known_paged[jobtype] = sum
+  keyed.in_pages[jobtype] = sum
   keyed.count(jobtype, number)
 end
 
@@ -167,7 +167,7 @@ end
 -- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is, `where.all` of all that are
 -- not named; `heads` says, flat, for each priority that was met which job is its first.
 local function first_of(jobtype, limit, priority_min, priority_max)
-  local here = rows_between('ready', ready_key(jobtype), priority_min, priority_max, 0, limit)
+  local here = reading.between('ready', ready_key(jobtype), priority_min, priority_max, 0, limit)
   local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
   -- Those in `ready` that come before a job, or all; nothing is called for each job of many.
   local function put_here(priority, id)
@@ -184,14 +184,14 @@ local function first_of(jobtype, limit, priority_min, priority_max)
   end
   local has_backlog = paged_of(jobtype) > 0
   while filled < limit do
-    local row = has_backlog and rows_between('backlog', backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
+    local row = has_backlog and reading.between('backlog', backlog_key(jobtype), priority_min, priority_max, offset, 1) or {}
     checked[jobtype] = has_backlog or nil
     local first, priority = row[1], tonumber(row[2])
     put_here(priority, first)
     if not first or filled == limit then
       break
     end
-    local page = {first = first, ids = read_as('page', 'LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
+    local page = {first = first, ids = reading.as('page', 'LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
     if #here == 0 and #page.ids == limit then
       return page.ids, {all = page}, {row[2], page.ids[1]}
     end
