@@ -5,6 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from jqd.desk.desk import Desk
 from jqd.desk.job import Date
@@ -89,10 +90,17 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None or before.constraint.digest != constraint.digest:
             changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused
             desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1], changes)
-        return {(CONSTRAINT, own): body_of(constraint)}
+        return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
 
     await say(desk, make)
     return new[-1]
+
+
+def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:
+    """A rate that is said again has been spent before: a store that forgot how often counts all of that as spent."""
+    if constraint.rate is None or before is None or before.constraint.rate is None:
+        return constraint
+    return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
 
 
 async def delete(desk: Desk, name: str) -> None:

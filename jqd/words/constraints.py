@@ -53,6 +53,8 @@ class Constraint(Struct, frozen=True, omit_defaults=True):
     on_error: OnError = "hold"
     digest: int = 0
     """Of what decides about the queues of jobs."""
+    rated_ms: int = 0
+    """Since when it has a rate, however often it was said again; 0: since this was said."""
 
 
 class Known:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from jqd.desk import constraints
@@ -37,6 +38,21 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
     await ask(edge, "DELETE", PATH, 404)
     await ask(edge, "GET", PATH, 404)
     assert [rule.is_deleted for rule in edge.workers.rules.all(CONSTRAINT)] == [True]
+
+
+async def test_a_rate_that_is_said_again_tells_since_when_there_is_one(edge: Whole) -> None:
+    """A store that forgot what was spent counts from then on, not from when the numbers were changed last."""
+
+    async def said(limit: int | None) -> tuple[int, int]:
+        rate = {"concurrency": 1} if limit is None else {"rate": {"limit": limit}}
+        await edge.call("PUT", PATH, {"match": "true", **rate}, accept=JSON)
+        (rule,) = edge.workers.rules.all(CONSTRAINT)
+        edge.clock.advance(1)
+        return rule.at_ms, msgspec.msgpack.decode(rule.body).get("rated_ms", 0)
+
+    first_ms, since_ms = await said(5)
+    assert since_ms == 0
+    assert [(await said(limit))[1] for limit in (6, 7, None, 8)] == [first_ms, first_ms, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -267,16 +267,22 @@ async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreB
     assert ids(await taken(bench, owner)) == [waits.id]
 
 
-async def test_what_was_spent_before_the_store_forgot_counts_as_all(store_bench: StoreBench) -> None:
+@pytest.mark.parametrize("again", [False, True])
+async def test_what_was_spent_before_the_store_forgot_counts_as_all(store_bench: StoreBench, again: bool) -> None:
+    """Also where the rate is said once more after that, as its numbers are changed."""
     bench, owner = store_bench, await store_bench.join()
-    (raw,) = [Raw(msgspec.msgpack.encode({"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}))]
-    said = Rule("constraint", "r", 1, bench.clock.wall_ms() - 60_000, raw)
+    first_ms, body = bench.clock.wall_ms() - 60_000, {"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}
+    said = Rule("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))
     await bench.store.apply_rules(JOURNAL, 0, 100, [said])
     await bench.push(queue=KEYED + item("r"))
     identity = (await bench.store.look(fresh=False)).identity
     await bench.store.new_life(identity)
     await bench.store.look(fresh=False)
     owner = await bench.join()
+    if again:
+        raw = Raw(msgspec.msgpack.encode(body | {"rated_ms": first_ms}))
+        said = Rule("constraint", "r", 2, bench.clock.wall_ms() + 1, raw)
+        await bench.store.apply_rules(JOURNAL, 100, 200, [said])
     assert await taken(bench, owner) == []
     bench.clock.advance(20.1)
     await bench.store.promote(10)

@@ -20,7 +20,7 @@ local function take_limits(member, packed)
   local body = rule[5]
   if type(body) == 'table' then
     local rate = type(body.rate) == 'table' and body.rate or {}
-    local row = {rate.limit or 0, math.floor((rate.per_s or 0) * 1000000 + 0.5), rate.burst or 0, body.concurrency or 0, body.until_ms or 0, rule[4] or 0, body.digest or 0}
+    local row = {rate.limit or 0, math.floor((rate.per_s or 0) * 1000000 + 0.5), rate.burst or 0, body.concurrency or 0, body.until_ms or 0, body.rated_ms or rule[4] or 0, body.digest or 0}
     for at, value in ipairs(row) do
       row[at] = string.format('%.0f', tonumber(value) or 0)
     end
