@@ -148,15 +148,15 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
         case Judgement.BACK_OFF:
             wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
             _back_off(shared, parcel, now_s, wait_s, ending.brief)
-            parcel.give_back()
+            parcel.give_back(refused=True)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
             shared.workers.unregister(worker.id)
-            parcel.give_back()
+            parcel.give_back(refused=True)
         case Judgement.NOT_TAKEN:
             log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=parcel.jobtype)
             gate.not_taken(parcel.jobtype, now_s)
-            parcel.give_back()
+            parcel.give_back(refused=True)
         case _:
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.

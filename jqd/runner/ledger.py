@@ -63,7 +63,7 @@ class Stopped(NamedTuple):
     unheard: Sequence[tuple[str, int]] = ()
     """Claims in the hands of workers that do not know it, to be released there: id and fence."""
     unsent: Sequence[Held] = ()
-    """Of those returned, which no worker was told of."""
+    """Of those returned, which no worker began: none was told of them, or it refused them."""
 
 
 class Ledger:
@@ -151,9 +151,11 @@ class Ledger:
         self._untaken_bytes += weight
         self._some_stopped.set()
 
-    def give_back(self, entry: Entry) -> None:
-        """No attempt took place, or none that we may report."""
+    def give_back(self, entry: Entry, *, refused: bool = False) -> None:
+        """No attempt took place, or none that we may report. `refused`: the worker says that it began none."""
         self._stop(entry)
+        if refused:
+            entry.started_at_ms = 0  # as if it had not been sent
         self._returned.append(entry)
         self._some_stopped.set()
 

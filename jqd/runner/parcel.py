@@ -212,10 +212,10 @@ class Parcel:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._after()
 
-    def give_back(self) -> None:
-        """Every job still waited for goes back, untried."""
+    def give_back(self, *, refused: bool = False) -> None:
+        """Every job still waited for goes back, untried. `refused`: the worker says that it began none."""
         for entry in [*self.missing.values()]:
-            self._return(entry)
+            self._return(entry, refused=refused)
         self._after()
 
     def abandon(self) -> None:
@@ -324,10 +324,10 @@ class Parcel:
             case Fate.DEAD:
                 counters.dead += 1
 
-    def _return(self, entry: Entry) -> None:
+    def _return(self, entry: Entry, *, refused: bool = False) -> None:
         self._leave(entry, self._shared.clock.mono_s())
         self._shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
-        self._shared.ledger.give_back(entry)
+        self._shared.ledger.give_back(entry, refused=refused)
         self._shared.counters.returned += 1
 
     def _leave(self, entry: Entry, now_s: float, *, ended: bool = False) -> None:

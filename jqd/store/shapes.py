@@ -212,9 +212,9 @@ class Release(enum.StrEnum):
     """What becomes of jobs that are given back without an outcome."""
 
     UNGET = "unget"
-    """Ready at once, untried."""
+    """Ready at once, untried. A worker may have begun them, so they do not expire any more (adr/0051)."""
     UNSENT = "unsent"
-    """The same, and no worker was told of them: if one had to begin by now, it is dead (adr/0051)."""
+    """The same, and no worker began them, for none was told, or it refused: who had to begin by now is dead."""
     RETRY = "retry"
     """Eligible again after a delay, untried."""
     ARCHIVE = "archive"

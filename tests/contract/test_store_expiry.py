@@ -95,6 +95,32 @@ async def test_what_nobody_was_told_of_is_dead_when_it_comes_back_too_late(store
     assert (await store.stats()).dead == 2
 
 
+@pytest.mark.parametrize("way", ["sent", "reaped"])
+@pytest.mark.parametrize("then", ["waits", "unsent"])
+async def test_what_may_have_begun_in_an_earlier_hand_does_not_expire(
+    store_bench: StoreBench, way: str, then: str
+) -> None:
+    """It was sent in time and came back without an end; at its instant it waits, or lies in another hand."""
+    store, owner = store_bench.store, await store_bench.join()
+    job = await expiring(store_bench)
+    held = await store_bench.claim_one(owner)
+    if way == "sent":
+        await store.release_jobs(owner, holds([held]), Release.UNGET)
+    else:
+        await store.release_sysid(owner)
+        owner = await store_bench.join()
+    if then == "unsent":
+        held = await store_bench.claim_one(owner)
+    store_bench.clock.advance(2)
+    await store.promote(10)
+    if then == "unsent":
+        await store.release_jobs(owner, holds([held]), Release.UNSENT)
+    view = await store_bench.view(job)
+    assert (view.state, view.attempts) == (State.WAITING, 0)
+    again = await store_bench.claim_one(owner)
+    assert (again.job.id, again.attempt) == (job.id, 1)
+
+
 async def test_one_with_a_date_expires_by_its_own_instant(store_bench: StoreBench) -> None:
     now_ms = store_bench.clock.wall_ms()
     job = await store_bench.push(eligible_at_ms=now_ms + 5_000, expires_at_ms=now_ms + 1_000)

@@ -65,6 +65,7 @@ class House:
     trusted: bool = True
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     returned: list[str] = field(default_factory=list)
+    unsent: list[str] = field(default_factory=list)
 
     def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
@@ -100,6 +101,7 @@ class House:
             assert outcome.job_id not in self.outcomes, f"{outcome.job_id} stopped twice"
             self.outcomes[outcome.job_id] = outcome
         self.returned += ids(stopped.returned)
+        self.unsent += ids(stopped.unsent)
 
     async def run_to_end(self, held: Sequence[Held]) -> list[Outcome]:
         """Run them, wait for their outcomes; in the order of `held`. None may come back."""

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Disposes of jobs in hand without an outcome: ready at once (unget; unsent: nobody was told of them), ready later (retry), ended (archive); cancelled in any
+-- Disposes of jobs in hand without an outcome: ready at once (unget; unsent: no worker began them), ready later (retry), ended (archive); cancelled in any
 -- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
@@ -36,7 +36,11 @@ for at = FIRST, #ARGV, FIELDS do
       redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
       moved(jobtype or '', 'running', waits(id, 'scheduled'), id)
     else
-      return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running', how == 'unsent' and fence or nil)
+      local row = redis.call('HGET', K.jobs, id)
+      if here and how == 'unget' then
+        note_begun(id, row)
+      end
+      return_job(id, row, now_ms, 'running', how == 'unsent' and fence or nil)
     end
     redis.call('ZREM', held, id)
     drop_early(id)

@@ -1,5 +1,12 @@
 -- Jobs that leave a hand untried, or whose date came. Needs keys, heads, counts, move.
--- Gives return_job(id, row, now_ms, from, unsent).
+-- Gives return_job(id, row, now_ms, from, unsent); note_begun(id, row): a worker may have begun it in the hand that it leaves, so it does not expire any more.
+local function note_begun(id, row)
+  local _, _, _, expires_at_ms = header(row or '')
+  if (expires_at_ms or 0) > 0 then
+    redis.call('HSETNX', K.tries, id, string.rep('\0', 4))  -- no failed attempt
+  end
+end
+
 -- Puts a job that leaves a hand untried where it belongs: ready again, or cancelled if that was asked for meanwhile; its
 -- content may have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set,
 -- where an operator finds it; a job that is gone or has ended goes nowhere. `from`: how it stood. `unsent`: the fence of a claim that nobody was told

@@ -26,6 +26,9 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       redis.call('HSET', K.outcome, id, CRASHED .. crashes)
       moved(jobtype or '', 'running', 'failed', id)
     else
+      if jobtype and not has_ended(id) then
+        note_begun(id, row)
+      end
       return_job(id, row, now_ms, 'running')
     end
     redis.call('ZREM', held, id)

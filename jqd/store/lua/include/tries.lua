@@ -1,4 +1,4 @@
--- What went wrong with a job so far: `tries` holds a row only for jobs that failed once. Needs keys.
+-- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may have begun and must not expire any more. Needs keys.
 --
 --     ┌─────────┬───────────┬─────────┬───────────┬─────────┬──
 --     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first; lengths and count: 4 bytes, big endian
