@@ -283,7 +283,7 @@ class Journal:
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""
         while not self.is_behind(lane, reader):
-            await self._commits.wait_moved()
+            await self._commits.wait_came(lane)
 
     # ------------------------------------------------------------ space
 

@@ -9,9 +9,11 @@ is somebody else's: another copy of this journal lives, or this directory is an 
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
 Of a backlog a few chunks are sent before the first is answered: the store does them in order, and refuses a chunk that
-begins elsewhere than where the store stands. What is written meanwhile gathers until all are answered.
+begins elsewhere than where the store stands. What is written meanwhile gathers until all are answered, and behind a
+call that was not full for a moment more.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import trio
 
 from jqd.journal import Journal, Slice
-from jqd.loops.chunks import Chunk, chunks
+from jqd.loops.chunks import CHUNK_RECORDS, Chunk, chunks
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
 from jqd.store import Store
@@ -71,6 +73,9 @@ class LaneRules(NamedTuple, Generic[Record]):
     """Called after the store said yes, for those who wait for these records, with what `apply` answered, if known."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and passed over."""
+    gather_s: float = 0.0
+    """How long after a call that was not full the next one is sent. A call for each of 2,000 single pushes a second
+    costs the loop as much as these pushes do, and whoever else pushes waits behind both."""
 
 
 class Ingest(Generic[Record]):
@@ -103,6 +108,8 @@ class Ingest(Generic[Record]):
         # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, and before all
         # else: only so does the store recognise the repeat, and are their waiters told.
         self._flights: deque[Flight[Record]] = deque()
+        self._due_s = -math.inf  # until then the next records gather
+        self._gathering = trio.CancelScope()
         self._looked = 0  # all of the lane up to there was read and sent; behind `_end` that is nothing
         self._pass_to = 0  # the store is to be told when all before that is done, also where nothing is ours
         self._moved = trio.Event()
@@ -182,6 +189,8 @@ class Ingest(Generic[Record]):
     async def wait_caught_up(self, position: int) -> None:
         """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
         while self.done is None or self.done < position:
+            self._due_s = -math.inf  # somebody waits: nothing gathers
+            self._gathering.cancel()
             await self._moved.wait()
 
     async def pass_over(self, position: int) -> None:
@@ -242,6 +251,9 @@ class Ingest(Generic[Record]):
     async def _read_on(self, nursery: trio.Nursery) -> bool:
         """Send what is durable, or wait for something that is. Whether all of it was sent."""
         at: int | None = None
+        if trio.current_time() < self._due_s:
+            with trio.CancelScope(deadline=self._due_s) as self._gathering:
+                await trio.sleep_forever()
         while (
             token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, start=at, reader=self.reader)
         ) is not None:
@@ -300,6 +312,8 @@ class Ingest(Generic[Record]):
         if self._stopped:
             return False
         self._flights.append(flight := Flight(self._end, chunk.end, chunk.records, gone))
+        if self._rules.gather_s and len(chunk.records) < CHUNK_RECORDS:
+            self._due_s = trio.current_time() + self._rules.gather_s
         await self._send(nursery, flight)
         return True
 

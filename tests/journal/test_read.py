@@ -135,23 +135,30 @@ async def test_the_store_may_be_behind_but_never_ahead() -> None:
             journal.read_cancel(Lane.JOBS, journal.end + 1)
 
 
-async def test_wait_readable_returns_for_its_own_lane_only() -> None:
+async def test_a_reader_is_woken_for_its_own_lane_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 2,000 commits a second, readers of four quiet lanes that look each time take a tenth of the loop."""
     async with opened(MemoryFiles()) as journal:
         await push(journal, b"x")
         await journal.wait_readable(Lane.JOBS)
-        woken = trio.Event()
+        woken, looks, is_behind = trio.Event(), list[Lane](), journal.is_behind
+
+        def look(lane: Lane, reader: int = 0) -> bool:
+            looks.append(lane)
+            return is_behind(lane, reader)
 
         async def wait() -> None:
             await journal.wait_readable(Lane.CANCELS)
             woken.set()
 
+        monkeypatch.setattr(journal, "is_behind", look)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await push(journal, b"y")
             await trio.testing.wait_all_tasks_blocked()
-            assert not woken.is_set()
+            assert looks == [Lane.CANCELS]
             await push(journal, b"z", lane=Lane.CANCELS)
             await woken.wait()
+        assert looks == [Lane.CANCELS] * 2
 
 
 async def test_one_read_looks_at_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:

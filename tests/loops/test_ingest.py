@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from jqd.loops.chunks import CHUNK_BYTES, CHUNK_RECORDS
 from jqd.loops.ingest import SKIP_BYTES
+from jqd.partition import GATHER_S
 from jqd.store import JobView
 from jqd.words.errors import JqdError, StoreAway, StoreRefused
 from jqd.words.job import Job, State
@@ -118,6 +120,29 @@ async def test_a_quiet_lane_tells_its_position_now_and_then(monkeypatch: pytest.
         await made.push(1)
         await made.drained()
         assert made.store.skips == 0  # the job behind them moved the position along
+        nursery.cancel_scope.cancel()
+
+
+async def test_single_pushes_gather_behind_a_call_that_was_not_full(mock_clock: MockClock) -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        made.ingest._rules = made.ingest._rules._replace(gather_s=GATHER_S)
+        await made.push(1)
+        await run(made, nursery)
+        await made.drained()
+        for _ in range(3):
+            await made.push(1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(made.answers) == 1
+        mock_clock.jump(GATHER_S)
+        await made.drained()
+        assert len(made.answers) == 2
+        await made.push(1)
+        await made.ingest.wait_caught_up(made.journal.end)  # somebody waits: the clock stands, and it goes on
+        await made.push(CHUNK_RECORDS)
+        await made.ingest.wait_caught_up(made.journal.end)
+        await made.push(1)
+        await made.drained()  # nothing gathers behind one that was full
+        assert len(made.answers) == 5
         nursery.cancel_scope.cancel()
 
 
