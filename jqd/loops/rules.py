@@ -210,7 +210,7 @@ class Upkeep:
         """
         self._workers.forget_silent()
         await self._say(self._unneeded)
-        gone_all = useless(self._rules, self._workers, self._clock.wall_ms()) + self._views.stale()
+        gone_all = await useless(self._rules, self._workers, self._clock.wall_ms()) + self._views.stale()
         for at in range(0, min(len(gone_all), TIDY_RULES * TIDY_CALLS), TIDY_RULES):
             gone = gone_all[at : at + TIDY_RULES]
             kept = {rule.key for follow in self._follows for rule in await follow.forget(gone)}

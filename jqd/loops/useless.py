@@ -1,16 +1,18 @@
-"""Which rules are of no use to anybody any more. Pure."""
+"""Which rules are of no use to anybody any more. There may be 100,000: others have their turns meanwhile."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import trio
 
 from jqd.runner import Workers
 from jqd.runner.handler import is_deleted
 from jqd.runner.workers import HANDLER, KIND
-from jqd.words.audit import is_old, stale
-from jqd.words.rules import Rule, Rules
+from jqd.words.audit import IN_A_ROW, is_old, stale
+from jqd.words.rules import AUDIT, Rule, Rules
 from jqd.words.schedules import FIRED, SCHEDULE
 from jqd.words.tenant import tenant_of
-from jqd.words.tokens import over
+from jqd.words.tokens import TOKEN, over
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
 DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
@@ -21,10 +23,10 @@ SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs 
 # What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
 
 
-def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
+async def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     """Those to be dropped everywhere, the oldest of each sort first."""
     silent = sorted(workers.silent(), key=lambda one: one[0])
-    deleted = sorted((rule for rule in rules.every() if _is_deleted(rule)), key=lambda rule: rule.at_ms)
+    deleted = sorted(await _those(rules.every(but=AUDIT), _is_deleted), key=lambda rule: rule.at_ms)
     kept, left, gone = Counter[str](), Counter(map(_sort, deleted)), list[Rule]()
     for since_s, rule in silent:
         kept[tenant_of(rule.name)] += 1
@@ -33,9 +35,9 @@ def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     gone.reverse()
     # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
     ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
-    gone += [rule for rule in rules.every() if rule.kind == FIRED and rule.name in ended and not rule.is_deleted]
-    gone += stale(rules, now_ms)
-    gone += [rule for rule in rules.every() if over(rule, now_ms)]
+    gone += [rule for rule in rules.all(FIRED) if rule.name in ended and not rule.is_deleted]
+    gone += await stale(rules, now_ms)
+    gone += [rule for rule in rules.all(TOKEN) if over(rule, now_ms)]
     for rule in deleted:
         if is_stale(rule, now_ms) or left[_sort(rule)] > DELETED_MAX:
             left[_sort(rule)] -= 1
@@ -54,6 +56,15 @@ def is_stale(rule: Rule, now_ms: int) -> bool:
         return True
     kept_s = DELETED_S if rule.kind == KIND else ENDED_S
     return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)
+
+
+async def _those(rules: Sequence[Rule], is_so: Callable[[Rule], bool]) -> list[Rule]:
+    found: list[Rule] = []
+    for at in range(0, len(rules), IN_A_ROW):
+        if at:
+            await trio.lowlevel.checkpoint()
+        found += filter(is_so, rules[at : at + IN_A_ROW])
+    return found
 
 
 def _sort(rule: Rule) -> tuple[str, str]:

@@ -5,12 +5,13 @@ The name of each begins with the date.
 Only what was done with a token is noted: of all else nobody knows who did it.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import msgspec
+import trio
 
 from jqd.words.rules import AUDIT, NIL, Rule, Rules
 from jqd.words.tenant import annotate, bare, tenant_of
@@ -21,6 +22,7 @@ ALL_MAX = 100_000  # of all tenants but "", some 30 MB in each daemon, and 60 MB
 # that have most of them keep fewer
 FULL_PART = 2  # so many times what is kept of a tenant there may be of it, until the oldest are dropped, once a minute:
 # then no more is done for it
+IN_A_ROW = 1_000  # notes looked at once a minute, until others have their turn: a millisecond
 WHAT_BYTES_MAX = 300  # of what was meant
 PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
 
@@ -104,16 +106,25 @@ def notes(rules: Rules, before: str = "") -> Iterator[tuple[str, Note]]:
             continue  # of a newer jqd, which shows it
 
 
-def stale(rules: Rules, now_ms: int) -> list[Rule]:
-    """Those that nobody keeps any more."""
-    newest: Counter[str] = Counter()
+async def stale(rules: Rules, now_ms: int) -> list[Rule]:
+    """Those that nobody keeps any more, of each tenant the oldest first. Others have their turns meanwhile."""
     kept = kept_of_each(rules.notes)
-    gone = []
-    for rule in sorted(rules.all(AUDIT), key=_stamp, reverse=True):
-        newest[tenant := tenant_of(rule.name)] += 1
-        if newest[tenant] > (kept if tenant else KEPT_MAX) or is_old(rule, now_ms):
-            gone.append(rule)
-    return gone[::-1]
+    full = {tenant for tenant, count in rules.notes.items() if count > (kept if tenant else KEPT_MAX)}
+    gone, many = list[Rule](), defaultdict[str, list[Rule]](list)
+    known = [*rules.all(AUDIT)]
+    for at in range(0, len(known), IN_A_ROW):
+        if at:
+            await trio.lowlevel.checkpoint()
+        for rule in known[at : at + IN_A_ROW]:
+            if is_old(rule, now_ms):
+                gone.append(rule)
+            elif full and (tenant := tenant_of(rule.name)) in full:
+                many[tenant].append(rule)
+    for tenant, its in many.items():
+        its.sort(key=attrgetter("name"))  # of one tenant that is by date
+        gone += its[: -(kept if tenant else KEPT_MAX)]
+        await trio.lowlevel.checkpoint()
+    return gone
 
 
 def _stamp(rule: Rule) -> str:

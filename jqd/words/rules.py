@@ -61,6 +61,7 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return RULE_BYTES + len(self.name) + len(bytes(self.body))
 
 
+NONE: Mapping[str, Rule] = {}  # of a kind that nobody said anything of
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Rule)
 
@@ -103,7 +104,8 @@ class Rules:
         """Tenant → bytes of those whose names are its, without notes. What is named otherwise counts for ""."""
         self.notes: Counter[str] = Counter()
         """Tenant → how many notes of who did what are its."""
-        self._rules: dict[tuple[str, str], Rule] = {}
+        self._rules: dict[str, dict[str, Rule]] = {}
+        """Kind → name → the one that holds."""
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0
 
@@ -139,9 +141,9 @@ class Rules:
         news = []
         for rule in rules:
             self._highest = max(self._highest, rule.revision)
-            before = self._rules.get(rule.key)
+            before = self.get(*rule.key)
             if rule.beats(before):
-                self._rules[rule.key] = rule
+                self._rules.setdefault(rule.kind, {})[rule.name] = rule
                 self._count(before, -1)
                 self._count(rule, 1)
                 news.append(rule)
@@ -151,21 +153,21 @@ class Rules:
 
     def forget(self, rule: Rule) -> None:
         """Nobody needs this one any more. A later one of the same name may have come."""
-        if self._rules.get(rule.key) == rule:
-            del self._rules[rule.key]
+        if self.get(*rule.key) == rule:
+            del self._rules[rule.kind][rule.name]
             self._count(rule, -1)
 
     def get(self, kind: str, name: str) -> Rule | None:
         """The one that holds, deleted or not."""
-        return self._rules.get((kind, name))
+        return self._rules.get(kind, NONE).get(name)
 
     def all(self, kind: str) -> Iterator[Rule]:
         """Those that hold, deleted ones too, in the order in which their names became known."""
-        return (rule for rule in [*self._rules.values()] if rule.kind == kind)
+        return iter([*self._rules.get(kind, NONE).values()])
 
-    def every(self) -> list[Rule]:
-        """Of whatever kind, deleted ones too."""
-        return [*self._rules.values()]
+    def every(self, but: str = "") -> list[Rule]:
+        """Of whatever kind, or of any but that one, deleted ones too."""
+        return [rule for kind, named in self._rules.items() if kind != but for rule in named.values()]
 
     @property
     def size_bytes(self) -> int:
@@ -181,7 +183,7 @@ class Rules:
         for rule in rules:
             if rule.kind == AUDIT:
                 continue
-            before = self._rules.get(rule.key)
+            before = self.get(*rule.key)
             growths[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
         return growths
 
@@ -196,7 +198,7 @@ class Rules:
 
     def holds(self, rule: Rule) -> bool:
         """Whether no later one is known."""
-        return self._rules.get(rule.key) == rule
+        return self.get(*rule.key) == rule
 
     def number(self) -> int:
         """One that no other journal, nor this one before, gave: for names that are made up."""

@@ -115,10 +115,10 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
     await make(edge, "push", tenant="other")
     rules = edge.workers.rules
     gone = {told.body["token_id"] for told in made[:2]}
-    assert useless(rules, edge.workers, edge.clock.wall_ms()) == []
+    assert await useless(rules, edge.workers, edge.clock.wall_ms()) == []
     edge.clock.advance(OVER_S + 1)
     frame = [rule for rule in rules.every() if rule.name in gone]
-    assert useless(rules, edge.workers, edge.clock.wall_ms()) == frame
+    assert await useless(rules, edge.workers, edge.clock.wall_ms()) == frame
     assert carried(rules, frame, edge.clock.wall_ms()) == []
     for rule in frame:
         rules.forget(rule)

@@ -184,13 +184,13 @@ async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: l
     assert [house.workers.get("w") for house in houses] == [None] * len(houses)
 
 
-def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
+async def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
     rules, week_ms = Rules(), round(FIRED_S * 1000)
     workers = Workers(Rules(), clock=ManualClock())
     dates = {("fired", "s"): b"\x01", ("fired", "other"): b"\x01", ("schedule", "other"): b"\x01"}
     rules.take(rules.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
-    assert useless(rules, workers, week_ms) == []
-    assert [rule.key for rule in useless(rules, workers, week_ms + 1)] == [("fired", "s")]
+    assert await useless(rules, workers, week_ms) == []
+    assert [rule.key for rule in await useless(rules, workers, week_ms + 1)] == [("fired", "s")]
 
 
 async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
@@ -219,7 +219,7 @@ async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_her
         assert house.workers.get("w") is not None
 
 
-def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
+async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
     rules = Rules()
     over = bytes(msgspec.msgpack.encode(Handler(3)))
     older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): over}, now_ms=0, origin=1)
@@ -231,10 +231,10 @@ def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not
     assert carried(rules, frame, week_ms) == [*older[1:], newer[0], newer[2]], "only what says that a worker left goes"
     assert carried(rules, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
     workers = Workers(Rules(), clock=ManualClock())
-    assert useless(rules, workers, week_ms) == [newer[1]]
+    assert await useless(rules, workers, week_ms) == [newer[1]]
 
 
-def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(useless_module, "DELETED_MAX", 2)
     monkeypatch.setattr(useless_module, "SILENT_MAX", 1)
     clock = ManualClock()
@@ -246,7 +246,7 @@ def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.Mo
         workers.register(Card(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
         clock.advance(5.0)
     assert workers.list() == []
-    assert [rule.name for rule in useless(rules, workers, clock.wall_ms())] == [
+    assert [rule.name for rule in await useless(rules, workers, clock.wall_ms())] == [
         *("silent0", "silent1", "silent2"),
         *("left0", "left1"),
     ]
