@@ -176,7 +176,7 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 31, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 46, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
@@ -226,7 +226,7 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 198, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 288, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
@@ -238,7 +238,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        58,
+        101,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
@@ -252,7 +252,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "trusts-asleep": mistake(
         "suspend,lag",
-        26,
+        173,
         "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),

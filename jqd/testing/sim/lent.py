@@ -67,7 +67,7 @@ LENT: dict[str, Mistake] = {
     ),
     "heard-before-told": mistake(
         "kill",
-        51,
+        56,
         "lost",
         "a hand-over of a daemon that died before the store knew of it counts as an attempt",
         in_scripts("(not is_old and hold", "(hold"),
