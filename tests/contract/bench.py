@@ -103,9 +103,9 @@ class StoreBench:
         """Apply cancels at the present position."""
         await self.store.apply_cancels(JOURNAL, *self._range(Lane.CANCELS, 100), job_ids)
 
-    async def join(self, sysid: str = "one") -> Owner:
+    async def join(self, sysid: str = "one", period_ms: int = 0) -> Owner:
         """Take a seat."""
-        return await self.store.reserve_sysid(sysid, previous_epoch_dead=True, through=True)
+        return await self.store.reserve_sysid(sysid, previous_epoch_dead=True, through=True, period_ms=period_ms)
 
     async def members(self, owner: Owner) -> dict[str, Member]:
         """Renew, and see everybody."""

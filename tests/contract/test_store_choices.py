@@ -83,7 +83,7 @@ def some_queue(source: random.Random) -> str:
 
 
 def date(source: random.Random, clock: ManualClock, part: float) -> int:
-    return clock.wall_ms() + source.choice((200, 900, 4_000)) if source.random() < part else 0
+    return clock.wall_ms() + source.choice((200, 900, 4_000, -9_000)) if source.random() < part else 0
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,7 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
     store = FakeStore(clock, StoreConfig())
     await store.look(fresh=True)
     bench, model, held = StoreBench(store, clock), Model(clock, period_ms), dict[str, Held]()
-    owner = await bench.join()
-    await store.tell_ageing(owner.sysid, period_ms)
+    owner = await bench.join(period_ms=period_ms)
     bodies: dict[str, Any] = {name: {"rate": {"limit": most, "per_s": per_s}} for name, (most, per_s) in RATES.items()}
     bodies.update((name, {"concurrency": slots}) for name, slots in SLOTS.items())
     for name, body in bodies.items() if not is_plain else ():
@@ -153,7 +152,7 @@ async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None
                 model.waiting.update({job.id: job} if how == "retry" else {})
             case "die" if step % 40 == 39 and not died:  # of a second death of a job orders change: test_store_deaths
                 died = True
-                owner = await _die(bench, owner)
+                owner = await _die(bench, owner, period_ms)
                 model.waiting.update(model.held)
                 model.held.clear()
                 held.clear()
@@ -175,11 +174,11 @@ async def _check_place(bench: StoreBench, model: Model, source: random.Random) -
     return place.exact
 
 
-async def _die(bench: StoreBench, owner: Owner) -> Owner:
-    other = await bench.join("other")
+async def _die(bench: StoreBench, owner: Owner, period_ms: int) -> Owner:
+    other = await bench.join("other", period_ms)
     member = (await bench.members(other))[owner.sysid]
     while await bench.store.reap(owner.sysid, member, 100):
         pass
     await bench.store.release_sysid(other)
     await bench.store.delete_dead([])
-    return await bench.join()
+    return await bench.join(period_ms=period_ms)

@@ -22,6 +22,7 @@ GIVEN = {
     "limits": "constraints limit what may start",
     "expires": "some jobs must begin soon or never",
     "follows": "other jobs follow some",
+    "ages": "jobs gain by waiting",
 }
 """Of what a seed has only now and then (`plan.SHARES`)."""
 

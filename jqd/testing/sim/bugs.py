@@ -24,6 +24,7 @@ from jqd.loops.settle import Settle
 from jqd.runner.runner import Runner
 from jqd.store import Look, Member
 from jqd.testing.sim import simulate
+from jqd.testing.sim.aged import AGED
 from jqd.testing.sim.apart import APART
 from jqd.testing.sim.followed import FOLLOWED
 from jqd.testing.sim.lent import LENT
@@ -265,6 +266,7 @@ MISTAKES: dict[str, Mistake] = {
         "a dead daemon's hand is as large as what its last steps left of it",
         in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),
     ),
+    **AGED,
     **APART,
     **FOLLOWED,
     **LENT,

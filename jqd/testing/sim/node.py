@@ -21,8 +21,10 @@ from jqd.loops import reap as reap_module
 from jqd.loops import rules as rules_module
 from jqd.runner import Card, RunnerConfig
 from jqd.runner.ledger import Entry
+from jqd.scheduler import SchedulerConfig
 from jqd.scheduler import dates as decide_module
 from jqd.testing.files import MemoryFiles
+from jqd.testing.sim.aged import PERIOD_S
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
 from jqd.testing.sim.plan import LEASE, PULLED, PULLERS, STORE, TRIM
@@ -164,6 +166,7 @@ class Node:
             http=HttpConfig(),
             journal=JournalConfig(Path("/") / self.name / "journal", **(SHORT if TRIM in world.plan.kinds else {})),
             store=STORE,
+            scheduler=SchedulerConfig(ageing_s=PERIOD_S if world.plan.ages else 0.0),
             runner=RunnerConfig(tick_s=0.25, backoff_cap_s=4.0),
             lease=LEASE,
             retry=Backoff(first_s=0.5, cap_s=4.0),

@@ -76,6 +76,7 @@ SHARES = {
     "limits": 0.12,  # constraints limit what may start
     "expires": 0.12,  # some jobs must begin soon or never
     "follows": 0.15,  # other jobs follow some
+    "ages": 0.1,  # jobs age
 }
 """What a seed has only now and then, and the share of runs that have it."""
 EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
@@ -171,6 +172,9 @@ class Plan:
     says: tuple[Say, ...] = ()
     """What is said of workers, jobtypes and schedules. Jobs of schedules have works behind all others."""
 
+    ages: bool = False
+    """Whether jobs gain by waiting."""
+
     @property
     def absent(self) -> int | None:
         """The partition that is away nearly all the time, where the partitions that are there must not mind."""
@@ -228,7 +232,7 @@ def make_plan(
         _let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
-    return Plan(seed, nodes, kinds, *all_of_it)
+    return Plan(seed, nodes, kinds, *all_of_it, ages=_draws("ages", seed, given) is not None)
 
 
 def _partitions(seed: int) -> int:

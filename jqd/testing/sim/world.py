@@ -15,6 +15,7 @@ from jqd.loops import dispatch
 from jqd.partition import Partition
 from jqd.store import JobView
 from jqd.testing.recount import miscounted
+from jqd.testing.sim import aged
 from jqd.testing.sim.almanac import late
 from jqd.testing.sim.client import Clients
 from jqd.testing.sim.faults import Nemesis
@@ -86,8 +87,11 @@ class World(Stage):
 
     def _link(self, node: Node, life: Life, number: int) -> Link:
         name = "store" if self.plan.partitions == 1 else f"store {number}"
+        client = self.stores[number].another_client()
+        if self.plan.ages:
+            aged.watch(client, self.history)
         return Link(
-            self.stores[number].another_client(),
+            client,
             source=self._source,
             weather=self.weathers[number],
             spawn=self.spawn,

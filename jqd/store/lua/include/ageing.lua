@@ -3,7 +3,7 @@
 --     rank    priority + periods between 1970 and the instant it became ready: the smallest goes first. It never changes while a job waits, and all
 --             that became ready in one period and were pushed with one priority are equal
 --     level   the jobs of a queue under one priority. They run by id, so a level has the rank of the best of its next DEEP jobs
---     aged    zset  id → since when (ms) it is ready, of jobs that had a date: the id tells when others were pushed. "@<sysid>" → -period (ms) of a daemon that
+--     aged    zset  id → since when (ms) it is ready, of jobs that had a date; an id tells when it was pushed, and the later one counts. "@<sysid>" → -period (ms) of a daemon that
 --             lets jobs age; without one there is no such key
 --
 -- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
@@ -51,7 +51,10 @@ do
     local dates = has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
     local ranks, best = {}, math.huge
     for at = #ids, 1, -1 do
-      local since = dates[at] and math.floor(tonumber(dates[at]) / ageing.period_ms) or period_of(ids[at])
+      local since = period_of(ids[at])
+      if dates[at] then  -- a date that had passed when it was pushed makes it no older
+        since = math.max(since, math.floor(tonumber(dates[at]) / ageing.period_ms))
+      end
       best = math.min(best, priority + since)
       ranks[at] = best
     end
