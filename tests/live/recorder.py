@@ -45,7 +45,11 @@ def cube(argument: Any, /) -> Any:
 async def slow(argument: Any, /) -> Any:
     context = current()
     _note("start", context)
-    await trio.sleep(argument)
+    try:
+        await trio.sleep(argument)
+    except trio.Cancelled:
+        _note("stop", context)  # it was cancelled, or its daemon is gone
+        raise
     _note("end", context)
     return argument
 
