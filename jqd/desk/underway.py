@@ -16,9 +16,11 @@ WAIT_S = 5.0  # a disk that stands still holds up the first; what comes after it
 class Push:
     """One that is under way."""
 
-    __slots__ = ("over", "taken")
+    __slots__ = ("names", "over", "taken")
 
     def __init__(self) -> None:
+        self.names: Set[str] = frozenset()
+        """That it came first with."""
         self.over = trio.Event()
         self.taken = False
 
@@ -32,18 +34,20 @@ class Underway:
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[None]:
         """Push these names (`with`) when nobody else does. If the first is taken, all who waited go on at once."""
+        mine, due = Push(), names
         with trio.move_on_after(WAIT_S):
-            for name in names:
-                while (first := self._first.get(name)) is not None:
-                    await first.over.wait()
-                    if first.taken:
-                        break
-        mine = Push()
-        own = [name for name in names if self._first.setdefault(name, mine) is mine]
+            while (first := self._any(due)) is not None:
+                await first.over.wait()
+                if first.taken:
+                    due = due - first.names
+        mine.names = {name for name in names if self._first.setdefault(name, mine) is mine}
         try:
             yield
             mine.taken = True
         finally:
-            for name in own:
+            for name in mine.names:
                 del self._first[name]
             mine.over.set()
+
+    def _any(self, names: Set[str]) -> Push | None:
+        return next((first for name in names if (first := self._first.get(name)) is not None), None)
