@@ -149,7 +149,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        7,
+        9,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -199,7 +199,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        71,
+        85,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
