@@ -182,3 +182,25 @@ async def _die(bench: StoreBench, owner: Owner, period_ms: int) -> Owner:
     await bench.store.release_sysid(other)
     await bench.store.delete_dead([])
     return await bench.join(period_ms=period_ms)
+
+
+LEVELS, PERIOD_MS, LOOKS = 150, 1_000, 200  # of priorities in use the 100 best are merged
+
+
+async def test_of_many_priorities_in_use_an_old_job_behind_them_is_found_by_chance_and_goes_first() -> None:
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig())
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    owner = await bench.join(period_ms=PERIOD_MS)
+    old = await bench.push(priority=LEVELS)
+    clock.advance(2 * LEVELS)
+    await bench.add(*(bench.make("b", priority=priority) for priority in range(LEVELS)))
+    for _ in range(LOOKS):
+        first, *_ = await store.get_waiting_jobtypes([Wanted()], 64, period_ms=PERIOD_MS)
+        if first.head_id == old.id:
+            break
+    assert (first.jobtype, first.head_id) == ("mail", old.id)
+    new = await bench.push(priority=0)
+    claimed = await bench.claim(owner, "mail", 2, ages=Ages(PERIOD_MS, 2**53, first.priority))
+    assert ids(claimed) == [old.id, new.id]

@@ -16,10 +16,11 @@ class Row(NamedTuple):
     priority: int
     head_id: str
     waiting: int = 1
+    aged: int = 0
 
     @property
     def rank(self) -> int:
-        return self.priority
+        return self.priority - self.aged
 
 
 def first(rows: list[Row], may_run: Callable[[Row], bool] = lambda row: True) -> tuple[str, int] | None:
@@ -50,6 +51,11 @@ def test_the_smallest_priority_number_goes_first_over_all_jobtypes() -> None:
 def test_among_equals_the_oldest_head_goes_first() -> None:
     rows = [Row("mail", 0, "02"), Row("bill", 0, "01"), Row("scan", 0, "03")]
     assert first(rows) == ("bill", 0)
+
+
+def test_where_jobs_age_their_ranks_are_compared() -> None:
+    rows = [Row("mail", 5, "C", aged=6), Row("bill", 0, "A"), Row("scan", 3, "B", aged=3)]
+    assert first(rows) == ("mail", 0)
 
 
 def test_a_jobtype_alone_may_run_to_the_end_of_its_priorities() -> None:
@@ -88,6 +94,7 @@ rows_of = st.lists(
         st.integers(PRIORITY_MIN, PRIORITY_MAX) | st.integers(-2, 2),
         st.text("0123", max_size=3),
         st.integers(0, 2),
+        st.integers(0, 9),
     ),
     unique_by=lambda row: row.jobtype,
 )
@@ -103,9 +110,9 @@ def test_no_choice_overtakes_a_better_job_that_may_run(rows: list[Row], runnable
     jobtype, no_worse_than = chosen
     (row,) = (row for row in left if row.jobtype == jobtype)
     others = [other for other in left if other is not row]
-    assert all((row.priority, row.head_id) <= (other.priority, other.head_id) for other in others)
-    assert no_worse_than == min((other.priority for other in others), default=NO_BOUND)
-    assert no_worse_than >= row.priority
+    assert all((row.rank, row.head_id) <= (other.rank, other.head_id) for other in others)
+    assert no_worse_than == min((other.rank for other in others), default=NO_BOUND)
+    assert no_worse_than >= row.rank
 
 
 def test_counts_balance() -> None:
