@@ -10,6 +10,7 @@
 local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
 local FIRST, FIELDS = 4, 4
 local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
+local QUEUES = 64  -- of a jobtype, where first jobs had dates
 
 expect('types', 'heads', 'deaths', 'aged')
 ageing.begin(period_ms)
@@ -46,8 +47,12 @@ end
 
 -- Notes the best of a jobtype's keyed queues: behind one whose first job had a date a better one may stand.
 local function look_at_queues(jobtype, least, most)
-  local rows, best, is_exact = ageing.walk(K.queues .. jobtype, least, most), math.huge, ageing.deep() == 1
-  while rows.peek() and rows.peek().rank <= best and not (is_exact and best < math.huge) and ageing.passed() < ROWS do
+  local rows, best, is_exact, before = ageing.walk(K.queues .. jobtype, least, most), math.huge, ageing.deep() == 1, ageing.passed()
+  while rows.peek() and rows.peek().rank <= best and not (is_exact and best < math.huge) do
+    local passed = ageing.passed() - before
+    if passed >= ROWS or passed >= QUEUES and best < math.huge then
+      break
+    end
     local row, _, priority = rows.take()
     local is_right, rank = note_row(row, priority)
     best = is_right and math.min(best, rank) or best
@@ -80,12 +85,14 @@ local function look_at_all(tenant, least, most, besides, count)
       return seen, found, true
     end
     local row, _, priority = rows.take()
-    local queue = row:match('^[^:]*:(.*)$') or ''
-    local jobtype = keyed.type_of(queue)
-    if not seen[jobtype] and not besides[jobtype] and is_of(tenant, jobtype) and note_row(row, priority) then
-      seen[jobtype], found = true, found + 1
-      if ageing.deep() > 1 and keyed.is(queue) then
-        look_at_queues(jobtype, least, most)
+    local id, queue = row:match('^([^:]*):(.*)$')
+    local jobtype = keyed.type_of(queue or '')
+    if not seen[jobtype] and not besides[jobtype] and is_of(tenant, jobtype) then
+      if note_row(row, priority) then
+        seen[jobtype], found = true, found + 1
+        if ageing.has_date(id) then  -- another of its levels, or of its queues, may be better
+          look_at(jobtype, least, most)
+        end
       end
     end
   end

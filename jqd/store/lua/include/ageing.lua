@@ -9,9 +9,9 @@
 -- So nothing is written of jobs without a date: the rows of one priority stand by age in each index, and a look merges the priorities.
 -- Gives ageing.rank(priority, since_ms); ageing.ranks(priority, ids) → rank from each on; ageing.of_level(queue, priority, id): whose first job that is, after
 -- expect_ready(queue); ageing.levels(queue, least, most, priority) → {rank, id, priority} …, best first; ageing.walk(index, least, most, priority) → a function that gives row,
--- rank, priority of the next one, nil at the end; ageing.passed() → rows read; ageing.deep(): jobs of a level that say its rank; ageing.forget(ids): they wait no more;
+-- rank, priority of the next one, nil at the end; ageing.passed() → rows that walks gave; ageing.deep(): jobs of a level that say its rank; ageing.forget(ids): they wait no more; ageing.has_date(id): whether it had one;
 -- ageing.before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
-local ageing = {period_ms = 0, PRIORITIES = 100, DRAWN = 8, CHUNK = 64, DEEP = 100}
+local ageing = {period_ms = 0, PRIORITIES = 100, DRAWN = 8, CHUNK = 64, AHEAD = 256, DEEP = 100}
 do
   local digits_of, known, has_dates, passed = {}, {}, false, 0
   for at, letter in ipairs({('0123456789ABCDEFGHJKMNPQRSTVWXYZ'):byte(1, 32)}) do
@@ -133,23 +133,31 @@ do
     return found
   end
 
-  -- The next rows of one priority of an index. Whether there are any.
+  function ageing.has_date(id) return has_dates and redis.call('ZSCORE', K.aged, id) end
+
+  -- The next rows of one priority of an index. Whether there are any. Of rows of jobs that had dates a later one may be ahead, so it is read on up to one that had none.
   local function read(one, index)
-    local rows = redis.call('ZRANGE', index, one.priority, one.priority, 'BYSCORE', 'LIMIT', one.offset, ageing.CHUNK)
-    local best = math.huge
-    one.rows, one.ranks, one.at, one.offset = rows, {}, 1, one.offset + #rows
-    for at = #rows, 1, -1 do
-      local id, queue = rows[at]:match('^([^:]*):(.*)$')
-      if id and has_dates then
-        expect_ready(queue)
-        best = math.min(best, ageing.of_level(queue, one.priority, id))
-      elseif id then
-        best = math.min(best, one.priority + period_of(id))
+    local rows, ranks, best = {}, {}, math.huge
+    repeat
+      local more, ids = redis.call('ZRANGE', index, one.priority, one.priority, 'BYSCORE', 'LIMIT', one.offset, ageing.CHUNK), {}
+      for at, row in ipairs(more) do
+        ids[at], rows[#rows + 1] = row:match('^[^:]*'), row
       end
-      one.ranks[at] = best
+      one.offset = one.offset + #more
+      local dates = has_dates and #ids > 0 and redis.call('ZMSCORE', K.aged, unpack(ids)) or {}
+      for at, row in ipairs(more) do
+        local queue = dates[at] and row:match(':(.*)$')
+        if queue then
+          expect_ready(queue)
+        end
+        ranks[#ranks + 1] = queue and ageing.of_level(queue, one.priority, ids[at]) or one.priority + period_of(ids[at])
+      end
+    until not dates[#more] or #more < ageing.CHUNK or #rows >= ageing.AHEAD
+    for at = #rows, 1, -1 do
+      best = math.min(best, ranks[at])
+      ranks[at] = best
     end
-    one.rank, one.id = one.ranks[1], rows[1]
-    passed = passed + #rows
+    one.rows, one.ranks, one.at, one.rank, one.id = rows, ranks, 1, ranks[1], rows[1]
     return #rows > 0
   end
 
@@ -160,10 +168,10 @@ do
     end
     each_priority(least, most, wanted, {index}, first, function(row, priority)
       local one = {priority = priority, offset = 0}
-      if has_dates then
+      if ageing.has_date(row:match('^[^:]*')) then
         read(one, index)
       else  -- nearly always one is enough
-        one.rows, one.ranks, one.at, one.offset, passed = {row}, {priority + period_of(row)}, 1, 1, passed + 1
+        one.rows, one.ranks, one.at, one.offset = {row}, {priority + period_of(row)}, 1, 1
         one.rank, one.id = one.ranks[1], row
       end
       pool[#pool + 1] = one
@@ -191,6 +199,7 @@ do
           return nil
         end
         local row, rank, priority = one.id, one.rank, one.priority
+        passed = passed + 1
         go_on()
         return row, rank, priority
       end,

@@ -1,0 +1,83 @@
+"""What looks find where jobs age and a date has passed: every jobtype, and the same of it whoever looks."""
+
+import pytest
+
+from jqd.store import StoreConfig
+from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.constraints import BETWEEN, WITHIN
+from jqd.words.job import Wanted
+from tests.contract.bench import StoreBench
+
+PERIOD_MS = 1_000
+ROWS = 1_024  # that a look goes through
+TYPES = [f"type{number:02}" for number in range(70)]
+
+
+async def begun() -> tuple[StoreBench, ManualClock]:
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig())
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    await bench.join(period_ms=PERIOD_MS)
+    return bench, clock
+
+
+def key(number: int) -> str:
+    return f"{BETWEEN}1{BETWEEN}three{WITHIN}1{WITHIN}{number}"
+
+
+async def look(bench: StoreBench, *jobtypes: str | None) -> dict[str, int | None]:
+    """Jobtype → rank."""
+    wanted = [Wanted(jobtype, -9, 1_000) for jobtype in jobtypes]
+    rows = await bench.store.get_waiting_jobtypes(wanted, 64, period_ms=PERIOD_MS)
+    return {row.jobtype: row.rank for row in rows}
+
+
+async def add_dated(bench: StoreBench, clock: ManualClock) -> str:
+    return (await bench.push("dated", priority=5, eligible_at_ms=clock.wall_ms() - 10)).id
+
+
+@pytest.mark.parametrize("dated", ["none", "one waits", "one was cancelled"])
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_the_oldest_is_found_among_more_rows_than_a_look_reads(dated: str, keyed: bool) -> None:
+    bench, clock = await begun()
+    if dated == "one was cancelled":
+        await bench.cancel(await add_dated(bench, clock))
+    await bench.push("old", priority=100, queue=key(1) if keyed else "")
+    clock.advance(100 * PERIOD_MS)
+    for jobtype in TYPES:
+        await bench.add(*[bench.make(jobtype, priority=of, queue=key(of) if keyed else "") for of in range(16)])
+    if dated == "one waits":
+        await add_dated(bench, clock)
+    assert len(TYPES) * 16 > ROWS
+    found = await look(bench, None)
+    assert "old" in found
+    assert len(found) == 64
+
+
+@pytest.mark.parametrize("dated", [False, True])
+async def test_each_jobtype_that_is_named_is_found_however_many_queues_others_have(dated: bool) -> None:
+    bench, clock = await begun()
+    if dated:
+        await add_dated(bench, clock)
+    for jobtype in TYPES[:20]:
+        await bench.add(*[bench.make(jobtype, queue=key(number)) for number in range(66)])
+    assert ROWS < 20 * 66
+    assert (await look(bench, *TYPES[:20])).keys() == set(TYPES[:20])
+
+
+async def test_who_takes_any_jobtype_is_told_the_same_rank_as_who_names_it() -> None:
+    bench, clock = await begun()
+    await bench.push("a", eligible_at_ms=clock.wall_ms() + 9 * PERIOD_MS)  # pushed first, ready last
+    clock.advance(1)
+    await bench.push("b")
+    clock.advance(1)
+    await bench.push("a", priority=1)
+    clock.advance(1)
+    await bench.push("c")
+    clock.advance(10 * PERIOD_MS)
+    while (await bench.store.promote(10)).moved:
+        continue
+    named, found = await look(bench, *"abc"), await look(bench, None)
+    assert found == named
