@@ -21,6 +21,7 @@ from bench.result import Result, percentile
 TURNS = 5  # of each kind
 PUSHES = 200  # in a turn: the 99th percentile of all is the tenth slowest
 RATE = 100
+SETTLE_S = 1.0  # behind the coming and the going of the others: thousands that go at once are no part of either
 RATIO_MAX = 2.0  # of the 99th percentile, beside others to alone
 STOP_S_MAX = 10.0
 BODY = msgspec.msgpack.encode({"name": "honest", "argument": "x" * 200})
@@ -46,8 +47,10 @@ def _beside(kind: str, connections: int) -> Result:
         alone, beside = list[float](), list[float]()
         memory_before = memory = _memory_mb(process.pid)
         for turn in range(TURNS):
+            time.sleep(SETTLE_S)
             alone += _pushes(port)
             with _crowd(kind, port, connections):
+                time.sleep(SETTLE_S)
                 beside += _pushes(port)
                 memory = max(memory, _memory_mb(process.pid))
                 if turn == TURNS - 1:
