@@ -149,22 +149,26 @@ async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(benc
     assert costs[1][2] <= 64 * COMMANDS_PER_JOB, "all of it can be run: as many as were asked for"
 
 
-async def test_heads_that_an_older_jqd_did_not_write_are_found(bench: StoreBench, client: "redis.Redis") -> None:
+@pytest.mark.parametrize("period_ms", [0, 1_000])
+async def test_heads_that_an_older_jqd_did_not_write_are_found(
+    bench: StoreBench, client: "redis.Redis", period_ms: int
+) -> None:
     """It knows only `types`, and left rows behind of jobs that it took."""
     keys = Keys("jqd")
     jobs = [await bench.push(f"t{number}") for number in range(9)]
     client.delete(keys["heads"])
     client.zadd(keys["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
     for _ in range(1_000):
-        if len(await bench.store.get_waiting_jobtypes([Wanted()], 64)) == len(jobs):
+        if len(await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)) == len(jobs):
             break
     rows = {f"{job.id}:{job.jobtype}".encode(): 0 for job in jobs}
     found: Any = client.zrange(keys["heads"], 0, -1, withscores=True)
     assert dict(found) == {**rows, b"no row at all": 0}
 
 
+@pytest.mark.parametrize("period_ms", [0, 1_000])
 async def test_heads_have_one_row_for_all_queues_of_a_jobtype_whatever_an_older_jqd_wrote(
-    bench: StoreBench, client: "redis.Redis"
+    bench: StoreBench, client: "redis.Redis", period_ms: int
 ) -> None:
     """It wrote one for each queue, and dropped the best one without telling the next."""
     keys = Keys("jqd")
@@ -174,11 +178,12 @@ async def test_heads_have_one_row_for_all_queues_of_a_jobtype_whatever_an_older_
     found: Any = client.zrange(keys["heads"], 0, -1)
     assert found == [best]
     client.zadd(keys["heads"], dict.fromkeys(others, 0))
-    assert [row.head_id for row in await bench.store.get_waiting_jobtypes([Wanted()], 64)] == [jobs[0].id]
+    seen = await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
+    assert [row.head_id for row in seen] == [jobs[0].id]
     found = client.zrange(keys["heads"], 0, -1)
     assert found == [best]
     client.delete(keys["heads"])
-    await bench.store.get_waiting_jobtypes([Wanted()], 64)
+    await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
     found = client.zrange(keys["heads"], 0, -1)
     assert found == [best]
 

@@ -6,7 +6,7 @@
 --          Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
---@include fail keys order heads pages deaths ageing
+--@include fail keys order heads pages deaths mends ageing
 local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
 local FIRST, FIELDS = 4, 4
 local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
@@ -15,7 +15,7 @@ local QUEUES = 64  -- of a jobtype, where first jobs had dates
 expect('types', 'heads', 'deaths', 'aged')
 ageing.begin(period_ms)
 local SEPARATOR = '\31'  -- behind the tenant in a jobtype
-local jobtypes, best, wrong = {}, {}, {}
+local jobtypes, best = {}, {}
 
 local function note(jobtype, rank, id, priority)
   local known = best[jobtype]
@@ -36,7 +36,7 @@ local function note_row(row, priority)
   expect_ready(queue)
   local first = head_of(queue, priority)
   if first ~= id then
-    wrong[#wrong + 1] = {queue, priority, id}
+    mends.wrong(queue, priority, id)
   end
   local rank = first and ageing.of_level(queue, priority, first)
   if first then
@@ -87,6 +87,9 @@ local function look_at_all(tenant, least, most, besides, count)
     local row, _, priority = rows.take()
     local id, queue = row:match('^([^:]*):(.*)$')
     local jobtype = keyed.type_of(queue or '')
+    if queue and keyed.is(queue) then
+      mends.meet(index, row, jobtype, priority)
+    end
     if not seen[jobtype] and not besides[jobtype] and is_of(tenant, jobtype) then
       if note_row(row, priority) then
         seen[jobtype], found = true, found + 1
@@ -125,9 +128,8 @@ while at <= #ARGV do
   end
   at = at + FIELDS + count
 end
-for _, row in ipairs(wrong) do
-  mend_head(unpack(row))
-end
+mends.sample()
+mends.write()
 
 local answer = {}
 for _, jobtype in ipairs(jobtypes) do

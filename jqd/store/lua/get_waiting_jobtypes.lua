@@ -8,16 +8,14 @@
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
---@include fail keys order heads pages deaths
+--@include fail keys order heads pages deaths mends
 local limit = number(ARGV[2], 'limit')
 local FIRST, FIELDS = 3, 4
 local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
-local SAMPLE = 2  -- jobtypes looked at whether they stand in `heads`: an older jqd writes nothing there
 
 expect('types', 'heads', 'deaths')
 local SEPARATOR = '\31'  -- behind the tenant in a jobtype
-local jobtypes, best, wrong = {}, {}, {}
-local extra, leads = {}, {}  -- rows of keyed queues behind the best one, which an older jqd wrote; jobtype → priorities whose best one is to stand there
+local jobtypes, best = {}, {}
 
 local function note(jobtype, id, priority)
   local known = best[jobtype]
@@ -27,11 +25,6 @@ local function note(jobtype, id, priority)
   if not known or precedes(tonumber(priority), id, tonumber(known.priority), known.id) then
     best[jobtype] = {id = id, priority = priority}
   end
-end
-
-local function lead(jobtype, priority)
-  leads[jobtype] = leads[jobtype] or {}
-  leads[jobtype][priority] = true
 end
 
 -- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
@@ -46,7 +39,7 @@ local function look_at_queues(jobtype, priority_min, priority_max)
       note(jobtype, first, rows[at + 1])
       return true
     end
-    table.insert(wrong, {queue, rows[at + 1], id})
+    mends.wrong(queue, rows[at + 1], id)
   end
   return false
 end
@@ -67,7 +60,7 @@ local function is_of(tenant, jobtype)
 end
 
 local function look_at_all(tenant, priority_min, priority_max, besides)
-  local seen, met, number, offset, index = {}, {}, 0, 0, keyed.all_of(tenant)
+  local seen, number, offset, index = {}, 0, 0, keyed.all_of(tenant)
   if tenant ~= '' then
     expect_kind(index, 'queues')
   end
@@ -77,17 +70,13 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
       local id, queue = rows[at]:match('^([^:]*):(.*)$')
       local jobtype = queue and keyed.type_of(queue)
       if jobtype and #jobtype < #queue then
-        if met[jobtype] == rows[at + 1] then
-          table.insert(extra, {index, rows[at]})
-          lead(jobtype, rows[at + 1])
-        end
-        met[jobtype] = rows[at + 1]
+        mends.meet(index, rows[at], jobtype, rows[at + 1])
       end
       if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
         local first = head_of(queue, rows[at + 1])
         if first ~= id then
-          table.insert(wrong, {queue, rows[at + 1], id})
+          mends.wrong(queue, rows[at + 1], id)
         end
         if first then
           seen[jobtype], number = true, number + 1
@@ -136,30 +125,8 @@ while at <= #ARGV do
   end
   at = at + FIELDS + count
 end
-if redis.call('EXISTS', K.types) == 1 then
-  for _, jobtype in ipairs(redis.call('ZRANDMEMBER', K.types, SAMPLE)) do
-    expect_ready(jobtype)
-    local id, priority = first_waiting(jobtype)
-    if id and not redis.call('ZSCORE', keyed.all_of(jobtype), head_row(id, jobtype)) then
-      table.insert(wrong, {jobtype, priority})
-    end
-    local row, its = unpack(keyed.some() and redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES') or {})
-    if row and not redis.call('ZSCORE', keyed.all_of(jobtype), row) then
-      lead(jobtype, its)
-    end
-  end
-end
-for _, row in ipairs(wrong) do
-  mend_head(unpack(row))
-end
-for _, row in ipairs(extra) do
-  redis.call('ZREM', unpack(row))
-end
-for jobtype, priorities in pairs(leads) do
-  for priority in pairs(priorities) do
-    keyed.lead(jobtype, priority)
-  end
-end
+mends.sample()
+mends.write()
 
 local found = {}
 for _, jobtype in ipairs(jobtypes) do
