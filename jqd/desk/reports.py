@@ -76,6 +76,18 @@ class Sorted:
 
     workers: set[str] = field(default_factory=set)
     """Who is heard of."""
+    points: dict[int, int] = field(default_factory=dict)
+    """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
+    ended: dict[str, Outcome] = field(default_factory=dict)
+    """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
+
+    def ask(self, desk: Desk, job_ids: Sequence[str]) -> None:
+        """The store is asked now, all of one partition: what it is told from here on its answer need not know."""
+        (partition,) = desk.where(job_ids[0])
+        self.points[partition] = desk.journal.read_point(Lane.OUTCOMES, partition)
+        for job_id in job_ids:
+            if (ended := desk.runner.ended(job_id)) is not None:
+                self.ended[job_id] = ended
 
     def count(self, place: int, outcome: Outcome) -> None:
         """This one counts."""
@@ -179,6 +191,7 @@ def _by_partition(desk: Desk, told: Mapping[int, Told]) -> list[dict[int, Told]]
 
 async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[int, Told]:
     """Returns those that cannot be decided yet. All are of one partition."""
+    sorts.ask(desk, [each.job_id for each in told.values()])
     try:
         seen = await desk.store.touch([(each.job_id, each.fence) for each in told.values()])
     except (StoreAway, StoreRefused) as error:
@@ -289,24 +302,22 @@ def _has_ended(view: JobView | Coming, untold: Outcome | None) -> bool:
 
 
 def _before(desk: Desk, each: Told, fence: int, sorts: Sorted) -> Noted | None:
-    """What this daemon knows of the claim and the store need not know yet."""
+    """What this daemon knows of the claim and the store need not have known when it was asked."""
     same = sorts.claims.get((each.job_id, fence))
     if same is not None:
         return Noted(same, WITH_THIS)
     known = desk.reported.find(each.job_id, fence)
     if known is not None:
         (partition,) = desk.where(each.job_id)
-        if (known.position or 0) > desk.journal.read_point(Lane.OUTCOMES, partition):
+        if (known.position or 0) > sorts.points[partition]:
             return known
-    return _ended_here(desk, each, fence)
+    ends = desk.runner.ended(each.job_id), sorts.ended.get(each.job_id)
+    return next((Noted(one, None) for one in ends if one is not None and _is_its(one, each, fence)), None)
 
 
-def _ended_here(desk: Desk, each: Told, fence: int) -> Noted | None:
-    """How the attempt ended in this daemon's own hand, if the store does not know it yet."""
-    outcome = desk.runner.ended(each.job_id)
-    if outcome is None or outcome.fate is Fate.ENTRUSTED or (fence and outcome.fence != fence):
-        return None
-    return Noted(outcome, None) if fence or outcome.worker == each.worker else None
+def _is_its(ended: Outcome, each: Told, fence: int) -> bool:
+    """Whether that attempt, which ended in this daemon's own hand, is the one that the report speaks of."""
+    return ended.fate is not Fate.ENTRUSTED and (ended.fence == fence if fence else ended.worker == each.worker)
 
 
 def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outcome | None:
