@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
+from jqd.store import CALL_JOBS_MAX, StoreConfig, looks, open_store
 from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
@@ -147,6 +147,28 @@ async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(benc
         await bench.add(*(bench.make(f"t{number}", priority=number % 10) for number in range(300)))
     assert max(later - before for before, later in zip(*(row[:2] for row in costs), strict=True)) <= 12, "of pages"
     assert costs[1][2] <= 64 * COMMANDS_PER_JOB, "all of it can be run: as many as were asked for"
+
+
+PLACE_PAGES, PAGE = 12, 100
+
+
+@pytest.mark.parametrize("period_ms", [0, 1_000])
+async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priorities(
+    bench: StoreBench, count: Count, monkeypatch: pytest.MonkeyPatch, period_ms: int
+) -> None:
+    monkeypatch.setattr(looks, "PLACE_PAGES", PLACE_PAGES)
+    levels, each = 4, 10 * PAGE
+    for priority in range(levels):
+        await bench.add(*(bench.make(priority=priority) for _ in range(each)))
+    for priority, exact in ((0, True), (levels, False)):
+        last = await bench.push(priority=priority)
+        await bench.store.queue_place(last.id, period_ms)  # loads the script
+        count.look()
+        place = await bench.store.queue_place(last.id, period_ms)
+        assert count.look().inside <= 2 * PLACE_PAGES + 120, "the rest looks for the first job behind in each level"
+        assert place is not None
+        least, most = (each, each) if exact else (levels * each + 1, levels * each + PAGE)
+        assert (place.exact, least <= place.ahead <= most) == (exact, True)
 
 
 @pytest.mark.parametrize("period_ms", [0, 1_000])

@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- What waits before a job that is ready.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, id, pages that are looked into at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
+-- ARGV     now_ms, id, pages that are counted at most, jobtypes that are named at most, the period (ms) where jobs age, else 0
 -- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
 --          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each;
 --          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(pages + jobtypes + (log waiting)²), where jobs age for each priority in use
+-- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
 --@include fail keys order heads pages move deaths
 local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
 local PAGE = 100  -- ids of a page at most
@@ -22,24 +22,26 @@ if not place_of(jobtype, priority, id) then
   return {}
 end
 
--- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before that one.
+-- Of those up to which `rank` members of the backlog begin, counted from the first on; how many of its ids are before that one, which only those of the
+-- last of them may be behind: `pages_max` of all that are asked for are counted, the others taken for full.
 local ahead, exact = 0, 1
 local function count_pages(backlog, first, rank, before_id)
-  local looked = math.max(0, math.min(rank - first, pages_max))
-  for _, page_id in ipairs(looked > 0 and redis.call('ZRANGE', backlog, rank - looked, rank - 1) or {}) do
+  local counted = math.max(0, math.min(rank - first, pages_max))
+  pages_max = pages_max - counted
+  local pages = counted > 0 and redis.call('ZRANGE', backlog, rank - counted, rank - 1) or {}
+  for at, page_id in ipairs(pages) do
     local page = page_key(page_id, jobtype)
     expect_kind(page, 'page')
-    local at = redis.call('LPOS', page, before_id)
-    if not at and period_ms > 0 then
-      at = 0
+    if at < counted then
+      ahead = ahead + redis.call('LLEN', page)
+    else
       for _, one in ipairs(redis.call('LRANGE', page, 0, -1)) do
-        at = at + (before(one, before_id) and 1 or 0)
+        ahead = ahead + (before(one, before_id) and 1 or 0)
       end
     end
-    ahead = ahead + (at or redis.call('LLEN', page))
   end
-  if rank - first > looked then
-    ahead, exact = ahead + (rank - first - looked) * PAGE, 0
+  if rank - first > counted then
+    ahead, exact = ahead + (rank - first - counted) * PAGE, 0
   end
 end
 
