@@ -109,7 +109,7 @@ class Control:
         ]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
-        """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
+        """They are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
         if not self._shared.joblog.is_on:
             return

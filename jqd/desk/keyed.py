@@ -4,7 +4,8 @@ A key is nothing but names, so it is durable and holds on all daemons, because n
 again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
 is compared by the digest of all that came with its job, so any other request under the key, and be it this one with
 more jobs or fewer, meets that name before anything is journaled. The other jobs are called after the key, that digest
-and their place, which no other request asks for; they are written when the first one's name stands (`take.py`).
+and their place, which no other request asks for; they are written when the first one's name stands, or
+with it where all or nothing is asked for (`take.py`).
 
 That some names are known and others are not is no sign of another request: its daemon may have died between two calls
 of the store.
@@ -79,8 +80,8 @@ def other_request() -> Invalid:
 
 def overtaken() -> NotYet:
     """What is said where the name of the first was given away while it was written: it is cancelled, and the others
-    were not written. The same request would have kept the name, so this one is to be sent under a new key."""
+    were not written, or are, too. The same request would have kept the name, so a new key is needed."""
     return NotYet(
         "while this request was written to disk another one came under its Idempotency-Key, and has it: nothing of "
-        "this one was taken, but for its first job if a worker had begun it by then. Send it under a new key"
+        "this one was taken, but for what a worker had begun by then. Send it under a new key"
     )

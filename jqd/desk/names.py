@@ -96,7 +96,7 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
-    before this returns.
+    before this returns. Of a request under a key all of `places` are, with the one.
 
     Raises NotYet when the store is not there to agree, or what was to be replaced was edited in that time: the
     edit, made of the older content, came later and stays. JournalRefused.
@@ -118,6 +118,8 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
             "push them again, the same push counts once"
         ) from error
     lost = {place for place, stays in zip(due, stands, strict=True) if stays is Standing.LOST}
+    if lost and agreed.request:  # their names have its digest in them: nobody else was told that he has them
+        lost = set(due)
     if lost:
         get_logger("names").warning("names.lapsed", count=len(lost))
         among_good = [place for place in range(agreed.size) if place not in agreed.known | agreed.refused]

@@ -16,7 +16,7 @@ from jqd.desk.names import Agreed, Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
-from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
+from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
 from jqd.words.quotas import FREE, Charge
 from jqd.words.record import Head, Lane, encode_jobs
@@ -136,7 +136,7 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
 
     taken: Accepted | None = None
     if agreed.jobs:
-        parts = _parts(agreed, batch.key)
+        parts = _parts(agreed, "" if atomic else batch.key)
         taken = await take(
             desk,
             agreed.array,
@@ -148,8 +148,6 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
             parts=parts,
             confirmed=confirmed,
         )
-        if wanted.level != "memory" and agreed.changes:
-            await confirmed(parts[-1])
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
     if refused and batch.single:
@@ -168,7 +166,8 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
     """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
 
     The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
-    another request may still get the key. Jobs with ids of their own go before those without, in another lane.
+    another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0053).
+    Jobs with ids of their own go before those without, in another lane.
     """
     places = range(len(agreed.jobs))
     if key and len(places) > 1 and agreed.jobs[0].job_id == key:
@@ -220,8 +219,8 @@ async def take(
 
     `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
     `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
-    `confirmed`: called when a part is synced, before the next is written. If it raises, the next is not taken: who is
-    told to push all again would have it twice.
+    `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
+    it raises, the next is not taken: who is told to push all again would have it twice.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
@@ -229,21 +228,27 @@ async def take(
     changes = changes or {}
     several = _write_parts(desk, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
-    for frame in several or (write(desk, array, jobs, changes, request=request),):
-        written.append(frame)
-        if wanted.level != "memory":
-            # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
-            await desk.journal.wsync(frame.position, shielded=True)
-        elif frame.lane is Lane.CHANGES:
-            desk.taken.unsure_to = frame.position
-        charge.taken(len(frame.job_ids), frame.size_bytes)
-        if confirmed is not None and len(written) < len(parts) and wanted.level != "memory":
-            await confirmed(frame.places)
+    try:
+        for frame in several or (write(desk, array, jobs, changes, request=request),):
+            if wanted.level != "memory":
+                # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
+                await desk.journal.wsync(frame.position, shielded=True)
+            elif frame.lane is Lane.CHANGES:
+                desk.taken.unsure_to = frame.position
+            written.append(frame)
+            charge.taken(len(frame.job_ids), frame.size_bytes)
+            its = [jobs[place] for place in frame.places] if several else jobs
+            desk.control.entered(frame.job_ids, its, desk.principal.tenant)
+            if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
+                await confirmed(frame.places or range(len(jobs)))
+    except JournalRefused as error:
+        if not 0 < len(written) < len(parts):
+            raise
+        raise _in_part(error, written) from error
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
     names = job_ids
     if changes:
         names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
-    desk.control.entered(job_ids, jobs, desk.principal.tenant)
     if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
         return Accepted(names, FSYNC)
     return Accepted(names, wanted)
@@ -302,6 +307,13 @@ def _write_parts(
         some = _encoder.encode([items[place] for place in places])
         frame = write(desk, some, [jobs[place] for place in places], its, request=request)
         yield structs.replace(frame, places=places)
+
+
+def _in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
+    """The same, where a part of the request is in the journal already, and will run."""
+    count = sum(len(frame.job_ids) for frame in written)
+    why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
+    return JournalRefused(f"{error}; {why}", full=error.full)
 
 
 def _in_order(written: Sequence[Written]) -> list[str]:

@@ -141,9 +141,12 @@ async def test_nothing_goes_where_the_first_job_is_refused_for_what_is_known_her
     assert (taken.status, (await push(edge, MANY, "k-2")).status) == (207, 422)
 
 
-@pytest.mark.parametrize("away", [False, True], ids=["", "and the store is away when it is to confirm"])
-async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_nothing_runs(edge, away, monkeypatch):
-    """Its reservation ran out meanwhile, and another request has the key."""
+@pytest.mark.parametrize(("query", "away"), [("", False), ("", True), ("?atomic=1", False)], ids=["", "away", "atomic"])
+async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_nothing_runs(
+    edge, query, away, monkeypatch
+):
+    """Its reservation ran out meanwhile, and another request has the key. `away`: so is the store when it is to
+    confirm."""
     sync, confirm = edge.journal.wsync, edge.whole.confirm_names
 
     async def gone(rows):
@@ -159,7 +162,7 @@ async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_
         await sync(position, shielded=shielded)
 
     edge.journal.wsync = slow
-    assert [(await push(edge, MANY)).status, (await push(edge, MANY)).status] == [503, 422]
+    assert [(await push(edge, MANY, query=query)).status, (await push(edge, MANY)).status] == [503, 422]
     assert (await push(edge, MANY, "k-2")).status == 201, "as it says"
     assert await arguments(edge) == [0, 1, 1, 1, 2, 3], "none of it twice"
 
@@ -195,6 +198,51 @@ async def test_the_same_request_many_times_at_once_is_taken_told_and_charged_onc
     assert len({tuple(answer.body["job_ids"]) for answer in told if answer.status < 300}) == 1
     left = [await edge.call("POST", "/v1/jobs", [ONE] * jobs, headers={"jqd-tenant": "acme"}) for jobs in (96, 1)]
     assert [answer.status for answer in left] == [201, 429], "four were paid for"
+
+
+@pytest.mark.parametrize(
+    ("query", "told", "runs"), [("?atomic=1", 201, [0, 1, 2, 3]), ("", 507, [0])], ids=["atomic", ""]
+)
+async def test_all_or_nothing_is_one_frame_and_else_it_is_told_what_runs(edge, query, told, runs, monkeypatch):
+    """The disk is full behind the first frame of jobs with ids. Once it has room the same request takes the rest."""
+    write, entered = edge.journal.write, list[str]()
+    left = iter([True])
+
+    def one_more(lane, *rest):
+        if lane is Lane.CHANGES and not next(left, False):
+            raise JournalRefused("the disk is full", full=True)
+        return write(lane, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(edge.control, "entered", lambda job_ids, jobs, tenant: entered.extend(job_ids))
+        patch.setattr(edge.journal, "write", one_more)
+        answer = await push(edge, MANY, query=query)
+    assert (answer.status, len(entered), await arguments(edge)) == (told, len(runs), runs)
+    if told == 507:
+        assert "1 of its jobs were written before, and will run" in answer.body["detail"]
+    again = await push(edge, MANY, query=query)
+    assert (again.status, len(again.body["duplicates"])) == (200 if told == 201 else 201, len(runs))
+    assert await arguments(edge) == [0, 1, 2, 3][len(runs) :], "each ran once"
+
+
+async def test_a_repeat_does_not_wait_for_the_store_with_the_first(edge, autojump_clock):
+    """Its names are confirmed when it is on the disk: who repeats it meanwhile is told so, and charged nothing."""
+    told = []
+
+    async def behind(lane, position, timeout_s, where):
+        await trio.sleep(timeout_s)
+        return False
+
+    async def one():
+        headers = {"idempotency-key": "k-1", "jqd-tenant": "acme"}
+        told.append(await edge.call("POST", "/v1/jobs?ack=store", MANY, headers=headers))
+
+    edge.control.wait_caught_up = behind
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(one)
+    assert sorted(answer.status for answer in told) == [200, 200, 200, 201]
+    assert sum(count for lane, count, _ in edge.journal.frames if lane is Lane.CHANGES) == len(MANY)
 
 
 KINDS = {"one": ONE, "an array of one": [ONE], "many": MANY, "with a bad one": [*MANY, {"name": ""}]}
