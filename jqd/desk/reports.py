@@ -41,7 +41,10 @@ from jqd.words.tenant import bare
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
 HANDED_POLL_S = 0.02
-LOOKS_MAX = 64  # at once, for whom must not know of others' jobs: each is a call of the store
+LOOKS_MAX = (
+    8  # at once, for whom must not know of others' jobs: each is a call of the store; 64 held the loop for 10 ms
+)
+PIECE = 100  # reports that are looked at before others have their turn
 WITH_THIS = 0  # a position that no record has: of what another report of the same request said
 
 
@@ -128,20 +131,24 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
 async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | None]:
     """Those that are no jobs of whom the desk acts for, or not known to be: nothing of them is touched, nor told."""
     answers: dict[int, JqdError | None] = {}
-    limiter = trio.CapacityLimiter(LOOKS_MAX)
+    places = iter(range(len(told)))
 
-    async def look(place: int, job_id: str) -> None:
-        async with limiter:
+    async def look() -> None:
+        for place in places:
+            if place % PIECE == 0:
+                await trio.lowlevel.checkpoint()
+            job_id = told[place].job_id
+            running = desk.runner.running(job_id)
+            if running is not None and desk.principal.knows(running.jobtype):
+                continue
             try:
                 await find(desk, job_id)
             except (NotFound, NotYet, StoreAway, StoreRefused) as error:
                 answers[place] = error
 
     async with trio.open_nursery() as nursery:
-        for place, each in enumerate(told):
-            running = desk.runner.running(each.job_id)
-            if running is None or not desk.principal.knows(running.jobtype):
-                nursery.start_soon(look, place, each.job_id)
+        for _ in range(min(LOOKS_MAX, len(told))):
+            nursery.start_soon(look)
     return answers
 
 

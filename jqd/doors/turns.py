@@ -201,13 +201,16 @@ class Lines:
     def __init__(self) -> None:
         self.requests = Turns()
         self.urgent = Turns(pauses=0, others=self.requests.others)
+        self.reports = Turns(others=self.requests.others)
+        """What is urgent and large: 10,000 outcomes may be as much work as 10,000 requests."""
         self.handshakes = Turns(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
         """`app`, whose requests are begun in turn."""
-        soon, behind = self.urgent.share(app, whose), self.requests.share(app, whose)
+        soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         async def begin(asked: Exchange) -> Answer | None:
-            return await (soon if urgent(asked) else behind)(asked)
+            line = behind if not urgent(asked) else soon if weight_of(asked) == 1 else large
+            return await line(asked)
 
         return begin

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import trio
 
+from jqd.api.native.leases import SAID_MAX
 from jqd.doors import DoorConfig, to_asgi
 from jqd.runner import Card
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
@@ -333,6 +334,14 @@ async def test_arrays_that_are_none(edge: Whole) -> None:
     for body, status in ((b"{}", 422), (b"[]", 400), (b"[", 400), (msgspec.json.encode([1] * 10_001), 413)):
         assert (await edge.call("POST", "/v1/outcomes", body, kind=JSON)).status == status, body[:10]
     assert (await edge.call("POST", "/v1/outcomes", b"\x90")).status == 400
+
+
+async def test_what_is_wrong_is_said_of_the_first_of_many_outcomes(edge: Whole) -> None:
+    claim = await handed(edge)
+    wrong = [{"job_id": 5, "lease_id": 5}] * (SAID_MAX + 50)
+    told = await report(edge, *wrong, {**claim, "type": "success"}, *wrong[:50])
+    assert [status for status, _ in told] == [422] * len(wrong) + [200] + [422] * 50
+    assert ["of the first" in detail for _, detail in told[: len(wrong)]] == [False] * SAID_MAX + [True] * 50
 
 
 # ------------------------------------------------------------ POST /v1/jobs/{id}/heartbeat

@@ -307,6 +307,20 @@ async def test_what_is_urgent_does_not_wait_behind_pushes_of_the_same_one(autoju
             assert trio.current_time() - began_s < 1
 
 
+async def test_what_is_urgent_and_large_leaves_the_loop_to_others(autojump_clock: MockClock) -> None:
+    """Outcomes by the ten thousand held up everybody's pushes for seconds, and a daemon lost its lease."""
+    said = Counter[str]()
+
+    def urgent(asked: Asked) -> bool:
+        said[str(asked.peer)] += 1
+        return True
+
+    async with flooded(autojump_clock, urgent):
+        said.clear()
+        await trio.sleep(4)
+    assert 10 <= said[FLOODED] <= 4 / LONG_S / 3, "of them one has three times as long behind it as it took"
+
+
 async def test_nor_do_handshakes_and_none_is_too_slow_for_having_waited(autojump_clock: MockClock) -> None:
     begun: list[float] = []
 
