@@ -76,7 +76,6 @@ class Sorted:
     """Claims to be given back."""
     awaited: dict[int, Noted] = field(default_factory=dict)
     """Said before: that is to be on disk first."""
-
     workers: set[str] = field(default_factory=set)
     """Who is heard of."""
     points: dict[int, int] = field(default_factory=dict)
