@@ -131,7 +131,8 @@ def _expect_bytes(kept: Counter[str], tenant: str) -> None:
     if have >= most:
         why = (
             f"the tokens of {whose} take more than {most / MIB:.1f} MiB, with those that are over or revoked; those"
-            " that expire are forgotten an hour after that"
+            " that expire are forgotten an hour after that, others that are revoked are kept. Who runs jqd can make"
+            " more, with a token of no tenant"
         )
         raise Conflict(why, [Fault("", why)])
 
