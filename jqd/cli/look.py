@@ -14,9 +14,10 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import plain, show
+from jqd.cli.render import CONTROLS, plain, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table, tenants_of, whose
-from jqd.client import Client, JobInfo
+from jqd.client import Client, JobInfo, Unreachable
+from jqd.client.sending import AGAIN
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
@@ -184,13 +185,29 @@ def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
-    """Draw again and again until Ctrl-C, which is how it is meant to end."""
-    screen = console()
+    """Draw again and again until Ctrl-C, which is how it is meant to end: what passes is said above what was seen last.
+
+    Raises Unreachable when nobody answers the first look, for the URL may be wrong.
+    """
+    screen, seen = console(), None
+
+    def see() -> Text:
+        nonlocal seen
+        try:
+            seen = draw()
+        except AGAIN as error:
+            if seen is None and isinstance(error, Unreachable):
+                raise
+            seen = seen or Text()
+            said = f"NOT NOW: {error}; it is asked every {WATCH_S:g} s. Below is what was seen last.\n\n"
+            return Text.assemble((said.translate(CONTROLS), "bold red"), seen)
+        return seen
+
     try:
-        with Live(draw(), console=screen, auto_refresh=False, vertical_overflow="crop", screen=True) as live:
+        with Live(see(), console=screen, auto_refresh=False, vertical_overflow="crop", screen=True) as live:
             while True:
                 threading.Event().wait(WATCH_S)
-                live.update(draw(), refresh=True)
+                live.update(see(), refresh=True)
     except KeyboardInterrupt:
         return Exit.DONE
 
