@@ -240,7 +240,8 @@ async def take(
             its = [jobs[place] for place in frame.places] if several else jobs
             desk.control.entered(frame.job_ids, its, desk.principal.tenant)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
-                await confirmed(frame.places or range(len(jobs)))
+                with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
+                    await confirmed(frame.places or range(len(jobs)))
     except JournalRefused as error:
         if not 0 < len(written) < len(parts):
             raise

@@ -225,6 +225,24 @@ async def test_all_or_nothing_is_one_frame_and_else_it_is_told_what_runs(edge, q
     assert await arguments(edge) == [0, 1, 2, 3][len(runs) :], "each ran once"
 
 
+@pytest.mark.parametrize("key", ["k-1", None], ids=["key", "job_id"])
+async def test_who_hangs_up_while_names_are_confirmed_has_pushed_all(edge, key, monkeypatch):
+    """Over HTTP/2, or at the end of a stop, what answers him is cancelled: between two frames, too."""
+    confirm, scope = edge.whole.confirm_names, trio.CancelScope()
+
+    async def slow(rows):
+        scope.cancel()
+        await trio.lowlevel.checkpoint()
+        return await confirm(rows)
+
+    body = MANY if key else [{**MANY[0], "job_id": "own"}, *MANY[1:]]
+    with monkeypatch.context() as patch, scope:
+        patch.setattr(edge.whole, "confirm_names", slow)
+        await edge.call("POST", "/v1/jobs", body, headers={"idempotency-key": key} if key else {})
+    await edge.apply()
+    assert (scope.cancel_called, await arguments(edge)) == (True, [0, 1, 2, 3])
+
+
 async def test_a_repeat_does_not_wait_for_the_store_with_the_first(edge, autojump_clock):
     """Its names are confirmed when it is on the disk: who repeats it meanwhile is told so, and charged nothing."""
     told = []
