@@ -6,8 +6,8 @@ from jqd.store import StoreConfig
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN
-from jqd.words.job import Wanted
-from tests.contract.bench import StoreBench
+from jqd.words.job import ChangeKind, Fate, Wanted
+from tests.contract.bench import StoreBench, changed, outcome
 
 PERIOD_MS = 1_000
 ROWS = 1_024  # that a look goes through
@@ -81,3 +81,16 @@ async def test_who_takes_any_jobtype_is_told_the_same_rank_as_who_names_it() -> 
         continue
     named, found = await look(bench, *"abc"), await look(bench, None)
     assert found == named
+
+
+async def test_a_job_that_had_ended_ages_from_when_it_is_tried_again() -> None:
+    bench, clock = await begun()
+    owner = await bench.join("other", PERIOD_MS)
+    dead = await bench.push("dead", priority=5)
+    await bench.settle(outcome(await bench.claim_one(owner, "dead"), Fate.DEAD))
+    clock.advance(100 * PERIOD_MS)
+    await bench.push("fresh")
+    revision = await bench.store.reserve_change(dead.id)
+    await bench.add(changed(dead, revision, ChangeKind.RETRY))
+    found = await look(bench, None)
+    assert (found["dead"] or 0) - (found["fresh"] or 0) >= 5, "a month of dead jobs, tried again, went before all else"

@@ -1,7 +1,7 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change, expire.
 -- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
--- Where the job lies now; the caller empties the place that it left.
-local function place_change(one, now_ms)
+-- Where the job lies now; the caller empties the place that it left. `had_ended`: it did not wait until now, and ages from now on only.
+local function place_change(one, now_ms, had_ended)
   local cancelled = cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
     end_cancelled(one.id, now_ms)
@@ -11,7 +11,7 @@ local function place_change(one, now_ms)
     redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
     return 'later'
   end
-  add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms)
+  add_ready(one.jobtype, one.priority, one.id, had_ended and now_ms or one.eligible_at_ms)
   return 'ready'
 end
 
@@ -117,7 +117,7 @@ local function place_again(one, row, now_ms, history_max)
   if set then
     if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
       begin_anew(id, history_max)
-      local place = place_change(one, now_ms)
+      local place = place_change(one, now_ms, true)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
       end
