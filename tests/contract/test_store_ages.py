@@ -1,16 +1,20 @@
 """What looks find where jobs age and a date has passed: every jobtype, and the same of it whoever looks."""
 
+import msgspec
 import pytest
+from msgspec import Raw
 
-from jqd.store import StoreConfig
+from jqd.store import Ages, StoreConfig
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import ChangeKind, Fate, Wanted
-from tests.contract.bench import StoreBench, changed, outcome
+from jqd.words.rules import Rule
+from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 
 PERIOD_MS = 1_000
 ROWS = 1_024  # that a look goes through
+PASSED = 500  # rows of queues that are used up, in one claim
 TYPES = [f"type{number:02}" for number in range(70)]
 
 
@@ -94,3 +98,21 @@ async def test_a_job_that_had_ended_ages_from_when_it_is_tried_again() -> None:
     await bench.add(changed(dead, revision, ChangeKind.RETRY))
     found = await look(bench, None)
     assert (found["dead"] or 0) - (found["fresh"] or 0) >= 5, "a month of dead jobs, tried again, went before all else"
+
+
+async def test_queues_that_are_used_up_are_passed_over_in_pieces() -> None:
+    """With the rows of all their priorities: else each claim passes over a hundred rows, and parks nothing more."""
+    bench, _ = await begun()
+    body = Raw(msgspec.msgpack.encode({"digest": 1, "concurrency": 1}))
+    await bench.store.apply_rules(JOURNAL, 0, 100, [Rule("constraint", "three", 1, 2**41, body)])
+    owner, ages = await bench.join("two", PERIOD_MS), Ages(PERIOD_MS, 2**53, 0)
+    queues, levels = 3, 400
+    for number in range(queues):
+        await bench.add(*[bench.make(queue=key(number), priority=of) for of in range(levels)])
+    assert len(await bench.claim(owner, limit=queues, version="1", ages=ages)) == queues
+    free = await bench.push(priority=levels)
+    for _ in range(1 + queues * levels // PASSED):
+        claimed = await bench.claim(owner, limit=1, version="1", ages=ages)
+        if claimed:
+            break
+    assert [held.job.id for held in claimed] == [free.id]

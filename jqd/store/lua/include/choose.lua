@@ -75,6 +75,19 @@ local function put(pool, one)
   end
 end
 
+-- Notes a row of a queue that is about to be parked: it goes with that queue. Whether it is one.
+function CHOICE.pass_over(one, priority, id)
+  for place = 1, #one.allowed, 2 do
+    local state, cost = one.allowed[place], one.allowed[place + 1]
+    if not limits.has(state, cost) and not permits.may_ask(state) then
+      one.met = one.met == NOWHERE and {} or one.met
+      one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
+      return true
+    end
+  end
+  return false
+end
+
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty, met = {}, {}, {}, 0, 0
@@ -102,16 +115,6 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       return priority, id, row:sub(mark + 1)
     end
     return nil
-  end
-  -- Whether it is about to be parked.
-  local function is_used_up(one)
-    for place = 1, #one.allowed, 2 do
-      local state, cost = one.allowed[place], one.allowed[place + 1]
-      if not limits.has(state, cost) and not permits.may_ask(state) then
-        return true
-      end
-    end
-    return false
   end
   -- Whether its queue may have more.
   local function accept(one)
@@ -165,9 +168,8 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       at = at + 2
     end
     one = opened[queue]
-    if one and is_used_up(one) then
-      met, one.met = met + 1, one.met == NOWHERE and {} or one.met
-      one.met[#one.met + 1], one.met[#one.met + 2] = priority, id
+    if one and CHOICE.pass_over(one, priority, id) then
+      met = met + 1
     elseif not one then
       one = open(queue, priority, id)
       local has_next = go_on(one)

@@ -77,7 +77,7 @@ do
 
   function elder.choose(jobtype, limit, passed, least, most, version, refuse, now_us)
     local peek, take = source(jobtype, least, most)
-    local ids, order, opened, pool, empty = {}, {}, {}, {}, 0
+    local ids, order, opened, pool, empty, met = {}, {}, {}, {}, 0, 0
 
     local function open(queue, id, priority)
       local items, its, allowed = keyed.is(queue) and limits.items(queue) or {}, limit, {}
@@ -112,16 +112,20 @@ do
       return true
     end
 
-    -- Reads the first jobs of a level. Whether there are any.
+    -- Reads the first jobs of a level.
     local function begin(queue, id, priority)
       expect_ready(queue)
       if not opened[queue] then
         open(queue, id, priority)
+      elseif CHOICE.pass_over(opened[queue], priority, id) then
+        met = met + 1
+        return
       end
       local one = opened[queue]
       local level = {one = one, queue = queue, priority = priority, most = one.most, asked = 0, at = 0, ids = {}, ranks = {}, where = {}}
       if one.most < 1 then
-        return false
+        empty = empty + 1
+        return
       end
       one.levels[#one.levels + 1] = level
       read(level)
@@ -130,13 +134,13 @@ do
       end
       if go_on(level) then
         insert(pool, level)
-        return true
+      else
+        empty = empty + 1
       end
-      return false
     end
 
     local is_short = true
-    while #ids < limit and empty < CHOICE.visits do
+    while #ids < limit and empty < CHOICE.visits and met < CHOICE.passed do
       local top, row = pool[1], peek()
       local is_top = top and not (row and is_ahead(row, top))
       local following = is_top and top or row
@@ -148,8 +152,8 @@ do
         if accept(top) and go_on(top) then
           insert(pool, top)
         end
-      elseif not begin(take()) then
-        empty = empty + 1
+      else
+        begin(take())
       end
     end
     close(opened)
