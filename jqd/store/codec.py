@@ -218,7 +218,8 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
         rest = _bytes(row)[_LENGTH_BYTES:]
         while rest:
             size = int.from_bytes(rest[:_LENGTH_BYTES], "big")
-            outcomes.append(decode_outcome(keys, "tries", job_id, rest[_LENGTH_BYTES : _LENGTH_BYTES + size]))
+            if size:  # else all behind it are of earlier contents
+                outcomes.append(decode_outcome(keys, "tries", job_id, rest[_LENGTH_BYTES : _LENGTH_BYTES + size]))
             rest = rest[_LENGTH_BYTES + size :]
     return count, outcomes[::-1]
 

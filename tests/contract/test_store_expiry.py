@@ -157,6 +157,34 @@ async def test_another_content_has_an_instant_of_its_own(store_bench: StoreBench
     assert await store_bench.state(later) is State.WAITING, "tried anew, it does not expire"
 
 
+@pytest.mark.parametrize("how", ["came back", "failed", "in a hand", "failed and came back"])
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_became_of_an_earlier_content_lets_no_replacement_be_begun_late(
+    store_bench: StoreBench, how: str, begun: bool
+) -> None:
+    """Its own attempts count, also where they ended without a word."""
+    store, owner = store_bench.store, await store_bench.join()
+    job = await expiring(store_bench)
+    if "failed" in how:
+        await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.RETRY))
+    held = await store_bench.claim_one(owner) if how != "failed" else None
+    if held and how != "in a hand":
+        await store.release_jobs(owner, holds([held]), Release.UNGET)
+    store_bench.clock.advance(0.1)
+    revision = store_bench.clock.wall_ms() * 1_000
+    expires_at_ms = store_bench.clock.wall_ms() + 1_000
+    await store_bench.add(changed(job, revision, ChangeKind.REPLACE, expires_at_ms=expires_at_ms))
+    store_bench.clock.advance(0.1)
+    if held and how == "in a hand":
+        await store.release_jobs(owner, holds([held]), Release.UNGET)
+    if begun:
+        await store.release_jobs(owner, holds([await store_bench.claim_one(owner)]), Release.UNGET)
+    assert len((await store_bench.view(job)).history) == ("failed" in how)
+    store_bench.clock.advance(1)
+    await store.promote(10)
+    assert await store_bench.state(job) is (State.WAITING if begun else State.FAILED)
+
+
 @pytest.mark.parametrize("succeeded", [True, False])
 async def test_an_emptied_store_learns_of_it_again(store_bench: StoreBench, succeeded: bool) -> None:
     """The job comes from its journal, and expires again; a success that was told before wins, in either order."""

@@ -13,7 +13,7 @@ local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases')
+expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'generation')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if how ~= 'unget' and how ~= 'unsent' and how ~= 'retry' and how ~= 'archive' then
@@ -38,7 +38,7 @@ for at = FIRST, #ARGV, FIELDS do
     else
       local row = redis.call('HGET', K.jobs, id)
       if here and how == 'unget' then
-        note_begun(id, row)
+        note_begun(id, row, fence)
       end
       return_job(id, row, now_ms, 'running', how == 'unsent' and fence or nil)
     end

@@ -1,9 +1,14 @@
 -- Jobs that leave a hand untried, or whose date came. Needs keys, heads, counts, move.
--- Gives return_job(id, row, now_ms, from, unsent); note_begun(id, row): a worker may have begun it in the hand that it leaves, so it does not expire any more.
-local function note_begun(id, row)
+-- Gives return_job(id, row, now_ms, from, unsent); note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not
+-- expire any more. A content that came while another was in that hand has not begun.
+local function note_begun(id, row, fence)
   local _, _, _, expires_at_ms = header(row or '')
-  if (expires_at_ms or 0) > 0 then
-    redis.call('HSETNX', K.tries, id, string.rep('\0', 4))  -- no failed attempt
+  if (expires_at_ms or 0) == 0 or fence <= (tonumber((redis.call('HGET', K.generation, id) or ''):match(':(%d+)')) or 0) then
+    return
+  end
+  local tries = redis.call('HGET', K.tries, id)
+  if not has_begun(tries) then
+    redis.call('HSET', K.tries, id, string.rep('\0', 4) .. (tries or ''):sub(9))  -- no failed attempt
   end
 end
 
@@ -25,7 +30,7 @@ local function return_job(id, row, now_ms, from, unsent)
   elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
     end_cancelled(id, now_ms)
     to = 'cancelled'
-  elseif unsent and expires_at_ms > unsent / MICROS and expires_at_ms <= now_ms and redis.call('HEXISTS', K.tries, id) == 0 then
+  elseif unsent and expires_at_ms > unsent / MICROS and expires_at_ms <= now_ms and not has_begun(redis.call('HGET', K.tries, id)) then
     redis.call('ZADD', K.dead, now_ms, id)
     redis.call('HSET', K.outcome, id, EXPIRED .. string.format('%.0f', expires_at_ms))
   elseif eligible_at_ms > now_ms then

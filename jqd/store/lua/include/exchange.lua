@@ -54,20 +54,24 @@ end
 
 -- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history.
 local function count_anew(one)
-  local row = redis.call('HGET', K.tries, one.id)
-  if not row or #row < 4 then
+  local row = redis.call('HGET', K.tries, one.id) or ''
+  if not has_begun(row) then
+    row = row:sub(1, 4) .. row:sub(9)
+  end
+  if #row <= 4 then
+    redis.call('HDEL', K.tries, one.id)
     return
   end
-  local count, at = 0, 5
+  local count, at, mark = 0, 5, '\0\0\0\0'
   while at + 3 <= #row do
     local length = struct.unpack('>I4', row, at)
     local fence, attempt = tried(row:sub(at + 4, at + 3 + length))
     if fence > one.generation then
-      count = math.max(count, attempt)
+      count, mark = math.max(count, attempt), ''
     end
     at = at + 4 + length
   end
-  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. row:sub(5))
+  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. mark .. row:sub(5))
 end
 
 -- Of a job that has not come yet, notes count if they were meant for this content.

@@ -31,7 +31,7 @@ do
   local function expire(id, at_ms, now_ms)
     local row = redis.call('HGET', K.jobs, id)
     local queue, priority = header(row or '')
-    if not queue or has_ended(id) or redis.call('HEXISTS', K.tries, id) == 1 then
+    if not queue or has_ended(id) or has_begun(redis.call('HGET', K.tries, id)) then
       return
     end
     local is_later = redis.call('ZSCORE', K.later, id)

@@ -5,7 +5,7 @@
 -- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases', 'generation')
   expect_kind(held_key(sysid), 'held')
 end
 
@@ -27,7 +27,7 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       moved(jobtype or '', 'running', 'failed', id)
     else
       if jobtype and not has_ended(id) then
-        note_begun(id, row)
+        note_begun(id, row, tonumber(redis.call('ZSCORE', held, id)))
       end
       return_job(id, row, now_ms, 'running')
     end

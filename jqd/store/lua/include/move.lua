@@ -18,6 +18,11 @@ local function header(row)
   return nil
 end
 
+-- Whether an attempt of a job's content began, or may have, from its row of `tries`.
+local function has_begun(row)
+  return row and row:sub(5, 8) ~= '\0\0\0\0'  -- a first outcome of no bytes: those behind it are of earlier contents
+end
+
 -- A row without its argument: nil stands in its place.
 local function header_of(row)
   local good, behind = pcall(cmsgpack.unpack_limit, row, 1, 0)

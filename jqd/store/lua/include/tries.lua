@@ -1,4 +1,4 @@
--- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may have begun and must not expire any more. Needs keys.
+-- What went wrong with a job so far: `tries` holds a row only for jobs that failed once, or (a count of 0 alone) may have begun and must not expire any more. Needs keys, move.
 --
 --     ┌─────────┬───────────┬─────────┬───────────┬─────────┬──
 --     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first; lengths and count: 4 bytes, big endian
@@ -6,57 +6,64 @@
 --
 -- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
 -- times keeps its failures.
--- Gives is_snooze(outcome); tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed. Cost: the bytes of the row.
-local function is_snooze(outcome)
-  local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
-  local at = outcome:byte(1) == 0xdc and 3 or 1
-  local fields = {pcall(cmsgpack.unpack_limit, outcome, REASON, at)}
-  return fields[1] and fields[REASON + 2] == 'snooze'
-end
+-- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
+-- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed. Cost: the bytes of the row.
+local tried, add_try
+do
+  local function is_snooze(outcome)
+    local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
+    local at = outcome:byte(1) == 0xdc and 3 or 1
+    local fields = {pcall(cmsgpack.unpack_limit, outcome, REASON, at)}
+    return fields[1] and fields[REASON + 2] == 'snooze'
+  end
 
--- The fence in a packed outcome, and how many attempts were spent then.
-local function tried(packed)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
-  local spent = good and tonumber(attempt) or 0
-  return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
-end
+  -- The fence in a packed outcome, and how many attempts were spent then.
+  function tried(packed)
+    local at = packed:byte(1) == 0xdc and 3 or 1
+    local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
+    local spent = good and tonumber(attempt) or 0
+    return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
+  end
 
--- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
--- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether a snooze is right before it.
-local function behind_later(row, fence)
-  local at, later, after_snooze = 5, 0, false
-  while at + 3 <= #row do
-    local length = struct.unpack('>I4', row, at)
-    local packed = row:sub(at + 4, at + 3 + length)
-    if tried(packed) <= fence then
-      break
+  -- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
+  -- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether a snooze is right before it.
+  local function behind_later(row, fence)
+    local at, later, after_snooze = 5, 0, false
+    while at + 3 <= #row do
+      local length = struct.unpack('>I4', row, at)
+      local packed = row:sub(at + 4, at + 3 + length)
+      if tried(packed) <= fence then
+        break
+      end
+      at, later, after_snooze = at + 4 + length, later + 1, is_snooze(packed)
     end
-    at, later, after_snooze = at + 4 + length, later + 1, is_snooze(packed)
+    return at, later, after_snooze
   end
-  return at, later, after_snooze
-end
 
-local function add_try(id, attempt, outcome, history_max)
-  local row = redis.call('HGET', K.tries, id) or ''
-  local count = #row >= 4 and struct.unpack('>I4', row) or 0
-  local snoozed = is_snooze(outcome)
-  local place, later, after_snooze = behind_later(row, (tried(outcome)))
-  local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
-  if later >= history_max or snoozed and after_snooze then
-    own, kept = '', later
-  elseif snoozed and place + 3 <= #row then
-    local length = struct.unpack('>I4', row, place)
-    if is_snooze(row:sub(place + 4, place + 3 + length)) then
-      from = place + 4 + length
+  function add_try(id, attempt, outcome, history_max)
+    local row = redis.call('HGET', K.tries, id) or ''
+    if not has_begun(row) then
+      row = row:sub(1, 4) .. row:sub(9)
     end
+    local count = #row >= 4 and struct.unpack('>I4', row) or 0
+    local snoozed = is_snooze(outcome)
+    local place, later, after_snooze = behind_later(row, (tried(outcome)))
+    local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
+    if later >= history_max or snoozed and after_snooze then
+      own, kept = '', later
+    elseif snoozed and place + 3 <= #row then
+      local length = struct.unpack('>I4', row, place)
+      if is_snooze(row:sub(place + 4, place + 3 + length)) then
+        from = place + 4 + length
+      end
+    end
+    local at = from
+    while kept < history_max and at + 3 <= #row do
+      at = at + 4 + struct.unpack('>I4', row, at)
+      kept = kept + 1
+    end
+    count = snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
+    redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
+    return count
   end
-  local at = from
-  while kept < history_max and at + 3 <= #row do
-    at = at + 4 + struct.unpack('>I4', row, at)
-    kept = kept + 1
-  end
-  count = snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
-  redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
-  return count
 end
