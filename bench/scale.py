@@ -85,7 +85,7 @@ class Place:
         claimed_s = time.perf_counter()
         late = await self._store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES), [_success(each) for each in held])
         ended_s = time.perf_counter()
-        self.wrong += len(late) + (BATCH - len(held))
+        self.wrong += len(late or ()) + (BATCH - len(held))
         self.looks_s.append(looked_s - began_s)
         self.claims_s.append((claimed_s - looked_s) / BATCH)
         self.ends_s.append((ended_s - claimed_s) / BATCH)

@@ -338,7 +338,9 @@ class Partition:
         until_s = clock.mono_s() + MATCH_S
         return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
-    async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
+    async def _apply_outcomes(
+        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
+    ) -> list[str] | None:
         journal = self._shared.journal
         if end <= journal.retired:  # what followed them was journaled before that, and may have ended and be forgotten
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
@@ -355,7 +357,7 @@ class Partition:
         shared = self._shared
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
-        self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch)
+        self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
         self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is Fate.SUCCEEDED)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()

@@ -3,7 +3,7 @@
 The hand-over is a record like any outcome: journaled, synced, applied. Who waits gets the jobs when the store knows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from jqd.runner.ledger import Entry
 from jqd.runner.parcel import Shared
@@ -34,15 +34,17 @@ class Handing:
             self._coming[entry.held.job.id, entry.held.fence] = pull
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
-    def arrived(self, claims: Iterable[Claim], epoch: int) -> None:
+    def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
         """The store knows what became of these; those that are on no such way are passed over.
 
-        A claim before `epoch` was of an earlier seat: whoever took us for dead gave the job to others since.
+        A claim before `epoch` was of an earlier seat: whoever took us for dead gave the job to others since. Of `void`,
+        ids, the store said that the hand-over came too late: the job ended meanwhile, or is in another hand, also where
+        a store that was rolled back believes in our seat again. None: its answer was lost, so it may have said that.
         """
         for claim in claims if self._coming else ():
             if (pull := self._coming.pop(claim, None)) is None:
                 continue
-            if not self._shared.trusts() or claim[1] < epoch:
+            if void is None or claim[0] in void or not self._shared.trusts() or claim[1] < epoch:
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
                 pull.failed(claim[0])
                 self._shared.ledger.unheard([claim])

@@ -5,7 +5,7 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import trio
@@ -233,11 +233,11 @@ class Runner:
         """The journal takes no outcomes now; it is asked again until `noted`."""
         self._ledger.refused(error)
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]], epoch: int = 0) -> None:
-        """The store knows what became of these claims (id, fence), ours and others'. `epoch`: of our present seat."""
+    def out_of_hand(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
+        """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `Handing.arrived`."""
         claims = [*claims]
         self._gates.ended(self._ledger.out_of_hand(claims))
-        self._handing.arrived(claims, epoch)
+        self._handing.arrived(claims, epoch, void)
 
     def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
         """These are in the hands of workers that do not know it: who asked for them has gone. They go back untried."""

@@ -143,10 +143,11 @@ class JobMethods:
 
     async def apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False
-    ) -> list[str]:
+    ) -> list[str] | None:
         """Settle attempts, or hand jobs over to workers; positions as in `apply_jobs`.
 
-        Returns ids whose outcome came too late to change anything.
+        Returns ids whose outcome came too late to change anything; None when all were applied before, and the answer
+        that said which was lost.
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not
         ended. Of a job not seen yet it is remembered and meets the job when that comes. `old`: an earlier process wrote
@@ -156,6 +157,8 @@ class JobMethods:
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))
+        if answer is None:
+            return None
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:

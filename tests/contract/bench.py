@@ -97,7 +97,9 @@ class StoreBench:
 
     async def settle(self, *outcomes: Outcome) -> list[str]:
         """Apply outcomes at the present position."""
-        return await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes)
+        late = await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes)
+        assert late is not None, "they were not applied before"
+        return late
 
     async def cancel(self, *job_ids: str) -> None:
         """Apply cancels at the present position."""

@@ -388,6 +388,7 @@ async def test_what_a_daemon_handed_over_and_died_is_no_attempt_until_the_worker
     await store_bench.add(store_bench.make(), store_bench.make())
     one, two = await store_bench.claim(owner)
     assert await store_bench.store.apply_outcomes(JOURNAL, 0, 9, [handed(one)], old=True) == []
+    assert await store_bench.store.apply_outcomes(JOURNAL, 0, 9, [handed(one)], old=True) is None, "what was late?"
     found = await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)
     assert (found.leases, found.given_back) == ([], 1)
     assert await store_bench.store.apply_outcomes(JOURNAL, 9, 10, [handed(two)], old=True) == []

@@ -6,7 +6,7 @@
 --          "fence:generation" of the content that ran, jobtype, extra, count and count times (id, packed outcome). Extra is the result to keep,
 --          or nothing; of a success that jobs follow "bytes of that result", the result, those jobs; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
--- Returns  ids whose outcome came too late to change anything
+-- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
 --@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change permits limits
@@ -19,7 +19,7 @@ local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
 expect_held_keys()
 if not at_position(field, from, to) then
-  return {}
+  return false
 end
 local outcomes, ids, groups = {}, {}, {}
 local has_leases = sysids[#sysids] == WORKERS
