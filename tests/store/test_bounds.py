@@ -149,6 +149,19 @@ async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(benc
     assert costs[1][2] <= 64 * COMMANDS_PER_JOB, "all of it can be run: as many as were asked for"
 
 
+async def test_notes_of_dates_go_with_their_jobs_however_these_went(bench: StoreBench, client: "redis.Redis") -> None:
+    """A claim drops its own. One of a job that was cancelled would make each look and claim ask for dates, for ever."""
+    await bench.join("one", 1_000)
+    waits, *gone = [await bench.push(eligible_at_ms=bench.clock.wall_ms() - 10) for _ in range(4)]
+    await bench.cancel(*(job.id for job in gone))
+    for _ in range(1_000):
+        await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=1_000)
+        noted: Any = client.zrange(Keys("jqd")["aged"], 0, "+inf", byscore=True)
+        if len(noted) == 1:
+            break
+    assert noted == [waits.id.encode()]
+
+
 PLACE_PAGES, PAGE = 12, 100
 
 

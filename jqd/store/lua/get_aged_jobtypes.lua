@@ -111,6 +111,19 @@ local function look_at_others(tenant, least, most, besides, seen, found)
   end
 end
 
+-- Some of those jobs that had dates and went without a claim: as long as one is noted, each look and claim asks for dates.
+local function notes_of_gone()
+  local DRAWN, ids = 4, {}
+  if ageing.deep() > 1 then
+    expect('jobs', 'ended', 'dead')
+    for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, DRAWN)) do
+      local waits = redis.call('HEXISTS', K.jobs, id) == 1 and not redis.call('ZSCORE', K.ended, id) and not redis.call('ZSCORE', K.dead, id)
+      ids[#ids + 1] = id:sub(1, 1) ~= '@' and not waits and id or nil
+    end
+  end
+  return ids
+end
+
 local at = FIRST
 while at <= #ARGV do
   local jobtype, least, most = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
@@ -128,8 +141,10 @@ while at <= #ARGV do
   end
   at = at + FIELDS + count
 end
+local gone = notes_of_gone()
 mends.sample()
 mends.write()
+ageing.forget(gone)
 
 local answer = {}
 for _, jobtype in ipairs(jobtypes) do

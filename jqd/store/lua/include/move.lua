@@ -58,7 +58,7 @@ local function has_ended(id)
 end
 
 -- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
--- some are met here, so that no more than half of all notes are of jobs that are gone.
+-- some are met here, so that no more than half of all notes are of jobs that are gone, and by looks.
 local ages
 local function note_since(ids, since_ms)
   if ages == nil then
