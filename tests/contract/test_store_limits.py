@@ -267,9 +267,11 @@ async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreB
     assert ids(await taken(bench, owner)) == [waits.id]
 
 
-@pytest.mark.parametrize("again", [False, True])
-async def test_what_was_spent_before_the_store_forgot_counts_as_all(store_bench: StoreBench, again: bool) -> None:
-    """Also where the rate is said once more after that, as its numbers are changed."""
+@pytest.mark.parametrize("again", [(), (20.0,), (5.0,), (3_600.0, 86_400.0)], ids=str)
+async def test_what_was_spent_before_the_store_forgot_counts_as_all(
+    store_bench: StoreBench, again: tuple[float, ...]
+) -> None:
+    """Also where the rate is said once more after that, as its numbers are changed: for its window of then, or less."""
     bench, owner = store_bench, await store_bench.join()
     first_ms, body = bench.clock.wall_ms() - 60_000, {"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}
     said = Rule("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))
@@ -279,12 +281,12 @@ async def test_what_was_spent_before_the_store_forgot_counts_as_all(store_bench:
     await bench.store.new_life(identity)
     await bench.store.look(fresh=False)
     owner = await bench.join()
-    if again:
-        raw = Raw(msgspec.msgpack.encode(body | {"rated_ms": first_ms}))
-        said = Rule("constraint", "r", 2, bench.clock.wall_ms() + 1, raw)
-        await bench.store.apply_rules(JOURNAL, 100, 200, [said])
+    for number, per_s in enumerate(again, 1):
+        raw = Raw(msgspec.msgpack.encode(body | {"rated_ms": first_ms, "rate": {"limit": 9, "per_s": per_s}}))
+        said = Rule("constraint", "r", 1 + number, bench.clock.wall_ms() + 1, raw)
+        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
     assert await taken(bench, owner) == []
-    bench.clock.advance(20.1)
+    bench.clock.advance(min((20.0, *again)) + 0.1)
     await bench.store.promote(10)
     assert len(await taken(bench, owner)) == 1
 

@@ -3,7 +3,8 @@
 -- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
 -- it. A *bucket*, "<constraint>\29<key>", is what is limited.
 --
---     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does not limit so
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
+--                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten; older ones do not write these two
 --     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
 --     busy:<bucket>    zset  id → fence of those in a hand
 --     limited          hash  id → queue of those that are in a `busy:`
@@ -60,9 +61,10 @@ function limits.rule(name)
   if limits.rules[name] == nil then
     local row = (limits.rows and limits.rows[name] or not limits.rows and redis.call('HGET', K.limits, name)) or ''
     local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
+    local lost, lost_us = row:match('^' .. ('%S+ '):rep(6) .. '(%S+) (%S+) %S+$')
     limits.rules[name] = limit and {
       limit = tonumber(limit), window_us = tonumber(window_us), burst = tonumber(burst), concurrency = tonumber(concurrency),
-      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms),
+      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms), lost = tonumber(lost), lost_us = tonumber(lost_us),
     } or false
   end
   return limits.rules[name]
@@ -124,7 +126,8 @@ function limits.rate_of(rule, bucket, now_us)
     end
   end
   -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
-  local clear_us = permits.high() + rule.window_us + (permits.many() and permits.AHEAD_US or 0)
+  local lost_us = rule.lost == permits.high() and rule.lost_us or rule.window_us
+  local clear_us = permits.high() + lost_us + (permits.many() and permits.AHEAD_US or 0)
   if rule.said_ms * 1000 < permits.high() and now_us < clear_us then
     return 0, clear_us, last
   end
