@@ -19,7 +19,7 @@ from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.api.who import AUTHORIZATION
 from jqd.desk import polls
-from jqd.doors import Answer, Asked, Guard, Heading, by_address, say_fault
+from jqd.doors import Answer, Asked, Guard, Heading, Urgency, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 from jqd.words.tokens import is_token_id
@@ -93,10 +93,12 @@ class Api:
         tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
         return f"tenant {tenant}" if tenant else by_address(asked)
 
-    def urgent(self, asked: Asked) -> bool:
+    def urgent(self, asked: Asked) -> Urgency:
         """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""
         path = asked.heading.path
-        return path in URGENT or path.endswith(BEAT)
+        if path in URGENT:
+            return Urgency.ANY_SIZE if path in ANY_SIZE else Urgency.SMALL
+        return Urgency.SMALL if path.endswith(BEAT) else Urgency.NOT
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
         """Hold to other limits from the next request on."""

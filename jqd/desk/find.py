@@ -79,7 +79,9 @@ async def stands(desk: Desk, name: str) -> bool:
         return False
 
 
-async def find(desk: Desk, job_id: str, *, named: bool = False, given: str = "") -> JobView | Coming:
+async def find(
+    desk: Desk, job_id: str, *, named: bool = False, given: str = "", deadline_s: float | None = None
+) -> JobView | Coming:
     """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
 
     `given`: how it was asked for, for the error: of another's job it must not tell that it is there.
@@ -87,9 +89,10 @@ async def find(desk: Desk, job_id: str, *, named: bool = False, given: str = "")
     asked for the name: jobs with later ids may have come before it.
 
     Another tenant's is not found. Of an id that is on its way whose it is may not be known here: whoever does not see
-    all waits until the store has it, at most `find_s`. Raises NotYet then.
+    all waits until the store has it, at most `find_s`, or until `deadline_s`. Raises NotYet then.
     """
-    deadline_s = trio.current_time() + desk.config.find_s
+    if deadline_s is None:
+        deadline_s = trio.current_time() + desk.config.find_s
     while True:
         found = await _find(desk, job_id, named=named)
         if isinstance(found, JobView):

@@ -130,7 +130,7 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
 async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | None]:
     """Those that are no jobs of whom the desk acts for, or not known to be: nothing of them is touched, nor told."""
     answers: dict[int, JqdError | None] = {}
-    places = iter(range(len(told)))
+    places, deadline_s = iter(range(len(told))), trio.current_time() + desk.config.find_s
 
     async def look() -> None:
         for place in places:
@@ -141,7 +141,7 @@ async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | N
             if running is not None and desk.principal.knows(running.jobtype):
                 continue
             try:
-                await find(desk, job_id)
+                await find(desk, job_id, deadline_s=deadline_s)
             except (NotFound, NotYet, StoreAway, StoreRefused) as error:
                 answers[place] = error
 

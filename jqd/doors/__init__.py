@@ -9,7 +9,7 @@ from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
-from jqd.doors.turns import by_address
+from jqd.doors.turns import Urgency, by_address
 
 __all__ = [
     "Answer",
@@ -20,6 +20,7 @@ __all__ = [
     "Guard",
     "Heading",
     "Stream",
+    "Urgency",
     "Write",
     "address_of",
     "bind",

@@ -10,6 +10,7 @@ long as one that is idle. So while others ask, too, a turn is followed by a paus
 most of the time. The first in line counts the turns.
 """
 
+import enum
 import math
 from collections.abc import Callable
 from itertools import islice
@@ -36,8 +37,18 @@ BODIED = frozenset({"POST", "PUT", "PATCH"})
 
 Whose = Callable[[Asked], str]
 """Who makes a request, as far as that can be known by its head."""
-Urgent = Callable[[Asked], bool]
-"""Whether it must not wait behind all else that they ask."""
+
+
+class Urgency(enum.IntEnum):
+    """Whether a request must not wait behind all else that they ask."""
+
+    NOT = 0
+    SMALL = 1
+    ANY_SIZE = 2
+    """It may be as much work as many requests."""
+
+
+Urgent = Callable[[Asked], Urgency]
 
 
 def weight_of(asked: Asked) -> int:
@@ -53,9 +64,9 @@ def by_address(asked: Asked) -> str:
     return address_of(asked.peer or "")
 
 
-def not_urgent(_: Asked) -> bool:
+def not_urgent(_: Asked) -> Urgency:
     """Of what nothing else is known."""
-    return False
+    return Urgency.NOT
 
 
 class _Waiting:
@@ -210,7 +221,8 @@ class Lines:
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         async def begin(asked: Exchange) -> Answer | None:
-            line = behind if not urgent(asked) else soon if weight_of(asked) == 1 else large
-            return await line(asked)
+            how = urgent(asked)
+            is_large = how is Urgency.ANY_SIZE and weight_of(asked) > 1
+            return await (large if is_large else soon if how else behind)(asked)
 
         return begin

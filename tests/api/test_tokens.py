@@ -11,6 +11,7 @@ from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
 from jqd.loops.useless import carried, useless
+from jqd.words.jobid import IdSource
 from jqd.words.tokens import MAY, OVER_S, Role
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
@@ -208,8 +209,15 @@ async def test_what_workers_say_waits_behind_no_pushes(edge):
     for method, path in [key for key, roles in NEEDS.items() if roles == (Role.WORKER,)] + [("GET", "/readyz/run")]:
         asked: Any = SimpleNamespace(heading=SimpleNamespace(path=path.replace("<job_id>", "1")))
         assert method == "DELETE" or edge.api.urgent(asked), path
-    asked = SimpleNamespace(heading=SimpleNamespace(path="/v1/jobs"))
-    assert not edge.api.urgent(asked)
+    for path, how in (
+        ("/v1/jobs", 0),
+        ("/v1/jobs/1/heartbeat", 1),
+        ("/v1/leases", 1),
+        ("/v1/outcomes", 2),
+        ("/done", 2),
+    ):
+        asked = SimpleNamespace(heading=SimpleNamespace(path=path))
+        assert edge.api.urgent(asked) == how, path
 
 
 async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojump_clock):
@@ -322,3 +330,15 @@ async def test_a_viewer_looks_at_results_and_takes_none_away(edge):
     told = [(await call(edge, *who)).status for who in [(viewer, "GET", path), (viewer, "GET", f"{path}?consume=1")]]
     assert told == [200, 403]
     assert (await call(edge, pusher, "GET", f"{path}?consume=1")).status == 200
+
+
+async def test_a_report_of_many_jobs_is_answered_as_soon_as_one_of_one(edge, autojump_clock):
+    """While daemons tell the store what it forgot, each of these ids may be on its way."""
+    worker = (await make(edge, "worker", tenant="acme"))["token"]
+    source = IdSource(journal=12345, salt=7, clock=edge.clock)
+    told = [{"job_id": source.take(1).first, "lease_id": "5", "type": "success"} for _ in range(64)]
+    edge.control.settled = lambda where: False
+    began_s = trio.current_time()
+    answer = await call(edge, worker, "POST", "/v1/outcomes", told)
+    assert answer.status == 503
+    assert trio.current_time() - began_s < 2 * edge.api._parts.desk.config.find_s

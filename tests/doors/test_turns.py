@@ -21,6 +21,7 @@ from jqd.doors.turns import (
     WEIGHT_UNSAID,
     Lines,
     Turns,
+    Urgency,
     Urgent,
     not_urgent,
     weight_of,
@@ -300,7 +301,7 @@ async def flooded(clock: MockClock, urgent: Urgent = not_urgent) -> AsyncIterato
 
 async def test_what_is_urgent_does_not_wait_behind_pushes_of_the_same_one(autojump_clock: MockClock) -> None:
     """Behind them a heartbeat took 40 s, and what its worker had was given to others."""
-    async with flooded(autojump_clock, lambda asked: not weight_of(asked) > 1) as house:
+    async with flooded(autojump_clock, lambda asked: Urgency(weight_of(asked) == 1)) as house:
         for _ in range(3 * EACH):
             began_s = trio.current_time()
             await house.app(cast("Any", Peer(FLOODED)))
@@ -311,9 +312,9 @@ async def test_what_is_urgent_and_large_leaves_the_loop_to_others(autojump_clock
     """Outcomes by the ten thousand held up everybody's pushes for seconds, and a daemon lost its lease."""
     said = Counter[str]()
 
-    def urgent(asked: Asked) -> bool:
+    def urgent(asked: Asked) -> Urgency:
         said[str(asked.peer)] += 1
-        return True
+        return Urgency.ANY_SIZE
 
     async with flooded(autojump_clock, urgent):
         said.clear()

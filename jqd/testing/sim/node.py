@@ -13,6 +13,7 @@ from jqd import daemon as daemon_module
 from jqd.config import Config, HttpConfig
 from jqd.daemon import Daemon
 from jqd.desk import firing as firing_module
+from jqd.doors import Urgency
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
 from jqd.loops import chunks as chunks_module
@@ -90,9 +91,9 @@ class _Edge:
         """Nobody waits for a turn here."""
         return ""
 
-    def urgent(self, asked: Any) -> bool:
+    def urgent(self, asked: Any) -> Urgency:
         """Nor is anybody let go first."""
-        return False
+        return Urgency.NOT
 
     async def watch(self, partition: int, *, task_status: Any) -> None:
         """Nobody polls here."""
