@@ -19,7 +19,7 @@ from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.api.who import AUTHORIZATION
 from jqd.desk import polls
-from jqd.doors import Answer, Asked, Guard, Heading, Urgency, by_address, say_fault
+from jqd.doors import LARGE_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 from jqd.words.tokens import is_token_id
@@ -56,14 +56,15 @@ class Api:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._room = Room(parts.config.bodies_bytes_max)
+        self._large = Large()
+        self._room = Room(parts.config.bodies_bytes_max, self._large.others.ask)
         self._log = get_logger("api")
         self._second = self._looked = 0
 
     async def __call__(self, asked: Asked) -> Answer | None:
         """Answer one request; None when its client went away before it was whole."""
         request = request_of(asked)
-        with Part(self._room) as part:
+        with Part(self._room, lambda: self.whose(asked)) as part:
             try:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
                 found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
@@ -83,15 +84,23 @@ class Api:
                     response = self._unrouted(request, verdict.found)
                 elif found[0].polls:
                     response = await self._poll(*found, request, asked)
+                elif len(request.body) > LARGE_BYTES and not self.urgent(asked):
+                    async with self._large.turn(self.whose(asked), len(request.body)):
+                        response = await self._answer(*found, request)
                 else:
                     response = await self._answer(*found, request)
         return answer_of(response)
 
     def whose(self, asked: Asked) -> str:
-        """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address."""
+        """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
+
+        It is noted who asks, for the turns of large bodies.
+        """
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
-        return f"tenant {tenant}" if tenant else by_address(asked)
+        owner = f"tenant {tenant}" if tenant else by_address(asked)
+        self._large.others.note(owner)
+        return owner
 
     def urgent(self, asked: Asked) -> Urgency:
         """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""

@@ -3,13 +3,15 @@
 A body that is too large, lies about its length or is cut off ends here or at the door, and never reaches a component.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.doors import Answer, Asked, Heading
+from jqd.doors import LARGE_BYTES, Answer, Asked, Heading
 from jqd.words.tenant import SEPARATOR
 
 HEADERS_MAX = 100  # more is no client of ours
@@ -24,32 +26,53 @@ class Disconnected(Exception):
 
 
 class Room:
-    """The memory that bodies of requests may take, all together."""
+    """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, shared: Callable[[], bool]) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
+        self.shared = shared
+        self.large: Counter[str] = Counter()
+        """Of large bodies, by whose they are: while others ask, one has half of the room at most."""
 
 
 class Part(Struct, gc=False):
-    """What one request has of a room, for the time of a `with`."""
+    """What one request has of a room, for the time of a `with`. `whose`: who makes it; asked for large bodies only."""
 
     room: Room
+    whose: Callable[[], str]
     bytes: int = 0
+    owner: str = ""
+    """Known when it is large."""
 
     def take(self, size: int) -> None:
         """Have so many bytes more. Raises Problem 503 when there is no room."""
         room = self.room
-        if room.bytes + size > room.bytes_max:
+        if room.bytes + size > room.bytes_max or not self._has_share(size):
             raise Problem(503, "too many bodies are being read already; try again", retry_after_s=RETRY_AFTER_S)
         self.bytes += size
         room.bytes += size
+        if self.owner:
+            room.large[self.owner] += size
+
+    def _has_share(self, size: int) -> bool:
+        if self.bytes + size <= LARGE_BYTES:
+            return True
+        room = self.room
+        if not self.owner:
+            self.owner = self.whose()
+            room.large[self.owner] += self.bytes
+        return room.large[self.owner] + size <= room.bytes_max // 2 or not room.shared()
 
     def __enter__(self) -> "Part":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.room.bytes -= self.bytes
+        if self.owner:
+            self.room.large[self.owner] -= self.bytes
+            if not self.room.large[self.owner]:
+                del self.room.large[self.owner]
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:

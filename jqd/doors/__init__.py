@@ -9,9 +9,10 @@ from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
-from jqd.doors.turns import Urgency, by_address
+from jqd.doors.turns import LARGE_BYTES, Large, Urgency, by_address
 
 __all__ = [
+    "LARGE_BYTES",
     "Answer",
     "Asked",
     "Certificate",
@@ -19,6 +20,7 @@ __all__ = [
     "DoorConfig",
     "Guard",
     "Heading",
+    "Large",
     "Stream",
     "Urgency",
     "Write",

@@ -45,6 +45,11 @@ class SystemClock:
         return time.clock_gettime(_SINCE_BOOT)
 
 
+def processor_s() -> float:
+    """Seconds of the processor that all threads of this process have had."""
+    return time.process_time()
+
+
 class ManualClock:
     """A clock that stands still until told otherwise, for tests and simulation."""
 

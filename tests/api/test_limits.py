@@ -2,10 +2,12 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
@@ -80,6 +82,31 @@ async def test_all_bodies_together_are_bounded():
         edge.journal.hold.set()
     assert (await edge.call("POST", "/v1/jobs", body)).status == 201, "there is room again"
     assert len(edge.journal.jobs()) == 2
+
+
+async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_after_the_other(autojump_clock):
+    """They wait in line, each with its bytes: of 24 connections with 16 MB each nobody else had room for a push."""
+    edge = Edge(ApiConfig(job_bytes_max=400_000, array_bytes_max=400_000, bodies_bytes_max=1_600_000))
+    edge.journal.hold = trio.Event()
+    body, statuses = pack([{"name": "a", "argument": b"x" * 300_000}]), list[int]()
+
+    async def push():
+        statuses.append((await edge.call("POST", "/v1/jobs", body)).status)
+
+    for peer in ("192.0.2.2", "192.0.2.1"):
+        edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}), peer=peer))
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(push)
+        await edge.journal.waiting.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (statuses, len(edge.journal.frames)) == ([503, 503], 1)
+        assert (await edge.call("POST", "/v1/jobs?ack=memory", {"name": "b"})).status in (201, 202), (
+            "small ones do not wait"
+        )
+        edge.journal.hold.set()
+    assert sorted(statuses) == [201, 201, 503, 503]
+    assert not edge.api._room.large
 
 
 async def test_long_targets_and_many_headers(edge):
