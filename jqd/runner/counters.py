@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields
 
+from jqd.words.job import Fate
+
 
 @dataclass(slots=True)
 class Counters:
@@ -27,6 +29,18 @@ class Counters:
     chains_ignored: int = 0
     cancels_told: int = 0
     entrusted: int = 0
+
+    def ended(self, fate: Fate) -> None:
+        """An attempt ended so."""
+        match fate:
+            case Fate.SUCCEEDED:
+                self.succeeded += 1
+            case Fate.FAILED:
+                self.failed += 1
+            case Fate.RETRY:
+                self.retried += 1
+            case Fate.DEAD:
+                self.dead += 1
 
     def snapshot(self) -> dict[str, int]:
         """By name."""

@@ -36,7 +36,7 @@ class Phase(enum.IntEnum):
 class Entry:
     """One job in hand."""
 
-    __slots__ = ("cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
+    __slots__ = ("begun", "cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
 
     def __init__(self, held: Held, worker_id: str) -> None:
         self.held = held
@@ -44,6 +44,8 @@ class Entry:
         self.phase = Phase.QUEUED
         self.started_at_ms = 0
         """Wall clock of the last send; 0 before."""
+        self.begun = False
+        """Whether a worker said so, or an earlier send of it was not refused: a later refusal does not undo that."""
         self.taken = False
         """Whether the loop that settles has taken the outcome or the return."""
         self.outcome: Outcome | None = None
@@ -139,6 +141,7 @@ class Ledger:
         """They are to be sent again."""
         for entry in entries:
             assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
+            entry.begun = entry.begun or entry.phase is Phase.RUNNING
             entry.phase = Phase.QUEUED
 
     def stop(self, entry: Entry, outcome: Outcome) -> None:
@@ -152,9 +155,9 @@ class Ledger:
         self._some_stopped.set()
 
     def give_back(self, entry: Entry, *, refused: bool = False) -> None:
-        """No attempt took place, or none that we may report. `refused`: the worker says that it began none."""
+        """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
         self._stop(entry)
-        if refused:
+        if refused and not entry.begun:
             entry.started_at_ms = 0  # as if it had not been sent
         self._returned.append(entry)
         self._some_stopped.set()

@@ -313,16 +313,7 @@ class Parcel:
         if cleared or outcome.fate is not Fate.RETRY:
             shared.gates.suspects.cleared(outcome.job_id)
         shared.ledger.stop(entry, outcome)
-        counters = shared.counters
-        match outcome.fate:
-            case Fate.SUCCEEDED:
-                counters.succeeded += 1
-            case Fate.FAILED:
-                counters.failed += 1
-            case Fate.RETRY:
-                counters.retried += 1
-            case Fate.DEAD:
-                counters.dead += 1
+        shared.counters.ended(outcome.fate)
 
     def _return(self, entry: Entry, *, refused: bool = False) -> None:
         self._leave(entry, self._shared.clock.mono_s())
@@ -368,7 +359,7 @@ class Parcel:
         if entry is None:
             return
         now_s = self._heard_at_s = self._shared.clock.mono_s()
-        self._return(entry)
+        self._return(entry, refused=True)
         self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
         self._after()
 
@@ -376,6 +367,7 @@ class Parcel:
         """The job's time runs from now. This counts once, or a worker could hold a job for ever."""
         if job_id is not None and job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
+            self.missing[job_id].begun = True
             self._heard_at_s = self._shared.clock.mono_s()
 
     def _item_failures(self, job_ids: Iterable[str]) -> None:

@@ -49,6 +49,18 @@ def test_of_what_goes_back_it_tells_which_was_never_sent() -> None:
     assert (stopped.returned, stopped.unsent) == ([one.held for one in (never, sent, again)], [never.held])
 
 
+def test_a_refusal_does_not_undo_that_an_earlier_send_may_have_begun_it() -> None:
+    """A batch that failed as a whole was split and sent again, and that was refused."""
+    ledger = Ledger()
+    once, anew, packed = ledger.take("w", [held("A"), held("B"), held("C")])
+    ledger.sent([once, anew], 5)
+    ledger.requeue([anew, packed])
+    ledger.sent([anew, packed], 6)
+    for entry in (once, anew, packed):
+        ledger.give_back(entry, refused=True)
+    assert ledger.get_stopped(9).unsent == [once.held, packed.held]
+
+
 def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
     """The store applied a retry at once and gave the job again before the loop heard that it had."""
     ledger = Ledger()

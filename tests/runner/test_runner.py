@@ -192,6 +192,7 @@ async def test_what_a_worker_has_not_begun_goes_back_untried(open_house: OpenHou
         first, second, third = request.job_ids()
         await reply.begin()
         await reply.outcome(job_id=second, type="refused")
+        await reply.outcome(job_id=third, type="started")
         await reply.outcome(job_id=third, type="refused", message="no room")
         await reply.outcome(job_id=third, type="refused")
         await go_on.wait()
@@ -204,6 +205,7 @@ async def test_what_a_worker_has_not_begun_goes_back_untried(open_house: OpenHou
         house.run(held)
         await house.stopped(2)
         assert house.returned == ids(held)[1:]
+        assert house.unsent == [held[1].job.id], "the third was begun, whatever it says later: that one must not expire"
         assert house.runner.offer("mail", 0) is None, "what it still has is what it takes"
         go_on.set()
         await house.stopped(3)
