@@ -81,6 +81,12 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
                 f"another job stands under job_id {job.job_id!r}, with other content; {_advice(desk)}"
             )
             continue
+        if given is not None and given.verdict is Verdict.PROMISED:
+            agreed.refused[place] = (
+                f"job_id {job.job_id!r} was given to another push with other content, which may be on its way: if that "
+                "is not taken, the id is free again within half a minute (store.name_reserve_s)"
+            )
+            continue
         if given is not None:
             kind = ChangeKind.REPLACE if given.verdict is Verdict.REPLACE else ChangeKind.NEW
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
@@ -88,6 +94,25 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
     return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request)
+
+
+async def give_back(desk: Desk, agreed: Agreed) -> None:
+    """Nothing of it will be journaled: another content may have its names at once.
+
+    What was to be replaced keeps its name; that it must not be edited is over by itself, for another replacement of it
+    may be on its way.
+    """
+    items = _items_decoder.decode(agreed.array)
+    wanted = [
+        NameWanted(desk.own(str(agreed.jobs[place].job_id)), job_id, agreed.digest(place, items[place]), replace=False)
+        for place, (job_id, _, _, kind) in agreed.changes.items()
+        if kind is ChangeKind.NEW
+    ]
+    try:
+        for at in range(0, len(wanted), NAMES_PER_CALL):
+            await desk.store.free_names(wanted[at : at + NAMES_PER_CALL])
+    except StoreError as error:  # who pushed is told what is wrong with his push; the names are free by themselves soon
+        get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
 
 
 async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = None) -> set[int]:

@@ -12,7 +12,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
 from jqd.desk.keyed import expect_first, named_before, other_request, overtaken
 from jqd.desk.limits import eligible_at_ms
-from jqd.desk.names import Agreed, Changes, agree, confirm, has_names, refusals
+from jqd.desk.names import Agreed, Changes, agree, confirm, give_back, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
@@ -126,6 +126,7 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
     if refused and batch.single:
         raise Conflict(refused[0].detail, batch.told(refused))
     if refused and atomic:
+        await give_back(desk, agreed)
         raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
     lapsed: set[int] = set()
 

@@ -49,7 +49,7 @@ async def why(desk: Desk, given: str) -> Why:
 
 def _coming(desk: Desk) -> Hitch:
     held_up = desk.control.run_ready()
-    text = "it is in the journal of a daemon, and not in the store yet"
+    text = "it is in the journal of a daemon, or about to be, and not in the store yet"
     return Hitch(Cause.NOT_INGESTED, f"{text}: {held_up}" if held_up else f"{text}: it comes in its turn")
 
 

@@ -61,6 +61,13 @@ class EdgeStore(Protocol):
         """
         ...
 
+    async def free_names(self, wanted: Sequence[NameWanted]) -> None:
+        """Give names back that `reserve_names` gave to a push that was refused then: no journal has its jobs.
+
+        Raises StoreChanged, StoreUnsettled: they are free by themselves in `name_reserve_s`.
+        """
+        ...
+
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 

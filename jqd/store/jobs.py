@@ -113,13 +113,19 @@ class JobMethods:
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See EdgeStore."""
-        bound(wanted)
-        flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
-        identity, ttl_ms = self._caller.identity, milliseconds(self._config.name_reserve_s)
-        answer = await self._caller.call("reserve_names", identity, ttl_ms, *flat)
-        life, names = identity.partition(".")[2], iter(codec.list_of(self._keys, "names", answer))
+        answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
+        life, names = self._caller.identity.partition(".")[2], iter(codec.list_of(self._keys, "names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
         return [NameGiven(Verdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
+
+    async def free_names(self, wanted: Sequence[NameWanted]) -> None:
+        """See EdgeStore."""
+        await self._ask_names(wanted, 0)
+
+    async def _ask_names(self, wanted: Sequence[NameWanted], ttl_ms: int) -> object:
+        bound(wanted)
+        flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
+        return await self._caller.call("reserve_names", self._caller.identity, ttl_ms, *flat)
 
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See EdgeStore."""

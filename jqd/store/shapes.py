@@ -242,6 +242,8 @@ class Verdict(enum.StrEnum):
     """The same content was pushed before."""
     CONFLICT = "conflict"
     """Another content stands there, and must not be replaced."""
+    PROMISED = "promised"
+    """Another content was given it, and may be on its way: free again in `name_reserve_s` if that does not come."""
 
 
 class EditGiven(NamedTuple):

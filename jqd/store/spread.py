@@ -81,6 +81,16 @@ class Spread:
         homes = [self._of_name(one.name) for one in wanted]
         return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
 
+    async def free_names(self, wanted: Sequence[NameWanted]) -> None:
+        """See EdgeStore."""
+        homes = [self._of_name(one.name) for one in wanted]
+
+        async def free(store: EdgeStore, its: Sequence[NameWanted]) -> list[None]:
+            await store.free_names(its)
+            return [None] * len(its)
+
+        await self._in_order(homes, wanted, free)
+
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See EdgeStore. All that are reachable are told, whatever the others do."""
         homes = [self._of_name(one.name) for one in journaled]

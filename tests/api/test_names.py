@@ -90,6 +90,7 @@ async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query,
         raise StoreAway("gone for a moment")
 
     monkeypatch.setattr(edge.whole, "confirm_names", away)
+    monkeypatch.setattr(edge.whole, "free_names", away)
     await edge.call("POST", f"/v1/jobs{query}", [JOB, {"name": "mail", "job_id": "b"}, {"name": "mail", "job_id": "b"}])
     monkeypatch.setattr(edge.whole, "confirm_names", confirm)
     assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "waiting", "it may come"
@@ -369,10 +370,27 @@ async def test_an_array_of_known_jobs_is_taken_as_known(edge):
 async def test_all_of_an_array_or_nothing(edge):
     await push(edge, {**JOB, "job_id": "b"})
     frames = len(edge.journal.frames)
-    jobs = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
+    jobs: list[dict[str, Any]] = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
     status, body = await push(edge, jobs, "?atomic=1")
     assert (status, body["errors"][0]["index"]) == (400, 1)
     assert len(edge.journal.frames) == frames
+    for path in ("", "/why"):
+        assert (await edge.call("GET", f"/v1/jobs/a{path}")).status == 404
+    assert (await push(edge, {**jobs[0], "argument": "mended"}, "?atomic=1"))[0] == 201, "nothing keeps its id"
+
+
+async def test_all_of_an_array_or_nothing_where_the_store_goes_meanwhile(edge, monkeypatch):
+    """The names are free by themselves soon. Until then nobody is told to replace what is not there."""
+
+    async def away(rows: object) -> None:
+        raise StoreAway("away")
+
+    monkeypatch.setattr(edge.whole, "free_names", away)
+    await push(edge, {**JOB, "job_id": "b"})
+    jobs: list[dict[str, Any]] = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
+    assert (await push(edge, jobs, "?atomic=1"))[0] == 400
+    status, body = await push(edge, {**jobs[0], "argument": "mended"})
+    assert (status, "free again within half a minute" in body["detail"]) == (409, True), body
     assert (await push(edge, jobs[0], "?atomic=1"))[0] == 201, "what was reserved and not taken is its pusher's still"
 
 

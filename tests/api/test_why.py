@@ -52,7 +52,7 @@ async def test_not_ingested(edge: Edge) -> None:
     assert body == {
         "job_id": told.body["job_id"],
         "reason": "not_ingested",
-        "text": "it is in the journal of a daemon, and not in the store yet: it comes in its turn",
+        "text": "it is in the journal of a daemon, or about to be, and not in the store yet: it comes in its turn",
     }
     edge.control.not_running = "the store does not answer"
     assert (await why(edge, told.body["job_id"]))["text"].endswith("not in the store yet: the store does not answer")

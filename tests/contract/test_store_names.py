@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from jqd.store import NameJournaled, Verdict
+from jqd.store import NameJournaled, NameWanted, Verdict
 from jqd.words.errors import StoreChanged, StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, State
 from jqd.words.record import cancel_of
@@ -37,7 +37,7 @@ async def test_a_name_stands_for_one_job(store_bench: StoreBench) -> None:
 async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBench) -> None:
     lost = store_bench.make(name="mine")
     first = await ask(store_bench, lost.id)
-    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT, "it may still come"
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.PROMISED, "it may still come"
     same = await ask(store_bench, "X")
     assert (same.verdict, same.job_id) == (Verdict.NEW, lost.id), "who pushes the same again need not wait"
     assert same.revision == first.revision
@@ -52,6 +52,21 @@ async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBe
     await store_bench.add(new)
     await store_bench.add(changed(lost, first.revision, ChangeKind.NEW, digest="d1", priority=1))
     assert (await store_bench.view(lost)).priority == 7
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench) -> None:
+    """Unless a journal has its job by now, or another content has it."""
+    store, lost = store_bench.store, store_bench.make(name="mine")
+    await ask(store_bench, lost.id)
+    await store.free_names([NameWanted("mine", lost.id, "d2", False)])
+    assert await store.resolve("mine", promised=True) == lost.id, "another content gives nothing back"
+    await store.free_names([NameWanted("mine", lost.id, "d1", False)])
+    assert await store.resolve("mine", promised=True) is None
+    other = await ask(store_bench, "X", "d2")
+    assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
+    await confirm(store_bench, lost, "d2", other.revision)
+    await store.free_names([NameWanted("mine", lost.id, "d2", False)])
     assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
 
 

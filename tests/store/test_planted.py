@@ -174,6 +174,7 @@ CALLS: dict[str, Call] = {
     "reserve_names": lambda here: here.bench.store.reserve_names(
         [NameWanted("yours", here.bench.make().id, "d", False)]
     ),
+    "free_names": lambda here: here.bench.store.free_names([NameWanted("yours", here.bench.make().id, "d", False)]),
     "confirm_names": lambda here: here.bench.store.confirm_names([NameJournaled("mine", here.named.id, "d", 1 << 52)]),
     "get_outbox": lambda here: here.bench.store.get_outbox(9, 999),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),

@@ -111,6 +111,9 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "reserve_names": lambda cluster, job_id: cluster.spread.reserve_names(
         [wanted(cluster, name_in(0)), wanted(cluster, name_in(1))]
     ),
+    "free_names": lambda cluster, job_id: cluster.spread.free_names(
+        [wanted(cluster, name_in(0)), wanted(cluster, name_in(1))]
+    ),
     "confirm_names": lambda cluster, job_id: cluster.spread.confirm_names(
         [NameJournaled(name_in(1), job_id, "d", 1), NameJournaled(name_in(0), cluster.pushed[0], "d", 1)]
     ),

@@ -4,7 +4,8 @@
 -- are one job. No name is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
--- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
+--          ttl_ms 0: it is given back, if this content has it and no journal
+-- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three)
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 --@include fail keys now members life settled
@@ -36,8 +37,10 @@ local function verdict(row, digest, replace)
     return 'replace', id
   elseif known == digest then
     return confirmed and 'duplicate' or 'new', id, not is_cancelled(id, revision) and revision or nil
+  elseif confirmed then
+    return 'conflict', id
   end
-  return (confirmed or tonumber(until_ms) > now_ms) and 'conflict' or 'new', id
+  return tonumber(until_ms) > now_ms and 'promised' or 'new', id
 end
 
 local answer = {}
