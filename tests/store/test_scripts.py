@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from lupa.lua51 import LuaRuntime
 
 from jqd.store import RedisStore, StoreConfig
 from jqd.store.keys import KINDS, Keys
@@ -23,6 +24,7 @@ from jqd.words.errors import (
 LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
 FILES = sorted(LUA.glob("*.lua"))
 KEYS = Keys("jqd")
+LOCALS_LEFT = 10  # an include may grow by so many before a script must be divided, or names put into blocks
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -76,6 +78,17 @@ def test_what_a_shared_piece_needs_stands_before_it(path: Path) -> None:
         wanted = re.findall(r"[a-z]+", needs[1]) if needs else []
         assert [each for each in wanted if each in pieces and each not in before] == [], name
         before.append(name)
+
+
+def test_every_script_has_locals_left() -> None:
+    """Lua has 200 in one function: a script that has them all breaks with the next one in any include."""
+    names = ", ".join(f"free_{number}" for number in range(LOCALS_LEFT))
+    load = LuaRuntime().eval("function(source) return (select(2, loadstring(source))) end")
+    mistakes = {
+        name: load(f"local {names}\n" + script.source.partition("\n")[2])  # the first line is none of Lua
+        for name, script in load_scripts().items()
+    }
+    assert {name: mistake for name, mistake in mistakes.items() if mistake} == {}
 
 
 def test_lua_names_the_keys_as_python_does() -> None:

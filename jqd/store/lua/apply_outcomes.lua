@@ -9,91 +9,33 @@
 -- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change permits limits
+--@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change permits limits outcomes hands
 local now_ms, now_us = clock(ARGV[1])
-local field, from, to = ARGV[2], ARGV[3], ARGV[4]
-local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
+local field, to = ARGV[2], ARGV[4]
+local history_max = number(ARGV[6], 'history_max')
 local is_old = ARGV[7] == '1'
-local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
 expect_held_keys()
-if not at_position(field, from, to) then
+if not at_position(field, ARGV[3], to) then
   return false
 end
-local outcomes, ids, groups = {}, {}, {}
-local has_leases = sysids[#sysids] == WORKERS
-
-do  -- a block, for a script may have 200 locals
-  local FIRST, GROUP, FIELDS = 8, 5, 2
-  local FOLLOWED = 6
-  local function read_group(at)
-    local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
-    if group.fence then
-      group.meant = group.fence - 1
-    else
-      local fence, generation = ARGV[at + 1]:match('^(%d+):(%d+)$')
-      group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')
-      group.generation = generation
-    end
-    if group.fate == RETRY then
-      local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
-      if not attempt then
-        fail('JQD_ARGUMENT', 'retry')
+local outcomes, ids, groups, in_hand, twice
+do
+  local entrusts
+  outcomes, ids, groups, entrusts = read_outcomes(8)
+  in_hand, twice = holders(ids)
+  if entrusts or sysids[#sysids] == WORKERS then
+    expect_leases()
+    expect_kind(held_key(WORKERS), 'held')
+    for _, one in ipairs(outcomes) do
+      local hold = in_hand[one.id]
+      if one.fate == ENTRUSTED then
+        expect_beats(one.silence)
+        expect_lease(one.fence)
+      elseif hold and hold.sysid == WORKERS then
+        expect_lease(hold.fence)
       end
-      expect_kind(ready_key(group.jobtype), 'ready')
-      group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
-      group.log = group.result:match('\n(.*)$')
-    elseif group.fate == ENTRUSTED then
-      group.silence, group.worker = group.result:match('^(%d+) (.*)$')
-      if not group.silence then
-        fail('JQD_ARGUMENT', 'entrusted')
-      end
-      has_leases = true
-    elseif group.fate == FOLLOWED then
-      local size = group.result:match('^(%d+) ')
-      local first = #(size or '') + 2
-      if not size or #group.result < first + size then
-        fail('JQD_ARGUMENT', 'follows')
-      end
-      expect('outbox')
-      group.fate, group.follows = SUCCEEDED, group.result:sub(first + size)
-      group.result = group.result:sub(first, first + size - 1)
-    elseif group.fate ~= SUCCEEDED and group.result ~= '' then
-      group.log = group.result
-    end
-    return group
-  end
-
-  local at = FIRST
-  while at <= #ARGV do
-    local group, count = read_group(at), number(ARGV[at + 4], 'count')
-    local common = {__index = group}
-    group.plain, groups[#groups + 1] = {}, group  -- ids of those that end so
-    at = at + GROUP
-    for place = at, at + count * FIELDS - 1, FIELDS do
-      local id, packed = ARGV[place], ARGV[place + 1]
-      local kept = group.generation and meant_so(group.generation, packed) or packed
-      outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable({id = id, packed = packed, kept = kept}, common), id
-    end
-    at = at + count * FIELDS
-  end
-  if at ~= #ARGV + 1 then
-    fail('JQD_ARGUMENT', 'outcomes')
-  end
-end
-
-local in_hand, twice = holders(ids)
-if has_leases then
-  expect_leases()
-  expect_kind(held_key(WORKERS), 'held')
-  for _, one in ipairs(outcomes) do
-    local hold = in_hand[one.id]
-    if one.fate == ENTRUSTED then
-      expect_beats(one.silence)
-      expect_lease(one.fence)
-    elseif hold and hold.sysid == WORKERS then
-      expect_lease(hold.fence)
     end
   end
 end
@@ -101,184 +43,156 @@ end
 -- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
 -- endings of those that may be met again.
 local has_notes = redis.call('EXISTS', K.tomb) == 1
-local ended, dead, packed, cleared, left, over = {}, {}, {}, {}, {}, {}
-local lent, lent_generations = {}, {}
+local over, write_collected, keep_result, finish, retry = {}
+do
+  local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
+  local ended, dead, packed, cleared = {}, {}, {}, {}
 
-local function write_lent()
-  local first, later = {}, {}
-  for id, generation in pairs(lent_generations) do
-    if generation then
-      later[#later + 1], later[#later + 2] = 'g' .. id, generation
+  function write_collected()
+    write_hands()
+    local adds = {{'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}}
+    for _, add in ipairs(adds) do
+      if #add[3] > 0 then
+        redis.call(add[1], add[2], unpack(add[3]))
+      end
+    end
+    ended, dead, packed, cleared = {}, {}, {}, {}
+  end
+
+  -- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
+  -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
+  -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
+  function keep_result(one, name)
+    if one.follows and not name then
+      redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+    end
+    if one.fate ~= SUCCEEDED or one.result == '' then
+      return now_ms
+    end
+    redis.call('HSET', K.result, name or one.id, one.result)
+    redis.call('ZADD', K.results, now_ms + result_ttl_ms, name or one.id)
+    return now_ms + result_ttl_ms
+  end
+
+  -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
+  local function asked(one)
+    return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and cancelled_to(one.id) >= tonumber(one.generation or 0)
+  end
+
+  function finish(one, sysid)
+    local id, cancelled = one.id, asked(one)
+    if one.is_plain and cancelled then
+      moved(one.jobtype, 'running', 'cancelled', id)
+    elseif one.is_plain then
+      local plain = one.plain
+      plain[#plain + 1] = id
+    end
+    local set = one.fate == DEAD and not cancelled and dead or ended
+    packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
+    set[#set + 1], set[#set + 2] = keep_result(one), id
+    keep_log(one.id, one.log, now_ms)
+    if has_notes then
+      cleared[#cleared + 1] = 'c' .. id
+    end
+    if sysid then
+      leave(id, sysid)
+    end
+    over[id] = not one.is_plain or nil
+  end
+
+  function retry(one, sysid)
+    local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
+    keep_log(one.id, one.log, now_ms)
+    if asked(one) then
+      end_cancelled(one.id, now_ms, one.packed)
     else
-      first[#first + 1] = 'g' .. id
+      local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
+      if due_ms <= now_ms or changed(one.id) > 0 then
+        -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
+        local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
+        jobtype, priority = now_jobtype or jobtype, now_priority or priority
+        date_ms = eligible_at_ms or 0
+        due_ms = math.max(due_ms, date_ms)
+        expect_kind(ready_key(jobtype), 'ready')
+      end
+      if due_ms > now_ms then
+        redis.call('ZADD', K.later, due_ms, one.id)
+      else
+        add_ready(jobtype, priority, one.id, date_ms)
+      end
+      how = failures > 0 and 'retrying' or due_ms > now_ms and 'scheduled' or 'waiting'
+    end
+    if one.is_plain then
+      moved(one.jobtype, 'running', how, one.id)
+    end
+    redis.call('ZREM', held_key(sysid), one.id)
+  end
+end
+
+-- What came after the job had ended, left the hand or was given again, or before the job itself.
+local end_late, note, note_early, finish_late, succeed_after_all
+do
+  -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
+  function end_late(one)
+    if note_late_end(one.id, one.kept, one.fate == DEAD, now_ms) then
+      keep_result(one, 'z' .. one.id)
     end
   end
-  for _, add in ipairs({{'ZADD', held_key(WORKERS), lent}, {'HDEL', K.leases, first}, {'HSET', K.leases, later}}) do
-    if #add[3] > 0 then
-      redis.call(add[1], add[2], unpack(add[3]))
+
+  -- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
+  -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
+  local function did_run(one)
+    return one.fate == SUCCEEDED and gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
+  end
+
+  -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
+  -- success beats a failure.
+  function note(one)
+    local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
+    if (ends[1] or ends[2]) and not did_run(one) then
+      if one.fate ~= RETRY then
+        end_late(one)
+      end
+      return false
     end
-  end
-  lent, lent_generations = {}, {}
-end
-
-local function write_collected()
-  if #lent > 0 then
-    write_lent()
-  end
-  local adds = {{'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}}
-  for sysid, gone in pairs(left) do
-    table.insert(adds, {'ZREM', held_key(sysid), gone})
-  end
-  for _, add in ipairs(adds) do
-    if #add[3] > 0 then
-      redis.call(add[1], add[2], unpack(add[3]))
-    end
-  end
-  ended, dead, packed, cleared, left = {}, {}, {}, {}, {}
-end
-
--- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
--- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
--- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
-local function keep_result(one, name)
-  if one.follows and not name then
-    redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
-  end
-  if one.fate ~= SUCCEEDED or one.result == '' then
-    return now_ms
-  end
-  redis.call('HSET', K.result, name or one.id, one.result)
-  redis.call('ZADD', K.results, now_ms + result_ttl_ms, name or one.id)
-  return now_ms + result_ttl_ms
-end
-
--- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
-local function end_late(one)
-  if note_late_end(one.id, one.kept, one.fate == DEAD, now_ms) then
-    keep_result(one, 'z' .. one.id)
-  end
-end
-
--- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
-local function asked(one)
-  return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id) and cancelled_to(one.id) >= tonumber(one.generation or 0)
-end
-
-local function leave(id, sysid)
-  local ids = left[sysid] or {}
-  ids[#ids + 1], left[sysid] = id, ids
-end
-
-local function finish(one, sysid)
-  local id, cancelled = one.id, asked(one)
-  if one.is_plain and cancelled then
-    moved(one.jobtype, 'running', 'cancelled', id)
-  elseif one.is_plain then
-    local plain = one.plain
-    plain[#plain + 1] = id
-  end
-  local set = one.fate == DEAD and not cancelled and dead or ended
-  packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
-  set[#set + 1], set[#set + 2] = keep_result(one), id
-  keep_log(one.id, one.log, now_ms)
-  if has_notes then
-    cleared[#cleared + 1] = 'c' .. id
-  end
-  if sysid then
-    leave(id, sysid)
-  end
-  over[id] = not one.is_plain or nil
-end
-
-local function retry(one, sysid)
-  local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
-  keep_log(one.id, one.log, now_ms)
-  if asked(one) then
-    end_cancelled(one.id, now_ms, one.packed)
-  else
-    local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
-    if due_ms <= now_ms or changed(one.id) > 0 then
-      -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
-      local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
-      jobtype, priority = now_jobtype or jobtype, now_priority or priority
-      date_ms = eligible_at_ms or 0
-      due_ms = math.max(due_ms, date_ms)
-      expect_kind(ready_key(jobtype), 'ready')
-    end
-    if due_ms > now_ms then
-      redis.call('ZADD', K.later, due_ms, one.id)
+    keep_log(one.id, one.log, now_ms)
+    if one.fate == RETRY then
+      add_try(one.id, one.attempt, one.packed, history_max)
+      redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
     else
-      add_ready(jobtype, priority, one.id, date_ms)
+      local place = keep_result(one)
+      redis.call('HSET', K.outcome, one.id, one.kept)
+      redis.call('ZREM', K.tomb, 'd' .. one.id)
+      redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
     end
-    how = failures > 0 and 'retrying' or due_ms > now_ms and 'scheduled' or 'waiting'
+    return true
   end
-  if one.is_plain then
-    moved(one.jobtype, 'running', how, one.id)
+
+  -- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
+  function finish_late(one, sysid)
+    finish(one, sysid)
+    write_collected()
+    stop_waiting(one.id)
   end
-  redis.call('ZREM', held_key(sysid), one.id)
-end
 
--- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
--- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
-local function did_run(one)
-  return one.fate == SUCCEEDED and gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
-end
-
--- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
--- success beats a failure.
-local function note(one)
-  local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
-  if (ends[1] or ends[2]) and not did_run(one) then
-    if one.fate ~= RETRY then
-      end_late(one)
+  -- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.
+  function succeed_after_all(one)
+    if began(one.id) > one.meant or not did_run(one) then
+      return false
     end
-    return false
-  end
-  keep_log(one.id, one.log, now_ms)
-  if one.fate == RETRY then
-    add_try(one.id, one.attempt, one.packed, history_max)
-    redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
-  else
-    local place = keep_result(one)
+    redis.call('ZREM', K.dead, one.id)
+    redis.call('ZADD', K.ended, keep_result(one), one.id)
     redis.call('HSET', K.outcome, one.id, one.kept)
-    redis.call('ZREM', K.tomb, 'd' .. one.id)
-    redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
+    return true
   end
-  return true
-end
 
--- Takes a job that nobody holds out of where it waits.
-local function stop_waiting(id)
-  local jobtype, priority = header(redis.call('HGET', K.jobs, id) or '')
-  if redis.call('ZREM', K.later, id) == 0 and jobtype then
-    drop_waiting(jobtype, priority, id)
+  -- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
+  function note_early(one, sysid)
+    local new = note(one)
+    redis.call('ZREM', held_key(sysid), one.id)
+    drop_early(one.id)
+    return new
   end
-end
-
--- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
-local function finish_late(one, sysid)
-  finish(one, sysid)
-  write_collected()
-  stop_waiting(one.id)
-end
-
--- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.
-local function succeed_after_all(one)
-  if began(one.id) > one.meant or not did_run(one) then
-    return false
-  end
-  redis.call('ZREM', K.dead, one.id)
-  redis.call('ZADD', K.ended, keep_result(one), one.id)
-  redis.call('HSET', K.outcome, one.id, one.kept)
-  return true
-end
-
--- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
-local function note_early(one, sysid)
-  local new = note(one)
-  redis.call('ZREM', held_key(sysid), one.id)
-  drop_early(one.id)
-  return new
 end
 
 -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
@@ -308,48 +222,6 @@ end
 -- had given back, and the later one it has forgotten.
 local function is_of(one, hold)
   return hold.fence == one.fence or hold.sysid == WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
-end
-
--- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
--- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end.
-local function may_entrust(one, hold)
-  if hold and hold.fence >= one.fence then
-    return hold.fence == one.fence
-  elseif not is_forgotten(one.fence) or has_ended(one.id) or began(one.id) > one.meant or last_try(one.id) >= one.fence then
-    return false
-  end
-  local notes = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id, 'o' .. one.id)
-  return not (notes[1] or notes[2] or notes[3])
-end
-
--- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
-local entrust
-do
-  local beaten = {}  -- fence → what was written of that lease; all of one claim say the same
-  function entrust(one, hold)
-    local id, fence, known = one.id, one.fence, beaten[one.fence]
-    if not hold or early_holder(id) then
-      if redis.call('HEXISTS', K.jobs, id) == 0 then
-        redis.call('HSET', K.early, id, WORKERS)
-        has_early = true
-      elseif not hold then
-        stop_waiting(id)
-        limits.take_hold(header(redis.call('HGET', K.jobs, id)) or '', id, fence)
-      end
-    end
-    lent[#lent + 1], lent[#lent + 2] = digits(fence), id
-    lent_generations[id] = one.generation or false
-    if hold and hold.sysid ~= WORKERS then
-      leave(id, hold.sysid)
-    end
-    if not known or known.silence ~= one.silence or known.worker ~= one.worker then
-      local _, told = lease(fence)
-      beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
-      known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
-      beaten[fence] = known
-    end
-    return known.hold
-  end
 end
 
 -- Nearly all outcomes are of jobs in hand that are as they were when they were claimed. Whatever else may happen to one is found by looking at
@@ -395,8 +267,8 @@ for _, one in ipairs(outcomes) do
     over[one.id] = nil
   end
   if one.fate == ENTRUSTED then
-    if may_entrust(one, hold) then
-      in_hand[one.id] = entrust(one, hold)
+    if may_entrust(one, hold, is_forgotten) then
+      in_hand[one.id] = entrust(one, hold, now_us, is_old)
     else
       table.insert(stale, one.id)
     end

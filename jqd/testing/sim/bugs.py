@@ -191,7 +191,7 @@ MISTAKES: dict[str, Mistake] = {
         1,
         "again",
         "what comes before its job is not remembered",
-        in_scripts("local function note(one)\n", "local function note(one)\n  do return false end\n"),
+        in_scripts("  function note(one)\n", "  function note(one)\n  do return false end\n"),
         in_scripts(
             "  note_cancel(id, to)\n  local sysid, fence = holder(id)\n",
             "  if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n  local sysid, fence = holder(id)\n",

@@ -31,13 +31,16 @@ local function cancelled_to(id)
   return tonumber(has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
 end
 
-local highest
-local function go_on_above(revision)
-  if revision > 0 then
-    highest = highest or tonumber(redis.call('GET', K.fence) or '0') or 0
-    if revision > highest then
-      highest = revision
-      redis.call('SET', K.fence, digits(revision))
+local go_on_above
+do
+  local highest
+  function go_on_above(revision)
+    if revision > 0 then
+      highest = highest or tonumber(redis.call('GET', K.fence) or '0') or 0
+      if revision > highest then
+        highest = revision
+        redis.call('SET', K.fence, digits(revision))
+      end
     end
   end
 end
@@ -131,10 +134,9 @@ local function end_stands(one)
   return meant_for(packed) >= one.generation
 end
 
-local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
-
 -- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
 local function failure_in(kept)
+  local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
   local generation, from = kept:match('^' .. MEANT .. '(%d+):()')
   local packed = kept:sub(from or 1)
   local at = packed:byte(1) == 0xdc and 3 or 1

@@ -200,71 +200,73 @@ function limits.allows(queue, now_us)
   return most, by
 end
 
-local spent, busy, limited = {}, {}, {}
+do
+  local spent, busy, limited = {}, {}, {}
 
-local function append(rows, one, two)
-  rows[#rows + 1], rows[#rows + 2] = one, two
-end
+  local function append(rows, one, two)
+    rows[#rows + 1], rows[#rows + 2] = one, two
+  end
 
--- What several queues spend of one bucket is one entry.
-function limits.spend(queue, ids)
-  local is_busy = false
-  for _, item in ipairs(limits.items(queue)) do
-    local rule = limits.rule(item.name)
-    if rule and rule.limit > 0 and item.cost > 0 then
-      local one = spent[item.bucket] or {rule = rule, count = 0}
-      spent[item.bucket], one.count = one, one.count + item.cost * #ids
-    end
-    if rule and rule.concurrency > 0 then
-      busy[item.bucket] = busy[item.bucket] or {}
-      table.insert(busy[item.bucket], ids)
-      is_busy = true
-    end
-  end
-  local at = #limited
-  for _, id in ipairs(is_busy and ids or {}) do
-    limited[at + 1], limited[at + 2], at = id, queue, at + 2
-  end
-end
-
--- Behind the last entry; it may be used up to `ahead_us` later.
-function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
-  local key, begin_us, due_us = K.spent .. bucket, now_us, 0
-  local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
-  local total = count + (last and last.total or 0)
-  if rule.burst > 0 then
-    due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
-  end
-  if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
-    redis.call('LTRIM', key, 0, -2)
-    count, begin_us = count + last.count, last.begin_us
-  end
-  redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us))
-  return math.ceil((end_us + rule.window_us) / 1000)
-end
-
-function limits.write_spent(fence, now_us)
-  local dues = {}
-  for bucket, one in pairs(spent) do
-    if permits.many() then
-      permits.used(bucket, one.count)
-    else
-      append(dues, limits.write_rate(bucket, one.rule, one.count, limits.states[bucket].last, now_us, 0), bucket)
-    end
-  end
-  keyed.call(dues, 'ZADD', K.due, 'LT')
-  local score = digits(fence)
-  for bucket, groups in pairs(busy) do
-    local rows, at = {}, 0
-    for _, ids in ipairs(groups) do
-      for _, id in ipairs(ids) do
-        rows[at + 1], rows[at + 2], at = score, id, at + 2
+  -- What several queues spend of one bucket is one entry.
+  function limits.spend(queue, ids)
+    local is_busy = false
+    for _, item in ipairs(limits.items(queue)) do
+      local rule = limits.rule(item.name)
+      if rule and rule.limit > 0 and item.cost > 0 then
+        local one = spent[item.bucket] or {rule = rule, count = 0}
+        spent[item.bucket], one.count = one, one.count + item.cost * #ids
+      end
+      if rule and rule.concurrency > 0 then
+        busy[item.bucket] = busy[item.bucket] or {}
+        table.insert(busy[item.bucket], ids)
+        is_busy = true
       end
     end
-    keyed.call(rows, 'ZADD', K.busy .. bucket)
+    local at = #limited
+    for _, id in ipairs(is_busy and ids or {}) do
+      limited[at + 1], limited[at + 2], at = id, queue, at + 2
+    end
   end
-  keyed.call(limited, 'HSET', K.limited)
-  spent, busy, limited = {}, {}, {}
+
+  -- Behind the last entry; it may be used up to `ahead_us` later.
+  function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
+    local key, begin_us, due_us = K.spent .. bucket, now_us, 0
+    local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
+    local total = count + (last and last.total or 0)
+    if rule.burst > 0 then
+      due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
+    end
+    if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
+      redis.call('LTRIM', key, 0, -2)
+      count, begin_us = count + last.count, last.begin_us
+    end
+    redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us))
+    return math.ceil((end_us + rule.window_us) / 1000)
+  end
+
+  function limits.write_spent(fence, now_us)
+    local dues = {}
+    for bucket, one in pairs(spent) do
+      if permits.many() then
+        permits.used(bucket, one.count)
+      else
+        append(dues, limits.write_rate(bucket, one.rule, one.count, limits.states[bucket].last, now_us, 0), bucket)
+      end
+    end
+    keyed.call(dues, 'ZADD', K.due, 'LT')
+    local score = digits(fence)
+    for bucket, groups in pairs(busy) do
+      local rows, at = {}, 0
+      for _, ids in ipairs(groups) do
+        for _, id in ipairs(ids) do
+          rows[at + 1], rows[at + 2], at = score, id, at + 2
+        end
+      end
+      keyed.call(rows, 'ZADD', K.busy .. bucket)
+    end
+    keyed.call(limited, 'HSET', K.limited)
+    spent, busy, limited = {}, {}, {}
+  end
 end
 
 function limits.take_hold(queue, id, fence)

@@ -1,53 +1,56 @@
 -- Daemons and what they hold. Needs keys, fail, now.
 -- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
--- Gives member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
+-- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
 -- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is;
 -- next_fence(now_us): grows with every call, even after the store was emptied.
-local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact
+local member_of, member, all_through, own, set_member, next_fence
+do
+  local DIGITS_MAX = 16  -- microseconds since 1970 have sixteen until the year 2286, and stay exact
 
-local function member_of(row)
-  local counter, epoch, identity = row:match('^(%d+):(%d+):(.*)$')
-  if not counter or #counter > DIGITS_MAX or #epoch > DIGITS_MAX then
-    fail('JQD_BAD_VALUE', 'members')
+  function member_of(row)
+    local counter, epoch, identity = row:match('^(%d+):(%d+):(.*)$')
+    if not counter or #counter > DIGITS_MAX or #epoch > DIGITS_MAX then
+      fail('JQD_BAD_VALUE', 'members')
+    end
+    return tonumber(counter), tonumber(epoch), identity
   end
-  return tonumber(counter), tonumber(epoch), identity
-end
 
-local function member(sysid)
-  local row = redis.call('HGET', K.members, sysid)
-  if not row then
-    return nil
+  function member(sysid)
+    local row = redis.call('HGET', K.members, sysid)
+    if not row then
+      return nil
+    end
+    return member_of(row)
   end
-  return member_of(row)
-end
 
-local function all_through(identity)
-  for _, row in ipairs(redis.call('HVALS', K.members)) do
-    local _, epoch, through = member_of(row)
-    if epoch ~= 0 and through ~= identity then
-      return false
+  function all_through(identity)
+    for _, row in ipairs(redis.call('HVALS', K.members)) do
+      local _, epoch, through = member_of(row)
+      if epoch ~= 0 and through ~= identity then
+        return false
+      end
+    end
+    return true
+  end
+
+  function own(sysid, epoch)
+    local _, present = member(sysid)
+    if not present or present == 0 or present ~= epoch then
+      fail('JQD_STALE_OWNER', digits(present or 0))
     end
   end
-  return true
-end
 
-local function own(sysid, epoch)
-  local _, present = member(sysid)
-  if not present or present == 0 or present ~= epoch then
-    fail('JQD_STALE_OWNER', digits(present or 0))
+  function set_member(sysid, counter, epoch, identity)
+    redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. identity)
   end
-end
 
-local function set_member(sysid, counter, epoch, identity)
-  redis.call('HSET', K.members, sysid, digits(counter) .. ':' .. digits(epoch) .. ':' .. identity)
-end
-
-local function next_fence(now_us)
-  local fence = redis.call('GET', K.fence) or '0'
-  if not fence:match('^%d+$') or #fence > DIGITS_MAX then
-    fail('JQD_BAD_VALUE', 'fence')
+  function next_fence(now_us)
+    local fence = redis.call('GET', K.fence) or '0'
+    if not fence:match('^%d+$') or #fence > DIGITS_MAX then
+      fail('JQD_BAD_VALUE', 'fence')
+    end
+    fence = math.max(tonumber(fence) + 1, now_us)
+    redis.call('SET', K.fence, digits(fence))
+    return fence
   end
-  fence = math.max(tonumber(fence) + 1, now_us)
-  redis.call('SET', K.fence, digits(fence))
-  return fence
 end

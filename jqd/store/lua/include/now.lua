@@ -11,10 +11,13 @@ local function clock(text)
 end
 
 -- Scripts spell one number again and again, and the server takes its time for it.
-local spelled, spelling
-local function digits(n)
-  if n ~= spelled then
-    spelled, spelling = n, string.format('%.0f', n)
+local digits
+do
+  local spelled, spelling
+  function digits(n)
+    if n ~= spelled then
+      spelled, spelling = n, string.format('%.0f', n)
+    end
+    return spelling
   end
-  return spelling
 end
