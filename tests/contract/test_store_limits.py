@@ -291,6 +291,26 @@ async def test_what_was_spent_before_the_store_forgot_counts_as_all(
     assert len(await taken(bench, owner)) == 1
 
 
+async def test_an_emptied_store_that_is_told_what_was_said_one_after_the_other_goes_by_the_last(
+    store_bench: StoreBench,
+) -> None:
+    """The rate had a window of 20 s long ago, and one of an hour when all was lost."""
+    bench = store_bench
+    first_ms = bench.clock.wall_ms() - 60_000
+    bench.wipe()
+    await bench.store.look(fresh=False)
+    bench.at = dict.fromkeys(Lane, 0)
+    owner = await bench.join()
+    for number, per_s in enumerate((20.0, 3_600.0)):
+        body = {"digest": DIGEST, "rate": {"limit": 9, "per_s": per_s}, "rated_ms": first_ms}
+        said = Rule("constraint", "r", 1 + number, first_ms + number, Raw(msgspec.msgpack.encode(body)))
+        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
+    await bench.push(queue=KEYED + item("r"))
+    bench.clock.advance(20.1)
+    await bench.store.promote(10)
+    assert await taken(bench, owner) == []
+
+
 async def test_a_long_queue_in_pages_waits_as_a_whole(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     await rule(bench, "r", rate={"limit": 150, "per_s": 1.0})
