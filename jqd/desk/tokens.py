@@ -28,7 +28,8 @@ NOTE_LENGTH_MAX = 200
 DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is for ever, or a slip of units
 
 Scopes = Annotated[
-    tuple[Name, ...], Meta(max_length=SCOPES_MAX, description="jobtypes, each as it is or with a * at its end")
+    tuple[Name, ...],
+    Meta(max_length=SCOPES_MAX, description=f"up to {SCOPES_MAX} jobtypes, each as it is or with a * at its end"),
 ]
 
 
@@ -39,7 +40,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tenant: Tenant | None = None
     """None: of who asks."""
     scopes: Scopes = ()
-    note: Annotated[str, Meta(max_length=NOTE_LENGTH_MAX)] = ""
+    note: Annotated[
+        str, Meta(max_length=NOTE_LENGTH_MAX, description=f"text of up to {NOTE_LENGTH_MAX} characters")
+    ] = ""
     expires_in: (
         Annotated[float, Meta(gt=0, le=DAYS_S_MAX, description="a number of seconds, up to ten years")] | None
     ) = None

@@ -179,6 +179,8 @@ async def test_a_wrong_wish_is_refused_with_its_field(edge):
     ):
         told = await call(edge, ROOT, "POST", "/v1/tokens", said)
         assert (told.status, told.body["errors"][0]["pointer"]) == (422, field), told.body
+    told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "push", "note": "x" * 5_000})
+    assert "note must be text of up to 200 characters, not 5003 bytes" in told.body["detail"]
 
 
 async def test_on_loopback_nobody_needs_a_token_and_who_has_one_is_its_own(edge):
