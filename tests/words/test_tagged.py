@@ -174,3 +174,26 @@ def test_other_maps_stay_what_they_are():
         assert tagged.read(json.dumps(told).encode()) == told
     assert tagged.read(rb'{"\u0024bytes": "AA=="}') == b"\0"
     assert tagged.show({"a": (1, bytearray(b"x"))}) == {"a": [1, {"$bytes": "eA=="}]}
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1), max_size=20))
+def test_numbers_are_the_same_among_few_and_among_many(numbers):
+    text = json.dumps(numbers).encode()
+    many = text[:-1] + (b"," if numbers else b"") + b"1.5," * tagged.FEW_BYTES + b"2]"
+    assert tagged.read(text) == tagged.read(text, tagged.FEW_BYTES + 1) == numbers
+    assert tagged.read(many)[: len(numbers)] == numbers
+
+
+@pytest.mark.parametrize("number", ["1e309", "-1e400", "9" * 400 + ".5"])
+@pytest.mark.parametrize("of_bytes", [0, tagged.FEW_BYTES + 1])
+def test_a_number_that_is_too_large_is_refused_among_few_and_among_many(number, of_bytes):
+    with pytest.raises(msgspec.MsgspecError, match="out of range"):
+        tagged.read(f"[{number}]".encode(), of_bytes)
+
+
+def test_of_many_numbers_none_is_read_by_what_takes_long_for_some(monkeypatch):
+    """A thread that reads lets others have their turn at each number that Python is called for."""
+    monkeypatch.setattr(tagged, "_decode", None)
+    text = b"[" + b"1e300," * tagged.FEW_BYTES + b"1e-300]"
+    assert tagged.read(text)[-2:] == [1e300, 1e-300]
+    assert tagged.decode(b"[2.5e-310]", len(text)) == [2.5e-310]

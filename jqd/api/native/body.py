@@ -63,7 +63,7 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
             refused.append(Fault("", f"one job has at most {config.job_bytes_max} bytes, this {len(item)}", index))
             continue
         try:
-            converted.append(Raw(_encoder.encode(tagged.read(item))))
+            converted.append(Raw(_encoder.encode(tagged.read(item, len(body)))))
         except DECODE_ERRORS as error:
             if single:
                 raise _no_json(error) from error

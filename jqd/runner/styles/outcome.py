@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from jqd.runner.styles.style import Answer, ItemFailures, Refused, Said, Started, Unclear
 from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report
-from jqd.words import media
+from jqd.words import media, tagged
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL
 
@@ -124,7 +124,7 @@ def _value(raw: Raw, encoding: Encoding) -> bytes:
     data = bytes(raw)
     if not data:
         return NIL
-    return data if encoding == "msgpack" else _encoder.encode(msgspec.json.decode(data))
+    return data if encoding == "msgpack" else _encoder.encode(tagged.decode(data))
 
 
 def _any_of(raw: Raw) -> bool:
