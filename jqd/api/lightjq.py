@@ -8,11 +8,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from jqd.api.large import answer_with
+from jqd.api.large import answer_with, packed_body
 from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
-from jqd.api.read import Seconds, pack, read_body, read_query, unpack
+from jqd.api.read import Seconds, read_body, read_query, unpack
 from jqd.desk import Coming, Desk, reports, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
@@ -198,7 +198,7 @@ async def done(parts: Parts, request: Request) -> Response:
     """`POST /done`: the outcome of a job that the worker in the header worker-id has in hand, or had."""
     worker_id = _worker_id(request)
     told: Success | Failure
-    packed = pack(request)  # once: a result in JSON may be large
+    packed = await packed_body(parts, request)  # once: a result in JSON may be large
     if unpack(packed, Done).type == "success":
         told = unpack(packed, Success)
         report = Report(status=200, result=bytes(told.result))

@@ -7,12 +7,12 @@ import msgspec
 import trio
 from msgspec import UNSET, Meta, Raw, Struct
 
-from jqd.api.large import AT_ONCE_BYTES, answer_with
+from jqd.api.large import answer_with, packed_body
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Beaten, Lease, Reported, Reports
 from jqd.api.parts import Parts
 from jqd.api.problems import as_problem
-from jqd.api.read import Seconds, pack, read_body
+from jqd.api.read import Seconds, read_body
 from jqd.desk import leases, reports
 from jqd.desk.job import Value, nothing
 from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
@@ -23,7 +23,6 @@ from jqd.words import fields
 from jqd.words.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.job import NIL, Name
-from jqd.words.media import MSGPACK_TYPES
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
 SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
@@ -100,7 +99,7 @@ async def pull(parts: Parts, request: Request) -> Response:
 
 async def report(parts: Parts, request: Request) -> Response:
     """Take outcomes, each for itself; 200 says that all that is told as 200 is on disk."""
-    told, refused = await _read(await _packed(parts, request), parts.config.array_jobs_max)
+    told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await reports.report(parts.desk, [each for each in told if each is not None])
     results = iter(taken)
     errors = [refused.get(place) if each is None else next(results) for place, each in enumerate(told)]
@@ -135,12 +134,6 @@ def fence_of(lease_id: str) -> int:
     """What the store knows a lease by; 0 for what is none."""
     is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
     return int(lease_id) if is_one else 0
-
-
-async def _packed(parts: Parts, request: Request) -> bytes:
-    if request.media_type() in MSGPACK_TYPES or len(request.body) <= AT_ONCE_BYTES:
-        return pack(request)
-    return await trio.to_thread.run_sync(pack, request, limiter=parts.read)
 
 
 async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, JqdError]]:
