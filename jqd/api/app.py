@@ -19,7 +19,7 @@ from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.api.who import AUTHORIZATION
 from jqd.desk import polls
-from jqd.doors import LARGE_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
+from jqd.doors import SOME_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 from jqd.words.tokens import is_token_id
@@ -84,9 +84,8 @@ class Api:
                     response = self._unrouted(request, verdict.found)
                 elif found[0].polls:
                     response = await self._poll(*found, request, asked)
-                elif len(request.body) > LARGE_BYTES and not self.urgent(asked):
-                    async with self._large.turn(self.whose(asked), len(request.body)):
-                        response = await self._answer(*found, request)
+                elif len(request.body) > SOME_BYTES and not self.urgent(asked):
+                    response = await self._answer_large(*found, request, self.whose(asked))
                 else:
                     response = await self._answer(*found, request)
         return answer_of(response)
@@ -179,6 +178,16 @@ class Api:
         if tokens.ended(request.who.token):
             return _render(request, Problem(401, "this token was revoked, or is over, since the call began"))
         return await self._answer(route, names, structs.replace(request, hurried=True))
+
+    async def _answer_large(self, route: Route, names: dict[str, str], request: Request, owner: str) -> Response:
+        """As `_answer`, where the body may be much work."""
+        if self._large.counts(owner, len(request.body)):
+            async with self._large.turn(owner, len(request.body)):
+                response = await self._answer(route, names, request)
+        else:
+            response = await self._answer(route, names, request)
+        self._large.note(owner, request.held_s)
+        return response
 
     async def _answer(self, route: Route, names: dict[str, str], request: Request) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""

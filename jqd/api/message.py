@@ -44,6 +44,8 @@ class Request(Struct, gc=False):
     """Who makes it."""
     hurried: bool = False
     """Its client has left, or only listens on: nothing is waited for."""
+    held_s: float = 0.0
+    """For how long the loop did nothing but read its body."""
 
     def query(self) -> dict[str, str]:
         """Query parameters; the last of a name wins."""

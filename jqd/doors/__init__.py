@@ -9,10 +9,11 @@ from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
-from jqd.doors.turns import LARGE_BYTES, Large, Urgency, by_address
+from jqd.doors.turns import LARGE_BYTES, SOME_BYTES, Large, Urgency, by_address
 
 __all__ = [
     "LARGE_BYTES",
+    "SOME_BYTES",
     "Answer",
     "Asked",
     "Certificate",

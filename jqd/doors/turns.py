@@ -37,6 +37,8 @@ TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been he
 WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: the rest of the turn was somebody else's
 LARGE_BYTES = EACH * WEIGHT_BYTES  # of a body: a turn of its own, and its beginning is the least of it
 DISK_RATE = 256 << 20  # bytes a second of the disk, where the pushes of all stand in one line
+SOME_BYTES = 4_096  # of a body: a hundred wrong jobs, of which each takes as long as twenty good requests
+COSTLY_S = 0.005  # of the loop in one piece: five times as long as others wait behind four small requests
 LARGE_S_MAX = 1.0  # the next waits for a large one no longer: it may wait for the store; and it counts for no more
 BODIED = frozenset({"POST", "PUT", "PATCH"})
 
@@ -215,7 +217,7 @@ class Turns:
 class _Large:
     """What one owner has of large bodies."""
 
-    __slots__ = ("began_s", "free_s", "left", "line", "there", "under_way")
+    __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there", "under_way")
 
     def __init__(self) -> None:
         self.there = 0
@@ -228,6 +230,8 @@ class _Large:
         """The latest is not under way any more."""
         self.free_s = -math.inf
         """When the pause behind it is over."""
+        self.costly_s = -math.inf
+        """Until when less than large ones count as large."""
 
     def due_s(self) -> float:
         """When the next may begin, at the latest."""
@@ -235,7 +239,7 @@ class _Large:
 
     def is_over(self, now_s: float) -> bool:
         """Whether nothing of it is to be known any more."""
-        return not self.there and now_s >= self.free_s
+        return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
 class Large:
@@ -243,13 +247,26 @@ class Large:
 
     Of such a one the beginning is the least: it is decoded, checked, and goes to the disk, where everybody's pushes
     stand in one line. So behind each there is a pause, PAUSES times as long as it had of the processor and of the disk.
-    Who is alone neither waits nor pauses.
+    Who is alone neither waits nor pauses. Where a smaller one held the loop for long, its owner's count as large for a
+    while.
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
         self.others = Others()
         self._cpu_s = cpu_s  # of all threads: large JSON is read in one of its own
         self._owners: dict[str, _Large] = {}
+
+    def counts(self, owner: str, size: int) -> bool:
+        """Whether a body of so many bytes has to wait for a turn."""
+        if size > LARGE_BYTES:
+            return True
+        his = self._owners.get(owner)
+        return his is not None and size > SOME_BYTES and trio.current_time() < his.costly_s
+
+    def note(self, owner: str, held_s: float) -> None:
+        """One of theirs held the loop for so long."""
+        if held_s > COSTLY_S:
+            self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:

@@ -109,6 +109,15 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
     assert not edge.api._room.large
 
 
+async def test_arrays_of_wrong_jobs_count_as_large_from_the_first_on(edge):
+    wrong = [{"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}] * 2_000
+    for kind in (JSON, MSGPACK):
+        assert (await edge.call("POST", "/v1/jobs", wrong, kind=kind)).status == 422
+        (owner,) = edge.api._large._owners
+        assert edge.api._large.counts(owner, 10_000)
+        edge.api._large._owners.clear()
+
+
 async def test_long_targets_and_many_headers(edge):
     assert (await edge.call("POST", "/v1/jobs?" + "x" * 17_000, {"name": "a"})).status == 414
     assert (await edge.call("GET", "/v1/jobs/" + "x" * 17_000)).status == 414

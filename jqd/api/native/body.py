@@ -1,6 +1,7 @@
 """The body of a push, in whatever language → a batch of jobs. JSON is converted to MessagePack here, each job once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import msgspec
 import trio
@@ -11,13 +12,16 @@ from jqd.api.message import Request, unsupported
 from jqd.api.parts import Parts
 from jqd.desk.batch import DETAIL_LENGTH_MAX, Batch, expect_bytes, expect_size, in_order, read_array
 from jqd.desk.config import DeskConfig
+from jqd.doors import SOME_BYTES
 from jqd.words import tagged
+from jqd.words.clock import processor_s
 from jqd.words.errors import Fault, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 
 AT_ONCE_BYTES = 256 * 1024  # of JSON: some 8 ms
 
+FREE = nullcontext()
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -29,12 +33,24 @@ async def read_push(request: Request, parts: Parts) -> Batch:
     kind, body, config = request.media_type(), request.body, parts.desk.config
     if kind in MSGPACK_TYPES:
         single = not _begins_array(body)
-        return read_array(b"\x91" + body if single else body, single, config)
+        with _holding(request) if len(body) > SOME_BYTES else FREE:
+            return read_array(b"\x91" + body if single else body, single, config)
     if kind in JSON_TYPES or kind in NDJSON_TYPES:
         if len(body) <= AT_ONCE_BYTES:
-            return _read_json(kind, body, config)
+            with _holding(request) if len(body) > SOME_BYTES else FREE:
+                return _read_json(kind, body, config)
         return await trio.to_thread.run_sync(_read_json, kind, body, config, limiter=parts.read)
     raise unsupported(kind)
+
+
+@contextmanager
+def _holding(request: Request) -> Iterator[None]:
+    """Note in the request for how long the loop does nothing else."""
+    began_s = processor_s()
+    try:
+        yield
+    finally:
+        request.held_s += processor_s() - began_s
 
 
 def _begins_array(body: bytes) -> bool:
