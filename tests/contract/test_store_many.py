@@ -1,5 +1,10 @@
-"""One claim of very many queues, priorities and buckets: a script must not end after it has begun to write."""
+"""One script for very many queues, priorities and buckets: it ends after it has begun to write, and soon."""
 
+import pytest
+
+from jqd.store.scripts import Script
+from jqd.testing import store as memory
+from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.contract.test_store_limits import KEYED, claim, item, rule
 
@@ -16,3 +21,38 @@ async def test_a_claim_spends_thousands_of_buckets(store_bench: StoreBench) -> N
     await store_bench.add(*(store_bench.make(queue=KEYED + queue) for queue in queues))
     held = await claim(store_bench, owner, jobs)
     assert len(held) == len(await store_bench.store.get_held(owner)) == jobs
+
+
+async def test_what_is_let_go_at_once_is_bounded_over_all_queues_and_the_rest_follows_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most, few = "limits.let_go_left = 2000", "limits.let_go_left = 3"
+    short = {name: Script(name, script.source.replace(most, few)) for name, script in memory.SCRIPTS.items()}
+    assert few in short["promote"].source
+    monkeypatch.setattr(memory, "SCRIPTS", short)
+    clock = ManualClock()
+    bench = StoreBench(memory.FakeStore(clock), clock)
+    await bench.store.look(fresh=True)
+    owner = await bench.join()
+    await rule(bench, "stop", until_ms=2**52)
+    jobtypes = ("mail", "post")
+    limited = [
+        bench.make(jobtype, queue=KEYED + item("stop", key=key), priority=priority)
+        for priority in range(3)
+        for key in ("=a", "=b")
+        for jobtype in jobtypes
+    ]
+    await bench.add(*limited)
+
+    async def ready() -> int:
+        return sum([len(await claim(bench, owner, 500, jobtype, version="")) for jobtype in jobtypes])
+
+    for _ in range(4):
+        assert [await claim(bench, owner, jobtype=jobtype) for jobtype in jobtypes] == [[], []]
+    await rule(bench, "stop", 2)
+    let_go = []
+    for _ in range(5):
+        await bench.store.promote(500)
+        let_go.append(await ready())
+        clock.advance(0.1)
+    assert let_go == [3, 3, 3, 3, 0], "one queue in each script, of one bucket or of another"
