@@ -1,5 +1,6 @@
 """What POST /v1/jobs does not take: too much, not now, not whole."""
 
+import itertools
 import json
 import re
 from types import SimpleNamespace
@@ -109,7 +110,8 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
     assert not edge.api._room.large
 
 
-async def test_arrays_of_wrong_jobs_count_as_large_from_the_first_on(edge):
+async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):
+    monkeypatch.setattr("jqd.api.native.body.processor_s", itertools.count(step=0.01).__next__)
     wrong = [{"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}] * 2_000
     for kind in (JSON, MSGPACK):
         assert (await edge.call("POST", "/v1/jobs", wrong, kind=kind)).status == 422
