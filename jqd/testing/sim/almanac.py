@@ -10,7 +10,8 @@ paused  a date is fired that came when the schedule was paused or deleted
 
 What a schedule was to do is known from the last word on it that was answered well, if no other overlaps it. Up to which
 date it was seen to is read from the notes as they come to the store. A date may be fired twice if the store loses data
-while the daemon that fired it is away: then nobody knows of it (docs/adr/0044).
+while the daemon that fired it is away, or if a store that keeps nothing that ended deletes its job before the note of
+the date comes: then nobody knows of it (docs/adr/0044).
 """
 
 import math
@@ -26,6 +27,7 @@ from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.node import GIVEN_S, LATE_S, TOLD_S
 from jqd.testing.sim.notes import Notes
+from jqd.testing.sim.plan import PURGE
 from jqd.testing.sim.said import HEARD_S, Word
 from jqd.testing.sim.say import PUT, SCHEDULES
 from jqd.testing.sim.word import DATE_S, ENDS, Run, end
@@ -54,6 +56,8 @@ class Date:
     runs: list[Run] = field(default_factory=list)
     noted: dict[float, str] = field(default_factory=dict)
     """When somebody noted that he fired it → who."""
+    told_s: dict[str, float] = field(default_factory=dict)
+    """Who noted it → when the store learned it."""
     over_s: float = math.inf
     """When the store learned how its job ended."""
     promised_s: float = -math.inf
@@ -117,7 +121,9 @@ class Almanac:
                 fires = fired.date_ms == fired.through_ms
                 self._notes.setdefault(rule.name, {})[Note(fired.through_ms, fires, rule.at_ms)] = None
                 if fires:
-                    self._date(rule.name, fired.date_ms).noted[_s(rule.at_ms)] = node
+                    date = self._date(rule.name, fired.date_ms)
+                    date.noted[_s(rule.at_ms)] = node
+                    date.told_s.setdefault(node, trio.current_time())
 
     def started(self, life: str, fence: int, job_id: str) -> None:
         """A worker has such a job."""
@@ -142,6 +148,8 @@ class Almanac:
         anew = past.job_id != run.job_id
         over = past.fate not in (None, Fate.RETRY) and not past.gave_way(run.claimed)
         unknown = any(self._history.forgotten(home, at_s, node, run.at_s) for at_s, node in one.noted.items())
+        if anew and PURGE in self._history.plan.kinds and one.over_s <= run.at_s:
+            unknown = unknown or one.told_s.get(past.life.partition(".")[0], math.inf) > run.at_s - KNOWN_S
         if (anew or over) and not unknown and (anew or not self._history.again(home, past, run.at_s)):
             self._history.wrong(
                 f"twice: {one.name} ran as {past.job_id} at {past.life}, {run.job_id} starts at {run.life}"
