@@ -25,7 +25,9 @@ SERVER_SPANS = (0.5, 1.1, 3.0)  # of one of several, while the jobs of the other
 QUIET_S = (1.0, 2.0)
 TWICE = 0.35  # of the strikes come with another one
 WIPE = "wipe"  # FLUSHALL of a server that goes on
-WIPE_S = LEASE_S  # in which all notice it, and tell the server again what it forgot
+WIPE_S = LEASE_S  # in which all notice it
+TOLD_S = 0.05  # and in which they tell the server again what it forgot, for each second of the traffic until then: of
+# what a daemon ran that is cut off meanwhile nobody else can tell, and it runs again
 CALM_S = 4.0  # before a wipe, with nothing wrong: what a daemon took that is away meanwhile nobody else can tell
 
 
@@ -59,8 +61,8 @@ def plan(seed: int, seconds: float, daemons: int, workers: int, servers: int = 1
             kind, part = deck.pop()
             if kind == WIPE:
                 at_s = max([at_s, *(s.at_s + s.for_s for s in strikes)]) + CALM_S
-                strikes.append(Strike(at_s, WIPE_S, kind, server_name(part, source.randrange(servers))))
-                longest_s = WIPE_S
+                longest_s = WIPE_S + TOLD_S * at_s
+                strikes.append(Strike(at_s, longest_s, kind, server_name(part, source.randrange(servers))))
                 break
             spans = SPANS[kind] if part != "store" else STORE_SPANS if servers == 1 else SERVER_SPANS
             for_s = LEASE_S * source.choice(spans) * source.uniform(0.9, 1.1)

@@ -29,7 +29,7 @@ def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_p
 
 
 def test_with_two_servers_each_of_them_is_struck_and_so_are_the_ways_to_both() -> None:
-    targets = {strike.target for strike in plan(3, 300.0, 3, 2, servers=2)}
+    targets = {strike.target for strike in plan(3, 600.0, 3, 2, servers=2)}
     assert {"store", "store-1"} <= targets
     assert {f"edge-{i}{server}" for i in range(3) for server in ("", "-1")} <= targets
 
