@@ -6,15 +6,14 @@
 --          Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
---@include fail keys order heads pages deaths mends ageing
+--@include fail keys order heads pages deaths mends ageing wishes
 local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
-local FIRST, FIELDS = 4, 4
+local FIRST = 4
 local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
 local QUEUES = 64  -- of a jobtype, where first jobs had dates
 
 expect('types', 'heads', 'deaths', 'aged')
 ageing.begin(period_ms)
-local SEPARATOR = '\31'  -- behind the tenant in a jobtype
 local jobtypes, best = {}, {}
 
 local function note(jobtype, rank, id, priority)
@@ -69,10 +68,6 @@ local function look_at(jobtype, least, most)
   return keyed.some() and look_at_queues(jobtype, least, most) or one ~= nil
 end
 
-local function is_of(tenant, jobtype)
-  return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
-end
-
 -- How many were found, and whether there may be more.
 local function look_at_all(tenant, least, most, besides, count)
   local index, seen, found, before = keyed.all_of(tenant), {}, 0, ageing.passed()
@@ -90,7 +85,7 @@ local function look_at_all(tenant, least, most, besides, count)
     if queue and keyed.is(queue) then
       mends.meet(index, row, jobtype, priority)
     end
-    if not seen[jobtype] and not besides[jobtype] and is_of(tenant, jobtype) then
+    if not seen[jobtype] and not besides[jobtype] and wishes.is_of(tenant, jobtype) then
       if note_row(row, priority) then
         seen[jobtype], found = true, found + 1
         if ageing.has_date(id) then  -- another of its levels, or of its queues, may be better
@@ -105,7 +100,7 @@ end
 -- Those with the best priorities: so many rows of others stand before them that age cannot be asked for.
 local function look_at_others(tenant, least, most, besides, seen, found)
   for _, jobtype in ipairs(redis.call('ZRANGE', K.types, '-inf', most, 'BYSCORE', 'LIMIT', 0, ROWS)) do
-    if found < limit and not besides[jobtype] and not seen[jobtype] and is_of(tenant, jobtype) then
+    if found < limit and not besides[jobtype] and not seen[jobtype] and wishes.is_of(tenant, jobtype) then
       found = found + (look_at(jobtype, least, most) and 1 or 0)
     end
   end
@@ -124,23 +119,12 @@ local function notes_of_gone()
   return ids
 end
 
-local at = FIRST
-while at <= #ARGV do
-  local jobtype, least, most = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
-  local count, besides = number(ARGV[at + 3], 'besides'), {}
-  for place = at + FIELDS, at + FIELDS + count - 1 do
-    besides[ARGV[place]] = true
+wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
+  local seen, found, is_more = look_at_all(tenant, least, most, besides, count)
+  if is_more then
+    look_at_others(tenant, least, most, besides, seen, found)
   end
-  if jobtype ~= '' and jobtype:sub(-1) ~= SEPARATOR then
-    look_at(jobtype, least, most)
-  else
-    local seen, found, is_more = look_at_all(jobtype, least, most, besides, count)
-    if is_more then
-      look_at_others(jobtype, least, most, besides, seen, found)
-    end
-  end
-  at = at + FIELDS + count
-end
+end)
 local gone = notes_of_gone()
 mends.sample()
 mends.write()

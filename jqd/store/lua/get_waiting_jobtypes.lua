@@ -8,13 +8,12 @@
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
---@include fail keys order heads pages deaths mends
+--@include fail keys order heads pages deaths mends wishes
 local limit = number(ARGV[2], 'limit')
-local FIRST, FIELDS = 3, 4
+local FIRST = 3
 local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
 
 expect('types', 'heads', 'deaths')
-local SEPARATOR = '\31'  -- behind the tenant in a jobtype
 local jobtypes, best = {}, {}
 
 local function note(jobtype, id, priority)
@@ -55,10 +54,6 @@ local function look_at(jobtype, priority_min, priority_max)
   return id ~= nil or is_keyed
 end
 
-local function is_of(tenant, jobtype)
-  return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
-end
-
 local function look_at_all(tenant, priority_min, priority_max, besides)
   local seen, number, offset, index = {}, 0, 0, keyed.all_of(tenant)
   if tenant ~= '' then
@@ -72,7 +67,7 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
       if jobtype and #jobtype < #queue then
         mends.meet(index, rows[at], jobtype, rows[at + 1])
       end
-      if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) and not besides[jobtype] then
+      if jobtype and not seen[jobtype] and number < limit and wishes.is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
         local first = head_of(queue, rows[at + 1])
         if first ~= id then
@@ -95,7 +90,7 @@ local function look_at_others(tenant, priority_min, priority_max, besides, numbe
   while found < limit and offset < size + HEADS do
     local rows = redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', offset, size)
     for _, jobtype in ipairs(rows) do
-      if found < limit and not besides[jobtype] and is_of(tenant, jobtype) then
+      if found < limit and not besides[jobtype] and wishes.is_of(tenant, jobtype) then
         found = found + (look_at(jobtype, priority_min, priority_max) and 1 or 0)
       end
     end
@@ -106,25 +101,16 @@ local function look_at_others(tenant, priority_min, priority_max, besides, numbe
   end
 end
 
-local at = FIRST
-while at <= #ARGV do
-  local jobtype, priority_min, priority_max = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
-  local count, besides = number(ARGV[at + 3], 'besides'), {}
-  for place = at + FIELDS, at + FIELDS + count - 1 do
-    besides[ARGV[place]] = true
-  end
-  if jobtype ~= '' and jobtype:sub(-1) ~= SEPARATOR then
-    look_at(jobtype, priority_min, priority_max)
-  elseif count > 0 then
-    look_at_others(jobtype, priority_min, priority_max, besides, count)
+wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
+  if count > 0 then
+    look_at_others(tenant, least, most, besides, count)
   else
-    local seen, found, looked = look_at_all(jobtype, priority_min, priority_max, besides)
+    local seen, found, looked = look_at_all(tenant, least, most, besides)
     if keyed.some() and found < limit and looked >= HEADS then  -- the queues of one may have had all rows
-      look_at_others(jobtype, priority_min, priority_max, seen, found)
+      look_at_others(tenant, least, most, seen, found)
     end
   end
-  at = at + FIELDS + count
-end
+end)
 mends.sample()
 mends.write()
 

@@ -118,17 +118,12 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   end
   -- Whether its queue may have more.
   local function accept(one)
-    local id, allowed = one.next_id, one.allowed
+    local id = one.next_id
     if has_deaths and refuse(id) then
       return true
     end
-    for place = 1, #allowed, 2 do
-      if not limits.has(allowed[place], allowed[place + 1]) then
-        return false
-      end
-    end
-    for place = 1, #allowed, 2 do
-      limits.use(allowed[place], allowed[place + 1])
+    if not limits.use(one.allowed) then
+      return false
     end
     local taken = one.taken
     ids[#ids + 1], taken[#taken + 1] = id, id

@@ -96,17 +96,12 @@ do
 
     -- Whether its queue may have more.
     local function accept(level)
-      local one, allowed = level.one, level.one.allowed
+      local one = level.one
       if refuse(level.id) then
         return true
       end
-      for place = 1, #allowed, 2 do
-        if not limits.has(allowed[place], allowed[place + 1]) then
-          return false
-        end
-      end
-      for place = 1, #allowed, 2 do
-        limits.use(allowed[place], allowed[place + 1])
+      if not limits.use(one.allowed) then
+        return false
       end
       ids[#ids + 1], one.taken[#one.taken + 1] = level.id, level.id
       return true

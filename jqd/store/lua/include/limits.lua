@@ -11,7 +11,7 @@
 --     due              zset  bucket → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids), then
+-- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start; limits.spend(queue, ids), then
 -- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
@@ -173,11 +173,21 @@ end
 
 function limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
-function limits.use(state, cost)
-  state.slots, state.rate = state.slots - 1, state.rate - cost
-  if not state.least or cost < state.least then
-    state.least = cost
+-- `allowed`: state, cost of each constraint of a queue. Whether all allow one job more, which then counts in this script.
+function limits.use(allowed)
+  for place = 1, #allowed, 2 do
+    if not limits.has(allowed[place], allowed[place + 1]) then
+      return false
+    end
   end
+  for place = 1, #allowed, 2 do
+    local state, cost = allowed[place], allowed[place + 1]
+    state.slots, state.rate = state.slots - 1, state.rate - cost
+    if not state.least or cost < state.least then
+      state.least = cost
+    end
+  end
+  return true
 end
 
 -- How many jobs of that cost a bucket lets start.
