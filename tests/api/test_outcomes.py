@@ -1,0 +1,200 @@
+"""What workers report of jobs that they hold: each for itself, and the first verdict stands."""
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.api.native.leases import SAID_MAX
+from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.words.job import NIL, Fate, Held, Job
+from tests.api.edge import JSON, MSGPACK
+from tests.api.fakes import outcome
+from tests.api.lent import begun, handed, journaled, report
+from tests.api.whole import Whole
+
+
+@pytest.fixture(name="edge")
+async def _edge() -> Whole:
+    return await begun()
+
+
+async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
+    good, bad, back, odd, more = [await handed(edge, keep_result=True) for _ in range(5)]
+    told = await report(
+        edge,
+        {**good, "type": "success", "result": [1], "finished_at": "2030-01-01T00:00:00Z"},
+        {**bad, "status": 422, "message": "no such address", "error": {"code": 550}},
+        {**back, "type": "refused"},
+        {**odd, "type": "maybe"},
+        {**odd},
+        {**more, "type": "success", "jobs": [{"name": "next", "priority": "high"}]},
+        {**good, "type": "failure"},
+        {**good, "type": "success"},
+        {**odd, "type": "success", "lease_id": "٣"},
+        {**odd, "job_id": "nonsense", "type": "success"},
+        3,
+    )
+    assert [status for status, _ in told] == [200, 200, 200, 422, 422, 422, 409, 200, 409, 404, 422]
+    assert "jobs: jobs/0/priority: " in told[5][1]
+    assert await report(edge, {**more, "type": "success", "jobs": [{"name": "next"}]}) == [(200, "")]
+    success, failure, followed = journaled(edge)
+    assert msgspec.msgpack.decode(followed.follows) == ["", [{"name": "next", "job_id": f"{more['job_id']}.0"}]]
+    assert (success.fate, success.result, success.worker) == (Fate.SUCCEEDED, msgspec.msgpack.encode([1]), "puller")
+    assert (failure.fate, failure.status, failure.message) == (Fate.FAILED, 422, "no such address")
+    assert edge.journal.synced >= edge.journal.end, "on disk before it is said to be taken"
+    assert (await edge.call("GET", f"/v1/jobs/{back['job_id']}")).body["state"] == "waiting"
+    assert [s for s, _ in await report(edge, {**back, "status": 500}, {**back, "type": "refused"})] == [409, 409]
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+async def test_failures_are_tried_again_or_not_as_in_an_answer(edge: Whole, kind: str) -> None:
+    failure = {"type": "failure", "message": "no"}
+    for said, fate, status, delay_ms in (
+        ({**failure, "should_retry": False}, Fate.FAILED, 400, 0),
+        ({**failure, "retry_after": 7}, Fate.RETRY, 500, 7_000),
+        ({**failure, "reason": "timeout", "retry_after": 0}, Fate.RETRY, 504, 0),
+        ({"status": 503, "retry_after": 0}, Fate.RETRY, 503, 0),
+        ({"status": 422, "should_retry": True, "retry_after": 1}, Fate.RETRY, 422, 1_000),
+        ({"type": "snooze", "retry_after": 9}, Fate.RETRY, 102, 9_000),
+    ):
+        claim = await handed(edge)
+        assert await report(edge, {**claim, **said}, kind=kind) == [(200, "")]
+        last = journaled(edge)[-1]
+        assert (last.fate, last.status, last.delay_ms) == (fate, status, delay_ms)
+
+
+async def test_the_first_verdict_wins_before_the_store_knows_it(edge: Whole) -> None:
+    claim = await handed(edge)
+    failed = {**claim, "type": "failure", "should_retry": False, "message": "no"}
+    edge.journal.hold = trio.Event()
+    first: list[list[tuple[int, str]]] = []
+
+    async def say(outcome: dict[str, Any]) -> None:
+        first.append(await report(edge, outcome))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say, failed)
+        await trio.testing.wait_all_tasks_blocked()
+        edge.store.touch = _gone  # type: ignore[method-assign]
+        assert [status for status, _ in await report(edge, {**failed, "message": "other"})] == [409]
+        nursery.start_soon(say, failed)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not first, "nor does who repeats it hear before it is on disk"
+        edge.journal.hold.set()
+    assert first == [[(200, "")], [(200, "")]]
+    assert len(journaled(edge)) == 1
+
+
+async def _gone(*_: Any, **__: Any) -> Any:
+    raise StoreAway("gone for a moment")
+
+
+async def test_what_nobody_can_say_is_to_be_sent_again(edge: Whole) -> None:
+    claim = await handed(edge)
+    outcome = {**claim, "type": "success"}
+    edge.store.touch = _gone  # type: ignore[method-assign]
+    told = await edge.call("POST", "/v1/outcomes", [outcome])
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert [status for status, _ in await report(edge, outcome, {**outcome, "job_id": "x"})] == [503, 404]
+    del edge.store.touch
+    edge.journal.refuse = JournalRefused("no space left", full=True)
+    assert (await edge.call("POST", "/v1/outcomes", [outcome])).status == 507
+    edge.journal.refuse = None
+    assert await report(edge, outcome) == [(200, "")], "it had not been taken"
+
+
+async def test_a_lease_whose_job_the_store_is_told_of_later_is_no_stale_one(edge: Whole) -> None:
+    """After a wipe: hand-overs are told before anything counts, their jobs need not be."""
+    edge.cancels_first = True  # the lane of jobs stands still
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail"})
+    job = Job(told.body["job_id"], "mail", NIL)
+    await edge.hand(Held(job, fence=7, attempt=1))
+    outcome = {"job_id": job.id, "lease_id": "7", "type": "success"}
+    (status, why), _ = await report(edge, outcome, {**outcome, "job_id": "x"})
+    assert (status, "send it again" in why) == (503, True)
+    edge.cancels_first = False
+    await edge.apply()
+    assert await report(edge, outcome) == [(200, "")]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        ("touch", StoreAway("its partition is away"), "success"),
+        ("release_entrusted", StoreAway("its partition is away"), "refused"),
+        ("touch", StoreUnsettled("a journal may know better of it"), "success"),
+    ],
+)
+async def test_what_nobody_can_say_of_one_job_refuses_no_other(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, call: str, error: StoreAway, said: str
+) -> None:
+    claims = [await handed(edge) for _ in range(5)]
+    lost = claims[3]["job_id"]
+    ask = getattr(edge.store, call)
+
+    async def asked(named: list[tuple[str, int]], **how: Any) -> Any:
+        if lost in dict(named):
+            raise error
+        return await ask(named, **how)
+
+    monkeypatch.setattr(edge.store, call, asked)
+    if not isinstance(error, StoreUnsettled):
+        desk = edge.api._parts.desk
+        monkeypatch.setattr(type(desk), "where", lambda _, *ids: frozenset(int(each == lost) for each in ids))
+    told = await report(edge, *({**claim, "type": said} for claim in claims))
+    assert [status for status, _ in told] == [200, 200, 200, 503, 200]
+
+
+async def test_arrays_that_are_none(edge: Whole) -> None:
+    for body, status in ((b"{}", 422), (b"[]", 400), (b"[", 400), (msgspec.json.encode([1] * 10_001), 413)):
+        assert (await edge.call("POST", "/v1/outcomes", body, kind=JSON)).status == status, body[:10]
+    assert (await edge.call("POST", "/v1/outcomes", b"\x90")).status == 400
+
+
+async def test_what_is_wrong_is_said_of_the_first_of_many_outcomes(edge: Whole) -> None:
+    claim = await handed(edge)
+    wrong = [{"job_id": 5, "lease_id": 5}] * (SAID_MAX + 50)
+    told = await report(edge, *wrong, {**claim, "type": "success"}, *wrong[:50])
+    assert [status for status, _ in told] == [422] * len(wrong) + [200] + [422] * 50
+    assert ["of the first" in detail for _, detail in told[: len(wrong)]] == [False] * SAID_MAX + [True] * 50
+
+
+@pytest.mark.parametrize("first", ["told before", "told meanwhile", "in a daemon's hand"])
+async def test_the_first_verdict_wins_while_the_store_learns_of_it(edge: Whole, first: str) -> None:
+    """The store said that the lease stands, and what ended it was applied before that answer came."""
+    claim, touch = await handed(edge), edge.store.touch
+    success = {**claim, "type": "success"}
+    if first == "in a daemon's hand":
+        await edge.push(name="own")
+        (held,) = await edge.claim("own")
+        claim = {"job_id": held.job.id, "lease_id": str(held.fence)}
+        edge.runner.untold[held.job.id] = outcome(held.job.id, fence=held.fence, fate=Fate.SUCCEEDED)
+    elif first == "told before":
+        assert await report(edge, success) == [(200, "")]
+    answered, goes_on = trio.Event(), trio.Event()
+
+    async def slow(*named: Any, **how: Any) -> Any:
+        seen = await touch(*named, **how)
+        answered.set()
+        await goes_on.wait()
+        return seen
+
+    told: list[tuple[int, str]] = []
+
+    async def fail() -> None:
+        told.extend(await report(edge, {**claim, "type": "failure"}))
+
+    async with trio.open_nursery() as nursery:
+        edge.store.touch = slow  # type: ignore[method-assign]
+        nursery.start_soon(fail)
+        await answered.wait()
+        edge.store.touch = touch  # type: ignore[method-assign]
+        if first == "told meanwhile":
+            assert await report(edge, success) == [(200, "")]
+        await edge.apply()
+        edge.runner.untold.clear()
+        goes_on.set()
+    assert [status for status, _ in told] == [409]
+    assert Fate.RETRY not in {one.fate for one in journaled(edge)}
