@@ -2,47 +2,16 @@
 
 from typing import Any
 
-import msgspec
 import pytest
-from msgspec import Raw
 
-from jqd.store import Claimed, Owner, Release
+from jqd.store import Release
 from jqd.words.constraints import WITHIN
-from jqd.words.job import Fate, Held, State, Wanted
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
-from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
+from jqd.words.job import Fate, State, Wanted
+from tests.contract.bench import StoreBench, ids, outcome
+from tests.contract.limited import KEYED, claim, heads, item, rule, taken
 
-DIGEST = 7
 PRIORITIES = 1000  # of one queue, moved at once: limits.lua
 PASSED = 500  # rows of what is limited, passed over by one claim: choose.lua
-KEYED = f"\x1e{DIGEST}"
-"""Behind the jobtype of a queue that no constraint limits, while there is one of that digest."""
-
-
-def item(name: str, cost: object = 1, key: str = "") -> str:
-    return f"\x1e{name}\x1d{cost}\x1d{key}"
-
-
-async def rule(bench: StoreBench, name: str, revision: int = 1, **body: Any) -> None:
-    """Say a constraint; without a body there is none any more."""
-    raw = Raw(msgspec.msgpack.encode({"digest": DIGEST, **body} if body else None))
-    start = bench.at[Lane.RULES]
-    bench.at[Lane.RULES] = start + 100
-    await bench.store.apply_rules(JOURNAL, start, start + 100, [Rule("constraint", name, revision, 2**41, raw)])
-
-
-async def claim(bench: StoreBench, owner: Owner, limit: int = 100, jobtype: str = "mail", **more: Any) -> Claimed:
-    return await bench.store.get_waiting_jobs(owner, jobtype, limit, **{**ALL, "version": str(DIGEST), **more})
-
-
-async def taken(bench: StoreBench, owner: Owner, limit: int = 100) -> list[Held]:
-    return await claim(bench, owner, limit)
-
-
-async def heads(bench: StoreBench, jobtype: str | None = "mail") -> list[tuple[str, int, str, int]]:
-    rows = await bench.store.get_waiting_jobtypes([Wanted(jobtype)], 10)
-    return [(row.jobtype, row.priority, row.head_id, row.waiting) for row in rows]
 
 
 async def test_one_claim_fills_from_many_queues_in_the_order_of_priority_and_age(store_bench: StoreBench) -> None:
@@ -254,63 +223,6 @@ async def test_what_a_matcher_failed_on_waits_until_it_is_mended(store_bench: St
     assert len(await claim(bench, owner, version="8")) == 1
 
 
-async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreBench) -> None:
-    bench, owner = store_bench, await store_bench.join()
-    here, early = await bench.push(queue=KEYED + item("r")), bench.make(queue=KEYED + item("r"))
-    waits = await bench.push(queue=KEYED + item("r"))
-    await rule(bench, "r", concurrency=2)
-    assert await bench.store.reassert(owner, {here.id: 5, early.id: 6}) == []
-    assert await taken(bench, owner) == [], "one in a hand has not come: nobody knows its limits"
-    await bench.add(early)
-    assert await taken(bench, owner) == []
-    await bench.store.release_jobs(owner, {early.id: 6}, Release.RETRY, 60_000)
-    assert ids(await taken(bench, owner)) == [waits.id]
-
-
-@pytest.mark.parametrize("again", [(), (20.0,), (5.0,), (3_600.0, 86_400.0)], ids=str)
-async def test_what_was_spent_before_the_store_forgot_counts_as_all(
-    store_bench: StoreBench, again: tuple[float, ...]
-) -> None:
-    """Also where the rate is said once more after that, as its numbers are changed: for its window of then, or less."""
-    bench, owner = store_bench, await store_bench.join()
-    first_ms, body = bench.clock.wall_ms() - 60_000, {"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}
-    said = Rule("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))
-    await bench.store.apply_rules(JOURNAL, 0, 100, [said])
-    await bench.push(queue=KEYED + item("r"))
-    identity = (await bench.store.look(fresh=False)).identity
-    await bench.store.new_life(identity)
-    await bench.store.look(fresh=False)
-    owner = await bench.join()
-    for number, per_s in enumerate(again, 1):
-        raw = Raw(msgspec.msgpack.encode(body | {"rated_ms": first_ms, "rate": {"limit": 9, "per_s": per_s}}))
-        said = Rule("constraint", "r", 1 + number, bench.clock.wall_ms() + 1, raw)
-        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
-    assert await taken(bench, owner) == []
-    bench.clock.advance(min((20.0, *again)) + 0.1)
-    await bench.store.promote(10)
-    assert len(await taken(bench, owner)) == 1
-
-
-async def test_an_emptied_store_that_is_told_what_was_said_one_after_the_other_goes_by_the_last(
-    store_bench: StoreBench,
-) -> None:
-    """The rate had a window of 20 s long ago, and one of an hour when all was lost."""
-    bench = store_bench
-    first_ms = bench.clock.wall_ms() - 60_000
-    bench.wipe()
-    await bench.store.look(fresh=False)
-    bench.at = dict.fromkeys(Lane, 0)
-    owner = await bench.join()
-    for number, per_s in enumerate((20.0, 3_600.0)):
-        body = {"digest": DIGEST, "rate": {"limit": 9, "per_s": per_s}, "rated_ms": first_ms}
-        said = Rule("constraint", "r", 1 + number, first_ms + number, Raw(msgspec.msgpack.encode(body)))
-        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
-    await bench.push(queue=KEYED + item("r"))
-    bench.clock.advance(20.1)
-    await bench.store.promote(10)
-    assert await taken(bench, owner) == []
-
-
 async def test_a_long_queue_in_pages_waits_as_a_whole(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     await rule(bench, "r", rate={"limit": 150, "per_s": 1.0})
@@ -390,49 +302,3 @@ async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_
     await bench.store.promote(500)
     held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
     assert ids(held) == [job.id for job in limited]
-
-
-async def test_after_a_wipe_who_is_in_a_hand_counts_also_when_the_rule_comes_after_the_job(
-    store_bench: StoreBench,
-) -> None:
-    bench, owner = store_bench, await store_bench.join()
-    job = bench.make(queue=KEYED + item("one"))
-    await bench.store.reassert(owner, {job.id: 5})
-    await bench.add(job)
-    await rule(bench, "one", concurrency=1)
-    for _ in range(2):
-        await bench.push(queue=KEYED + item("one"))
-    assert await taken(bench, owner) == []
-    await bench.settle(outcome(Held(job, 5, 1), Fate.SUCCEEDED))
-    assert len(await taken(bench, owner)) == 1
-
-
-async def test_after_a_wipe_a_hold_that_ends_before_others_wait_is_counted_no_more(store_bench: StoreBench) -> None:
-    bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "two", concurrency=2)
-    job = bench.make(queue=KEYED + item("two"))
-    await bench.store.reassert(owner, {job.id: 5})
-    await bench.add(job)
-    await bench.settle(outcome(Held(job, 5, 1), Fate.SUCCEEDED))
-    for _ in range(3):
-        await bench.push(queue=KEYED + item("two"))
-    assert len(await taken(bench, owner)) == 2
-
-
-async def test_a_hold_that_nobody_has_is_found_however_many_come_and_go(store_bench: StoreBench) -> None:
-    """Whatever forgot it: it takes a place for a minute or two, and not for ever."""
-    bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", concurrency=2)
-    assert bench.recount
-    bench.recount.hold("r\x1d", "nobody")
-    await bench.add(*(bench.make(queue=KEYED + item("r")) for _ in range(150)))
-    together = list[int]()
-    for _ in range(100):
-        held = await taken(bench, owner)
-        together.append(len(held))
-        await taken(bench, owner)  # and finds no place: the others wait
-        bench.clock.advance(1)
-        await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
-        await bench.store.promote(10)
-    assert together[:50] == [1] * 50
-    assert together[-1] == 2, "it was found"

@@ -6,7 +6,7 @@ from jqd.store.scripts import Script
 from jqd.testing import store as memory
 from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
-from tests.contract.test_store_limits import KEYED, claim, item, rule
+from tests.contract.limited import KEYED, claim, item, rule
 
 WORDS = 8_000  # more of them end a script of either server
 

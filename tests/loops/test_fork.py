@@ -17,8 +17,8 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalForked
 from jqd.words.record import Lane
+from tests.loops.barred import push
 from tests.loops.house import House, TrioClock, house
-from tests.loops.test_barrier import push
 
 
 def daemon_of(here: House) -> Any:

@@ -16,8 +16,8 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.job import State
 from jqd.words.record import Lane
+from tests.loops.barred import end, push, state
 from tests.loops.house import House, TrioClock, house, until
-from tests.loops.test_barrier import end, push, state
 
 
 @asynccontextmanager

@@ -1,0 +1,172 @@
+"""What a store forgets it is told again, and no job starts before that."""
+
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from jqd.journal import JournalConfig, open_journal
+from jqd.testing.files import MemoryFiles
+from jqd.words.job import Fate, Outcome, State
+from jqd.words.record import Lane, encode_cancels, encode_outcomes
+from tests.loops.barred import claim, end, eventually, push, state
+from tests.loops.house import House, house, offer, until
+
+
+@pytest.mark.parametrize("loss", ["wiped", "older", "restarted"])
+async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there(
+    autojump_clock: None, loss: str
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        image = here.store.image()
+        waiting, running, done, cancelled = await push(here, 4)
+        await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([cancelled])))
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
+        held = {each.job.id: each for each in await claim(here, owner)}
+        await here.store.release_jobs(owner, {waiting: held[waiting].fence})
+        here.runner.out_of_hand([(waiting, held[waiting].fence)])
+        await end(here, done, held[done].fence)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        if loss == "wiped":
+            here.store.wipe()
+        else:
+            here.store.restart(image if loss == "older" else None)
+        lost_s = trio.current_time()
+        await until(lambda: here.membership.hold_up() is not None)
+        claimer = await here.wait_claimable()
+        lease_s = here.membership.config.lease_s
+        assert lease_s < trio.current_time() - lost_s < 2 * lease_s, "daemons that have not looked get a lease"
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        assert [each.job.id for each in await claim(here, claimer)] == [waiting]
+        assert await state(here, running) is State.RUNNING
+        assert await state(here, done) is State.SUCCEEDED
+        assert await state(here, cancelled) is State.CANCELLED
+        await end(here, running, held[running].fence)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        assert await state(here, running) is State.SUCCEEDED, "its fence is still good"
+        assert here.runner.lost == []
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD])
+async def test_what_failed_for_good_in_a_time_the_store_forgot_does_not_run_again(
+    autojump_clock: None, fate: Fate
+) -> None:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        image = here.store.image()  # it knows the job, and nothing of its run
+        await trio.sleep(1)
+        (held,) = await claim(here, owner)
+        failure = Outcome(job_id, held.fence, fate, "a", 0, 1)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([failure])))
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        await trio.sleep(1)
+        here.store.restart(image)
+        here.runner.offers = {"a": offer()}
+        await nursery.start(here.dispatch.run)
+        await trio.sleep(30)
+        assert here.started == []
+        assert await state(here, job_id) is State.FAILED
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        clock = here.clock
+        config = JournalConfig(directory=Path("/other"))
+        async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
+            other = House(journal, here.store.another_client(), clock, "d2")
+            await here.join(nursery)
+            await other.join(nursery)
+            await here.wait_claimable()
+            await other.wait_claimable()
+            (job_id,) = await push(here)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            (held,) = await claim(other, other.membership.owner or pytest.fail("no seat"))
+            outcomes, gate = other.lanes[Lane.OUTCOMES], trio.Event()
+            apply = outcomes._rules.apply
+
+            async def late(*args: object) -> object:
+                await gate.wait()
+                return await apply(*args)  # type: ignore[arg-type]
+
+            outcomes._rules = outcomes._rules._replace(apply=late)
+            await end(other, job_id, held.fence)
+            here.store.restart(None)
+            here.store.wipe()
+            await trio.sleep(100)
+            assert here.membership.through
+            assert "another daemon" in (here.membership.hold_up() or "")
+            assert other.membership.hold_up() is not None
+            gate.set()
+            await here.wait_claimable()
+            assert await state(here, job_id) is State.SUCCEEDED
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it_a_new_life(
+    autojump_clock: None,
+) -> None:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.wait_claimable()
+        image = here.store.image()
+        first = await push(here, 3)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        before = (await here.store.look(fresh=False)).identity
+        here.store.load(image)  # somebody put old keys back by hand
+        second = await push(here)
+        for job_id in first + second:
+            assert await eventually(here, job_id, State.WAITING)
+        assert (await here.store.look(fresh=False)).identity != before
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(autojump_clock: None) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when it fails
+    source = random.Random(seed)
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        here.runner.offers = {"a": offer(jobs_max=3)}
+        images = [here.store.image()]
+        pushed: list[str] = []
+        ended: set[str] = set()
+        for _ in range(60):
+            await trio.sleep(source.random())
+            match source.choice(("push", "push", "end", "end", "image", "restart", "wipe", "older")):
+                case "push":
+                    pushed += await push(here, source.randint(1, 4))
+                case "end":
+                    for job_id, fence in list(here.runner.get_running_jobs().items())[: source.randint(0, 5)]:
+                        await end(here, job_id, fence)
+                        ended.add(job_id)
+                case "image":
+                    images.append(here.store.image())
+                case "restart":
+                    here.store.restart(None)
+                case "older":
+                    here.store.restart(source.choice(images))
+                case "wipe":
+                    here.store.wipe()
+        while len(ended) < len(pushed):
+            await trio.sleep(1)
+            for job_id, fence in here.runner.get_running_jobs().items():
+                await end(here, job_id, fence)
+                ended.add(job_id)
+        await trio.sleep(30)  # the last loss was noticed by now
+        await here.wait_claimable()
+        for lane in here.lanes.values():
+            await lane.wait_caught_up(here.journal.end)
+        assert {job_id: await state(here, job_id) for job_id in pushed} == dict.fromkeys(pushed, State.SUCCEEDED)
+        starts = {job_id: here.started.count(job_id) for job_id in pushed}
+        assert max(starts.values(), default=1) == 1, f"seed {seed}: one daemon, never killed, ran a job twice: {starts}"
+        nursery.cancel_scope.cancel()
