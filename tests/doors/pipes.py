@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from jqd.doors.asgi import AsgiApp, from_asgi
+from jqd.doors.asked import Asked
 from jqd.doors.config import DoorConfig
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
@@ -15,6 +16,17 @@ from jqd.doors.pipe import Turn
 PATIENCE_S = 1_000.0  # of the mock clock
 SERVER = ("127.0.0.1", 7420)
 CLIENT = ("192.0.2.7", 50_000)
+
+
+async def body_of(asked: Asked) -> bytes | None:
+    """All of it; None when its client went away before."""
+    body = asked.read_nowait()
+    while not asked.whole:
+        piece = await asked.read()
+        if piece is None:
+            return None
+        body += piece
+    return body
 
 
 class MemoryPipe:

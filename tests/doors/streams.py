@@ -14,7 +14,7 @@ from jqd.doors import Answer, Asked, DoorConfig
 from jqd.doors.classic import Classic
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
-from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
+from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe, body_of
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 BOTH = DoorConfig(streams=True)
@@ -30,12 +30,9 @@ async def echo(asked: Asked) -> Answer | None:
         raise ValueError("a-secret-of-the-request")
     if asked.heading.path == "/big":
         return Answer(200, (), bytes(1 << 20))
-    body = asked.read_nowait()
-    while not asked.whole:
-        piece = await asked.read()
-        if piece is None:
-            return None
-        body += piece
+    body = await body_of(asked)
+    if body is None:
+        return None
     if asked.heading.path == "/wait":
         await asked.wait_left()
     return Answer(200, (), asked.heading.path.encode() + b" " + body)

@@ -23,7 +23,7 @@ from jqd.doors.tls import PLAIN, TlsPipe
 from jqd.words.errors import ConfigError
 from jqd.worker.register import Registration, Slots
 from tests.doors.conftest import Certificate
-from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
+from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe, body_of
 
 ANSWER_S = 10.0  # far above what any answer here takes
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -35,12 +35,9 @@ async def echo(asked: Asked) -> Answer | None:
     """Says the body again; refuses by the head what is for /refuse."""
     if asked.heading.path == "/refuse":
         return Answer(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
-    body = asked.read_nowait()
-    while not asked.whole:
-        piece = await asked.read()
-        if piece is None:
-            return None
-        body += piece
+    body = await body_of(asked)
+    if body is None:
+        return None
     return Answer(200, (), asked.heading.path.encode() + b" " + body)
 
 

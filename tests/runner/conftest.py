@@ -130,6 +130,11 @@ class House:
                     waiting.append(begun[job_id])
         return [self.outcomes[job_id] for job_id in begun]
 
+    async def wait_free(self) -> None:
+        """Until the runner says that a worker has room."""
+        with trio.fail_after(WAIT_S):
+            await self.runner.wait_free()
+
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:

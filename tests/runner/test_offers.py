@@ -58,12 +58,7 @@ async def test_slots_are_not_overdrawn_and_free_again(open_house: OpenHouse) -> 
         sizes = [len((await worker.request(n)).jobs()) for n in range(2)]
         assert sorted(sizes) == [1, 2]
         async with trio.open_nursery() as nursery:
-
-            async def free() -> None:
-                with trio.fail_after(WAIT_S):
-                    await house.runner.wait_free()
-
-            nursery.start_soon(free)
+            nursery.start_soon(house.wait_free)
             await trio.testing.wait_all_tasks_blocked()
             go_on.set()
         await house.stopped(3)
@@ -72,12 +67,7 @@ async def test_slots_are_not_overdrawn_and_free_again(open_house: OpenHouse) -> 
 
 async def test_a_registration_rings_too(open_house: OpenHouse) -> None:
     async with open_house() as house, trio.open_nursery() as nursery:
-
-        async def free() -> None:
-            with trio.fail_after(WAIT_S):
-                await house.runner.wait_free()
-
-        nursery.start_soon(free)
+        nursery.start_soon(house.wait_free)
         await trio.testing.wait_all_tasks_blocked()
         house.register("http://127.0.0.1:1/")
 

@@ -13,7 +13,7 @@ from jqd.runner.verdict import INVALID_JOBS
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker
 from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, Fate, Wanted
-from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, claims, hold, ids
+from tests.runner.conftest import Eventually, OpenHouse, claims, hold, ids
 
 
 async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) -> None:
@@ -339,12 +339,7 @@ async def test_outcomes_nobody_takes_stop_new_work(open_house: OpenHouse, eventu
         assert house.runner.offer("mail", 0) is None
         assert house.runner.wanted() == []
         async with trio.open_nursery() as nursery:
-
-            async def free() -> None:
-                with trio.fail_after(WAIT_S):
-                    await house.runner.wait_free()
-
-            nursery.start_soon(free)
+            nursery.start_soon(house.wait_free)
             await trio.testing.wait_all_tasks_blocked()
             await house.stopped(2)
         assert house.runner.wanted() == [Wanted()]
