@@ -25,11 +25,13 @@ from jqd.doors.exchange import App, Exchange
 # until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
+# And while others ask: of the loop others' pushes met 3.1 ms with four (99th percentile), 2.4 with two, alone 0.9.
+EACH_BESIDE = 2
 WEIGHT_BYTES = 65_536  # of a body: as much work as one more request has
 WEIGHT_UNSAID = 256  # of a body whose length is not said: it may be as long as any, 16 MiB
 HANDSHAKE = EACH  # of TLS: in how many requests' place one is begun; 0.4 to 0.6 ms of the loop
 OTHERS_S = 2.0  # since somebody else asked: who asks once a second is still there
-PAUSE_S = 0.001  # behind a turn, while others ask: four requests of one in some 1.5 ms are 2,700 a second
+PAUSE_S = 0.001  # behind a turn, while others ask: two requests of one in some 1.5 ms are 1,300 a second
 PAUSES = 3  # and so many times what the turn took: on a slow machine the one who floods has a quarter of the loop, too
 TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been held still
 WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: the rest of the turn was somebody else's
@@ -108,10 +110,20 @@ class Turns:
     """The lines of one door, for one kind of what is asked."""
 
     def __init__(
-        self, each: int = EACH, *, pauses: int = PAUSES, others: Others | None = None, also: Others | None = None
+        self,
+        each: int = EACH,
+        *,
+        beside: int = EACH_BESIDE,
+        pauses: int = PAUSES,
+        others: Others | None = None,
+        also: Others | None = None,
     ) -> None:
-        """`others`: of another kind that the same ones ask. `also`: there may be others there, too."""
+        """`beside`: in place of `each`, while others ask. `others`: of another kind that the same ones ask.
+
+        `also`: there may be others there, too.
+        """
         self._each = each
+        self._beside = beside
         self._pauses = pauses
         self.others = others or Others()
         self._also = also or self.others
@@ -163,27 +175,28 @@ class Turns:
                 self._led = me.leads = True
                 self._began_s, self._weight = trio.current_time(), self._each
             while not me.goes:  # so it leads
-                await self._pause()
-                self._turn()
+                self._turn(await self._pause())
         finally:
             self._forget(owner, me)
             if me.leads:
                 self._hand_over()
 
-    async def _pause(self) -> None:
-        """Return when the next turn is to be."""
+    async def _pause(self) -> int:
+        """Return when the next turn is to be, with the number that is begun of each."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
-        if self.others.ask(now_s) or self._also.ask(now_s):
-            took_s = min(now_s - self._began_s, TOOK_S_MAX, self._weight * WEIGHT_S_MAX)
-            await trio.sleep(max(PAUSE_S, self._pauses * took_s))
+        if not (self.others.ask(now_s) or self._also.ask(now_s)):
+            return self._each
+        took_s = min(now_s - self._began_s, TOOK_S_MAX, self._weight * WEIGHT_S_MAX)
+        await trio.sleep(max(PAUSE_S, self._pauses * took_s))
+        return min(self._each, self._beside)
 
-    def _turn(self) -> None:
+    def _turn(self, each: int) -> None:
         """Let the next of each line go: so many, or fewer that are large."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
-            left = self._each
-            for waiting in [*islice(line, self._each)]:
+            left = each
+            for waiting in [*islice(line, each)]:
                 if left <= 0:
                     break
                 left -= waiting.weight
@@ -212,7 +225,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.requests = Turns()
-        self.urgent = Turns(pauses=0, others=self.requests.others)
+        self.urgent = Turns(beside=EACH, pauses=0, others=self.requests.others)
         self.reports = Turns(others=self.requests.others)
         """What is urgent and large: 10,000 outcomes may be as much work as 10,000 requests."""
         self.handshakes = Turns(also=self.requests.others)

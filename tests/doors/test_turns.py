@@ -15,6 +15,7 @@ from jqd.doors.connection import Connection, House
 from jqd.doors.pipe import Turn
 from jqd.doors.turns import (
     EACH,
+    EACH_BESIDE,
     OTHERS_S,
     PAUSE_S,
     WEIGHT_BYTES,
@@ -81,7 +82,7 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
     """Each request is worked at in five turns, as a push is: with 40 turns' worth of them at once the loop would be
     full of one that floods. What it does until another one's answer is counted: of large ones one is begun in a turn.
     """
-    hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH
+    hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH_BESIDE
 
     async def five_turns(asked: Asked) -> Answer:
         begun[trio.current_time()] += asked.peer == "192.0.2.1"
@@ -105,7 +106,7 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
         assert max(met[1:]) <= 5 * each, met
     assert sorted(begun.values())[:-1][-1] == each, "but for those that came first: nobody else was in line"
     assert steps[0] == 5 * FLOOD
-    assert trio.current_time() >= FLOOD / EACH * PAUSE_S / 2
+    assert trio.current_time() >= FLOOD / EACH_BESIDE * PAUSE_S / 2
     assert hall.empty()
 
 
@@ -383,4 +384,4 @@ async def test_a_pause_is_as_long_as_what_was_begun_may_have_taken(autojump_cloc
             nursery.start_soon(ask, Peer("192.0.2.2", LARGE))
         for _ in range(5 * EACH):
             nursery.start_soon(ask, Peer(FLOODED))
-    assert small[FLOODED] > 0.42 * small["192.0.2.2"], "0.5 now, 0.36 where all that a turn took is counted"
+    assert small[FLOODED] > 0.28 * small["192.0.2.2"], "0.32 now, 0.24 where all that a turn took is counted"
