@@ -10,9 +10,11 @@ from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import ChangeKind, Fate, Wanted
 from jqd.words.rules import Rule
+from jqd.words.tenant import annotate
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 
 PERIOD_MS = 1_000
+CHUNK = 64  # rows of one priority that a look or a claim reads at once
 ROWS = 1_024  # that a look goes through
 PASSED = 500  # rows of queues that are used up, in one claim
 TYPES = [f"type{number:02}" for number in range(70)]
@@ -29,6 +31,12 @@ async def begun() -> tuple[StoreBench, ManualClock]:
 
 def key(number: int) -> str:
     return f"{BETWEEN}1{BETWEEN}three{WITHIN}1{WITHIN}{number}"
+
+
+async def limit(bench: StoreBench, concurrency: int) -> None:
+    """So many jobs of each key may run at once."""
+    body = Raw(msgspec.msgpack.encode({"digest": 1, "concurrency": concurrency}))
+    await bench.store.apply_rules(JOURNAL, 0, 100, [Rule("constraint", "three", 1, 2**41, body)])
 
 
 async def look(bench: StoreBench, *jobtypes: str | None) -> dict[str, int | None]:
@@ -103,8 +111,7 @@ async def test_a_job_that_had_ended_ages_from_when_it_is_tried_again() -> None:
 async def test_queues_that_are_used_up_are_passed_over_in_pieces() -> None:
     """With the rows of all their priorities: else each claim passes over a hundred rows, and parks nothing more."""
     bench, _ = await begun()
-    body = Raw(msgspec.msgpack.encode({"digest": 1, "concurrency": 1}))
-    await bench.store.apply_rules(JOURNAL, 0, 100, [Rule("constraint", "three", 1, 2**41, body)])
+    await limit(bench, 1)
     owner, ages = await bench.join("two", PERIOD_MS), Ages(PERIOD_MS, 2**53, 0)
     queues, levels = 3, 400
     for number in range(queues):
@@ -116,3 +123,32 @@ async def test_queues_that_are_used_up_are_passed_over_in_pieces() -> None:
         if claimed:
             break
     assert [held.job.id for held in claimed] == [free.id]
+
+
+async def test_an_older_one_behind_a_chunk_of_dated_ones_goes_first() -> None:
+    bench, clock = await begun()
+    await limit(bench, 1_000)
+    for number in range(CHUNK + 1):
+        await bench.push(queue=key(number), eligible_at_ms=clock.wall_ms() + 9 * PERIOD_MS)
+    clock.advance(1)
+    oldest = await bench.push(queue=key(CHUNK + 1))
+    clock.advance(10 * PERIOD_MS)
+    while (await bench.store.promote(CHUNK + 1)).moved:
+        continue
+    owner = await bench.join("other", PERIOD_MS)
+    claimed = await bench.claim(owner, limit=1, version="1", ages=Ages(PERIOD_MS, 2**53, 0))
+    assert [held.job.id for held in claimed] == [oldest.id]
+
+
+@pytest.mark.parametrize("besides", [frozenset[str](), frozenset(["else"])])
+@pytest.mark.parametrize("ages", [False, True])
+async def test_who_takes_any_jobtype_is_told_those_of_the_tenant_alone(ages: bool, besides: frozenset[str]) -> None:
+    bench, _ = await begun()
+    await bench.push("ours")
+    await bench.push(annotate("acme", "theirs"))
+    period_ms = PERIOD_MS if ages else 0
+    for tenant, jobtype in (("", "ours"), ("acme", annotate("acme", "theirs"))):
+        found = await bench.store.get_waiting_jobtypes(
+            [Wanted(tenant=tenant, besides=besides)], 64, period_ms=period_ms
+        )
+        assert [row.jobtype for row in found] == [jobtype]
