@@ -315,6 +315,8 @@ class Claims:
             if self._permits is None or not claimed.lacking:
                 break
             permits += await self._permits.get(claimed.lacking)
+            if not self.may_claim or self.runner.paused.holds(jobtype):
+                break  # it was paused, or we were drained, while others were asked: this claim brought nothing
         if self._permits is not None and permits:
             self._permits.took(self._clock.mono_s() - began_s)
         return claimed

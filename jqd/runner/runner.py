@@ -30,8 +30,7 @@ from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
-from jqd.words.pauses import BAN, HALT, PAUSE, Pauses, all_of
-from jqd.words.tenant import tenant_of
+from jqd.words.pauses import Paused
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
@@ -69,7 +68,7 @@ class Runner:
         """
         self._config = config
         self._workers = workers
-        self._pauses, self._halts = Pauses(workers.rules, PAUSE), Pauses(workers.rules, BAN, HALT)
+        self.paused = Paused(workers.rules)
         self._gates = gates
         self._clock = clock
         self._pool = pool
@@ -116,7 +115,7 @@ class Runner:
         """What workers with a free slot take; nothing when nobody is free."""
         if self._is_backlogged():
             return []
-        now_s, wishes = self._clock.mono_s(), Wishes(self._pauses.names, self._halts.names)
+        now_s, wishes = self._clock.mono_s(), Wishes(self.paused.types.names, self.paused.tenants.names)
         self._gates.pulls.wish(wishes)
         posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
@@ -136,7 +135,7 @@ class Runner:
 
         `waiting`: so many jobs of that type wait; where they are too few for a worker it may linger (`linger_s`).
         """
-        if self._is_backlogged() or jobtype in self._pauses.names or all_of(tenant_of(jobtype)) in self._halts.names:
+        if self._is_backlogged() or self.paused.holds(jobtype):
             return None
         if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
             return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)

@@ -4,7 +4,7 @@ import msgspec
 
 from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
-from jqd.words.tenant import SEPARATOR
+from jqd.words.tenant import SEPARATOR, tenant_of
 
 PAUSE = (
     "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds; perhaps also who said so
@@ -56,6 +56,18 @@ class Pauses:
                 self._log.error("types.pause_unreadable", name=rule.name, error=str(error))
                 self.since_ms[rule.name] = rule.at_ms
         self.names = frozenset(self.since_ms)
+
+
+class Paused:
+    """Of which jobtypes nothing is to be begun: they are paused, or all of their tenant are."""
+
+    def __init__(self, rules: Rules) -> None:
+        """As far as it is known here."""
+        self.types, self.tenants = Pauses(rules, PAUSE), Pauses(rules, BAN, HALT)
+
+    def holds(self, jobtype: str) -> bool:
+        """Whether it is one of them."""
+        return jobtype in self.types.names or all_of(tenant_of(jobtype)) in self.tenants.names
 
 
 def body_of(since_ms: int, by: str = "") -> bytes:

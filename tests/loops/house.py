@@ -28,6 +28,7 @@ from jqd.words.constraints import Constraints
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Job, Wanted
 from jqd.words.lease import LeaseConfig
+from jqd.words.pauses import Paused
 from jqd.words.record import Lane
 from jqd.words.rules import Rules
 from jqd.words.tenant import any_of
@@ -49,6 +50,7 @@ class HandRunner:
     def __init__(self) -> None:
         self.offers: dict[str, Offer] = {}
         self.lingers_s = float("inf")
+        self.paused = Paused(Rules())
         self.given: list[tuple[str, str, list[Held]]] = []
         self.stopped = Stopped([], [])
         self.out_of_hand_ids: list[str] = []

@@ -1,13 +1,14 @@
 """One dispatcher over several partitions: the best goes first over all, and who is away holds up only its own jobs."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from msgspec import Raw
 
 from jqd.loops.alone import EMPTYING_S, OTHERS, TELLING_S, Alone
 from jqd.loops.claims import Claims
@@ -16,13 +17,14 @@ from jqd.loops.membership import Membership
 from jqd.loops.standing import Known, Through
 from jqd.runner.linger import Linger
 from jqd.scheduler import Scheduler
-from jqd.store import Renewed, Suspects
+from jqd.store import Claimed, RateWanted, Renewed, Suspects
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import Constraints
 from jqd.words.job import Job, Wanted
 from jqd.words.lease import LeaseConfig
-from jqd.words.rules import Rules
+from jqd.words.pauses import PAUSE, Paused, body_of
+from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import annotate, tenant_of
 from tests.loops.house import HandRunner, TrioClock, offer, until
 from tests.loops.test_loops import blame
@@ -35,10 +37,13 @@ class Side:
 
     def __init__(self, number: int, clock: TrioClock, scheduler: Scheduler, told: list[str]) -> None:
         self.store, self.runner, self.number = FakeStore(clock), HandRunner(), number
+        self.rules = Rules()
+        self.runner.paused = Paused(self.rules)
         self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
         self.calls = 0
         self.drained: str | None = None
         self.hangs: dict[str, float] = {}  # by method: so long its answer takes
+        self.asked: Callable[[], object] | None = None  # called while others are asked for what a claim lacks
         runner: Any = self.runner
         self.claims = Claims(
             store=self._slow(),
@@ -51,6 +56,7 @@ class Side:
             constraints=Constraints(Rules()),
             outdated=lambda: None,
             drained=lambda: self.drained,
+            permits=self._permits(),
         )
         self._jobs = 0
 
@@ -61,6 +67,10 @@ class Side:
             def __getattr__(self, name: str) -> Any:
                 async def call(*args: Any, **named: Any) -> Any:
                     side.calls += 1
+                    if side.asked is not None and named.get("asks"):
+                        lacks = Claimed()
+                        lacks.lacking = [RateWanted(b"bucket", 0, 1, 1, 1, 1)]
+                        return lacks
                     answer = await getattr(store, name)(*args, **named)
                     await trio.sleep(side.hangs.get(name, 0))
                     return answer
@@ -68,6 +78,20 @@ class Side:
                 return call
 
         return Slow()
+
+    def _permits(self) -> Any:
+        side = self
+
+        class Others:
+            async def get(self, lacking: object) -> list[object]:
+                assert side.asked is not None
+                side.asked()
+                return []
+
+            def took(self, seconds: float) -> None:
+                raise AssertionError("nothing was granted")
+
+        return Others()
 
     async def join(self) -> None:
         await self.store.look(fresh=True)
@@ -145,6 +169,24 @@ async def test_a_daemon_that_is_drained_begins_nothing_until_it_is_resumed(autoj
         assert sides.started == ["b"]
         one.drained = None
         await until(lambda: sides.started == ["b", "a"])
+
+
+@pytest.mark.parametrize("how", ["drained", "paused", "not at all"])
+async def test_what_is_stopped_while_others_are_asked_is_not_claimed(how: str, autojump_clock: None) -> None:
+    async with running() as sides:
+        side = sides.sides[0]
+
+        def stop() -> None:
+            if how == "drained":
+                side.drained = "somebody drained it"
+            elif how == "paused":
+                side.rules.take([Rule(PAUSE, "mail", 1, 0, Raw(body_of(1)))])
+
+        side.asked = stop
+        await side.add(Job("1", "mail"))
+        side.runner.offers = {"mail": offer()}
+        await trio.sleep(1)
+        assert sides.started == (["1"] if how == "not at all" else [])
 
 
 async def test_partitions_with_equal_jobs_are_claimed_from_side_by_side(autojump_clock: None) -> None:

@@ -50,7 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     broken = starts = 0
     for seed in seeds:
         plan = make_plan(seed, None if kinds is None else frozenset(kinds), chosen.partitions, **given)
-        report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
+        try:
+            report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
+        except BaseException:
+            _print(f"seed {seed} did not come to its end")
+            raise
         starts += report.starts
         if chosen.trace:
             _print_events(report)

@@ -134,7 +134,8 @@ class Link:
 
     async def _end_if_dead(self) -> None:
         if self.dead:
-            await trio.sleep_forever()  # until the cancellation that ends all of it comes
+            await trio.lowlevel.checkpoint()  # here all of it ends, for it is cancelled
+            raise StoreAway("this process is gone")  # so that whoever waits shielded ends, too
 
     async def _give_up(self, name: str, why: str) -> None:
         await self._end_if_dead()

@@ -99,11 +99,11 @@ def _once_for_all(real: Real) -> Real:
 
 def _take_all_the_same(real: Real) -> Real:
     def offer(self: Runner, *args: Any, **named: Any) -> Any:
-        paused, self._pauses.names = self._pauses.names, frozenset()
+        paused, self.paused.types.names = self.paused.types.names, frozenset()
         try:
             return real(self, *args, **named)
         finally:
-            self._pauses.names = paused
+            self.paused.types.names = paused
 
     return offer
 
