@@ -1,6 +1,7 @@
 """The LightJQ surface (seed lightjq-spec), exactly as its own OpenAPI had it: an adapter over the same parts.
 
 MessagePack unless the client says JSON. Its statuses are fewer than ours: whatever is wrong with a request is a 400.
+Where it has no word for what is not wrong with the request, HTTP's own are said: 429 for a quota, 503 and 507 for us.
 """
 
 from typing import Any, Literal
@@ -38,7 +39,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Conflict, 409),
     (ours.NotYet, 503),
     (ours.Closed, 503),
-    (ours.Pressed, 503),
+    (ours.Pressed, 429),
     (ours.JournalRefused, 503),
     (ours.StoreAway, 503),
     (ours.StoreRefused, 503),

@@ -51,7 +51,8 @@ async def test_a_rate_holds_over_time_and_names_itself(edge):
     assert abs(taken - (100 * 10 - 100)) <= 11, "all together so many a second"
     for who in (ACME, None):
         again = await edge.call("POST", "/job", {"name": "mail", "argument": 1}, headers=who or {})
-        assert again.status == (503 if who else 201), "on every surface"
+        assert again.status == (429 if who else 201), "on every surface"
+        assert again.headers.get("retry-after") == ("1" if who else None)
     assert BURST_S * 10 == 50
 
 
