@@ -1,5 +1,6 @@
 """Commands about constraints: what may start when, by what a job is."""
 
+import sys
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -8,7 +9,7 @@ from rich.text import Text
 from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.look import Flag, rows_of
-from jqd.cli.render import show
+from jqd.cli.render import CONTROLS, show
 from jqd.cli.table import lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
@@ -83,7 +84,10 @@ def set_(
             on_error=on_error,
             dry_run=dry_run,
         )
-    _show(told, common)
+    if dry_run and common.output == "table":
+        _tell_trial(name, told)
+    else:
+        _show(told, common)
     return Exit.DONE
 
 
@@ -136,6 +140,22 @@ def _show(told: dict[str, Any], common: Common) -> None:
     for name, value in told.items():
         if value not in (None, False):
             print(f"{name:<12}  {_limit(value) if name == 'rate' else value}")
+
+
+def _tell_trial(name: str, told: dict[str, Any]) -> None:
+    """A sentence, which says as much where nothing waits."""
+    keys = f" under {_count(told['keys'], 'key')}" if told["matched"] else ""
+    print(
+        f"{name} matches {told['matched']} of {_count(told['looked_at'], 'waiting job')}{keys}; "
+        f"{told['delayed']} would not start at once"
+    )
+    if told["failed"]:
+        error = str(told["error"]).translate(CONTROLS)
+        print(f"jqd: it could not be asked of {_count(told['failed'], 'job')}: {error}", file=sys.stderr)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _limit(rate: dict[str, Any]) -> str:

@@ -133,7 +133,7 @@ def cat(
     if lines and not kinds <= JOBS:
         raise Usage("--lines prints jobs and changes; the other lanes have no such form")
     begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
-    files, damaged = Files(), 0
+    files, damaged, printed = Files(), 0, 0
     for seen in snapshot(files, (where or Where()).directory()):
         damaged += sum(map(complain, seen.places))
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
@@ -150,6 +150,9 @@ def cat(
             for record in found:
                 if begin_ms <= record.at_ms < end_ms and (not type_ or record.jobtype in type_):
                     sys.stdout.write(_told(record, lines=lines) + "\n")
+                    printed += 1
+    if not printed and not damaged:
+        print("jqd: the journal holds no record of that kind", file=sys.stderr)
     return Exit.FAILED if damaged else Exit.DONE
 
 

@@ -106,6 +106,8 @@ def _tell(path: Path, pushed: Pushed, last: int) -> None:
         print(f"jqd: {path} line {number} was refused: {why}", file=sys.stderr)
     if len(pushed.refused) > REFUSALS_SHOWN:
         print(f"jqd: … and {len(pushed.refused) - REFUSALS_SHOWN} lines more", file=sys.stderr)
+    if not last and not pushed.refused and pushed.stopped is None:
+        print(f"jqd: no line of {path} is a job; nothing was pushed", file=sys.stderr)
     if pushed.stopped is not None:
         after = f"; {len(pushed.job_ids)} jobs were pushed, all lines up to {last}" if last else ""
         print(f"jqd: {pushed.stopped}{after}", file=sys.stderr)

@@ -163,6 +163,8 @@ def _dates(told: dict[str, Any], common: Common) -> int:
         )
     elif told.get("waits"):
         print(f"jqd: {told['name']} waits: {told['waits']}", file=sys.stderr)
+    elif not told["next"]:
+        print(f"jqd: {told['name']} has no date to come", file=sys.stderr)
     return Exit.DONE
 
 

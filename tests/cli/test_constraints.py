@@ -1,5 +1,6 @@
 """Commands about constraints, at a daemon whose answers are written down."""
 
+import json
 from typing import Any
 
 import pytest
@@ -54,11 +55,22 @@ def test_a_constraint_is_set_shown_listed_and_deleted(script: Script, capsys: py
     assert run(["-o", "json", "constraints", "get", "slow"]) == 0
 
 
-def test_a_trial_asks_and_says_nothing(script: Script) -> None:
-    script.on("PUT", PATH, 200, {"looked_at": 5, "matched": 3})
-    assert run(["constraints", "dry-run", "slow", "true", "--concurrency", "1"]) == 0
+def test_a_trial_asks_and_says_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"looked_at": 5, "matched": 3, "failed": 1, "error": "no such key", "keys": 1, "delayed": 3}
+    nothing = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0}
+    script.on("PUT", PATH, 200, told)
+    script.on("PUT", PATH, 200, nothing)
+    words = ["constraints", "dry-run", "slow", "true", "--concurrency", "1"]
+    assert run(words) == 0
     ((method, path, said),) = script.asked
     assert (method, path, said["match"]) == ("PUT", PATH, "true")
+    shown = capsys.readouterr()
+    assert shown.out == "slow matches 3 of 5 waiting jobs under 1 key; 3 would not start at once\n"
+    assert shown.err == "jqd: it could not be asked of 1 job: no such key\n"
+    assert run(words) == run(["-o", "json", *words]) == 0
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first == "slow matches 0 of 0 waiting jobs; 0 would not start at once"
+    assert json.loads(rest) == nothing
 
 
 def test_words_that_mean_nothing_are_refused() -> None:

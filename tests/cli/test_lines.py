@@ -57,9 +57,10 @@ def test_a_long_file_goes_in_arrays_with_the_options_of_every_job(tmp_path: Path
     assert pushed.exit is Exit.DONE
 
 
-def test_an_empty_file_pushes_nothing(tmp_path: Path) -> None:
+def test_an_empty_file_pushes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pushed = push_lines(client(lambda *_: pytest.fail("asked")), "t", lines_of(tmp_path, 0), {})
     assert (pushed.job_ids, pushed.exit) == ([], Exit.DONE)
+    assert capsys.readouterr().err.endswith("is a job; nothing was pushed\n")
 
 
 def test_refused_lines_are_named_and_the_others_pushed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,9 @@ def test_a_schedule_is_listed_paused_run_and_deleted(script: Script, capsys: pyt
     script.on("GET", PATH, 200, late)
     assert run(["schedules", "resume", "nightly"]) == run(["schedules", "next", "nightly"]) == 0
     assert "nightly waits: its last job has not ended" in capsys.readouterr().err
+    script.on("GET", "/v1/schedules/over", 200, {**ROW, "name": "over", "next": []})
+    assert run(["schedules", "next", "over"]) == 0
+    assert capsys.readouterr() == ("", "jqd: over has no date to come\n")
     script.on("POST", f"{PATH}/run-now", 201, {"job_id": "a"})
     assert run(["schedules", "run", "nightly"]) == run(["-o", "json", "schedules", "run-now", "nightly"]) == 0
     first, _, rest = capsys.readouterr().out.partition("\n")
