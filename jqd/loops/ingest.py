@@ -18,6 +18,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
@@ -60,8 +61,10 @@ class Flight(Generic[Record]):
     gone: bool = False
     """What stood there was deleted from the journal."""
     error: StoreError | None = None
+    is_done: bool = False
+    """The store has done it, and nothing is to be heard of it any more."""
     answer: object = None
-    """Of the call. None, too, where it was lost, and the position tells that it was done."""
+    """Of the call. None, too, where it was lost, and a later answer or the position tells that it was done."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -327,15 +330,30 @@ class Ingest(Generic[Record]):
         try:
             flight.answer = await self._apply(flight)
         except StoreError as error:
-            if flight not in self._flights:
-                return  # a later one was answered, so this one was done
             flight.error = error
+            at = self._flights.index(flight)
+            if any(each.is_done for each in islice(self._flights, at, None)):  # the store does them in order
+                self._note_done(flight)
+                return
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
                 self._recheck = True  # an earlier one may have been done after this answer
             self._waiting.cancel()
         else:
             self.pace.went_well()
-            self._note_applied(flight.end)
+            self._note_done(flight)
+
+    def _note_done(self, flight: Flight[Record]) -> None:
+        """Its call is over, and the store has done it. What is done goes in order: of several answers that come at
+        once the last may be looked at first, and each of the others has its own to give."""
+        flight.is_done = True
+        for before in self._flights:
+            if not (before.is_done or before.error is not None):
+                return
+            before.is_done = True  # its call failed, and a later one was done: only its answer was lost
+            if before is flight:
+                break
+        while self._flights and self._flights[0].is_done:
+            self._pop()
 
     async def _apply(self, flight: Flight[Record]) -> object:
         journal_id = self._journal.journal_id
@@ -345,13 +363,16 @@ class Ingest(Generic[Record]):
         return None
 
     def _note_applied(self, position: int) -> None:
-        """The store has applied all up to there, whatever became of the answers."""
+        """The store has applied all up to there, whatever became of the answers. No call is under way."""
         while self._flights and self._flights[0].end <= position:
-            flight = self._flights.popleft()
-            self._advance(flight.end)
-            if flight.records:
-                self._rules.applied(flight.records, flight.answer)
-                self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
+            self._pop()
+
+    def _pop(self) -> None:
+        flight = self._flights.popleft()
+        self._advance(flight.end)
+        if flight.records:
+            self._rules.applied(flight.records, flight.answer)
+            self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
         """Read on from there."""

@@ -58,6 +58,14 @@ class Way:
         self._here[start].set()
         await trio.testing.wait_all_tasks_blocked()
 
+    async def end_at_once(self) -> None:
+        """Have the store do all calls that are here, and let them end in one turn of the loop."""
+        for start in (here := await self.several()):
+            await self.do(start)
+            self._fates[start] = False, True
+        for start in here:
+            self._here[start].set()
+
     async def end_all(self) -> None:
         """Let all calls end, those that follow too, in order."""
         while here := await self.several():
@@ -98,10 +106,40 @@ async def test_answers_that_come_in_another_order_are_told_in_order(autojump_clo
     first, second, _ = await there.several()
     await there.do(first)
     await there.end(second)
-    assert made.applied == ids[:4]
+    assert made.applied == [], "the first has an answer of its own to give"
     await there.end(first, comes=False)
+    assert made.applied == ids[:4]
     await there.end_all()
     assert made.applied == ids
+
+
+async def test_a_later_one_that_fails_is_not_done_because_one_before_it_is(autojump_clock: None, way: Under) -> None:
+    made, there, ids = way
+    first, second, third = await there.several()
+    await there.do(first)
+    await there.end(second)
+    await there.end(third, comes=False, answered=False)
+    await there.end(first, comes=False)
+    assert made.applied == ids[:4]
+    while not await there.several():
+        await trio.sleep(1)
+    await there.end_all()
+    assert made.applied == ids
+
+
+async def test_answers_that_come_at_once_are_each_given(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their callers go on in any order. An answer of the outcomes' lane says which hand-overs came too late."""
+    monkeypatch.setattr("jqd.loops.chunks.CHUNK_RECORDS", CHUNK)
+    for _ in range(20):
+        async with bench() as made, trio.open_nursery() as nursery:
+            await made.push(CHUNK * FLIGHTS_MAX)
+            way = Way(made)
+            await run(made, nursery)
+            await way.end_at_once()
+            with trio.fail_after(5):
+                await made.drained()
+            assert None not in made.answers
+            nursery.cancel_scope.cancel()
 
 
 async def test_who_is_answered_speaks_for_those_before_it(autojump_clock: None, way: Under) -> None:
