@@ -26,6 +26,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "latency": latency.run,
     "slow": edge.slow,
     "flood": edge.flood,
+    "arrays": edge.arrays,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -42,6 +43,7 @@ SHORT_JOBS = {
     "latency": 500,
     "slow": 2_000,
     "flood": 200,
+    "arrays": 4,
 }
 
 

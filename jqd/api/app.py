@@ -181,6 +181,7 @@ class Api:
 
     async def _answer_large(self, route: Route, names: dict[str, str], request: Request, owner: str) -> Response:
         """As `_answer`, where the body may be much work."""
+        request.breathe = self._large.breathe
         if self._large.counts(owner, len(request.body)):
             async with self._large.turn(owner, len(request.body)):
                 response = await self._answer(route, names, request)

@@ -5,12 +5,13 @@ Integers are exact, whatever their size.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+import trio
 from msgspec import Struct
 
 from jqd.api.items import VALUES_MAX, has_values
@@ -45,7 +46,9 @@ class Request(Struct, gc=False):
     hurried: bool = False
     """Its client has left, or only listens on: nothing is waited for."""
     held_s: float = 0.0
-    """For how long the loop did nothing but read its body."""
+    """For how long the loop did nothing but read its body, in one piece."""
+    breathe: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """Leaves the loop to others between two pieces."""
 
     def query(self) -> dict[str, str]:
         """Query parameters; the last of a name wins."""

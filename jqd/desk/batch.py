@@ -1,7 +1,8 @@
 """An array of jobs as it came → those to take, and the reasons against the others. Pure.
 
 The good case costs one decode for the whole array and a few comparisons per job; the bytes then go to the journal as
-they came. Only when something is wrong is the array looked at item by item, so that each bad job is named.
+they came. Only when something is wrong is the array looked at item by item, so that each bad job is named. A large
+array is read a piece at a time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ from jqd.desk.config import DeskConfig
 from jqd.desk.job import NOT_YET, NewJob
 from jqd.desk.limits import faults, longest_if_good
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.words.cuts import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.words.errors import Fault, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS, faults_of
 
@@ -21,6 +23,7 @@ LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argu
 SAID_MAX = (
     100  # wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others
 )
+SAID_AT_ONCE = 3  # of which it is said in one piece
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
@@ -55,21 +58,56 @@ class Batch(Struct):
 
 def read_array(data: bytes, single: bool, config: DeskConfig) -> Batch:
     """Check a MessagePack array of jobs. `single`: its one job came alone. Raises Unreadable, TooLarge."""
+    _expect_array(data, single, config)
+    # Where something is wrong: find out what, and with which job.
+    return _read_good(data, single, config) or finish(_item_by_item(data, single, config, SAID_MAX))
+
+
+def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
+    """As `read_array`, of an array that is large: nothing that is done between two steps takes long.
+
+    One that is no MessagePack is read up to its fault once more, in one piece: the decoder's words tell what it is.
+    """
+    _expect_array(data, False, config)
+    try:
+        pieces = yield from cut(data)
+    except MALFORMED:
+        return read_array(data, False, config)
+    whole = Batch(False, 0, data, [], plain=True)
+    good: list[memoryview] = []
+    for piece in pieces:
+        array, left = array_of(data, piece), SAID_MAX - (whole.size - len(whole.jobs))
+        part = _read_good(array, False, config) or (yield from _item_by_item(array, False, config, left))
+        whole.jobs += part.jobs
+        whole.refused += (fault._replace(place=(fault.place or 0) + whole.size) for fault in part.refused)
+        whole.size += part.size
+        whole.plain &= part.plain
+        good.append(memoryview(part.array)[len(array_head(len(part.jobs))) :])
+        yield
+    if whole.refused:
+        whole.array = b"".join([array_head(len(whole.jobs)), *good])
+    return whole
+
+
+def _expect_array(data: bytes, single: bool, config: DeskConfig) -> None:
     if len(data) == single:
         raise Unreadable("the body is empty; send one job (a map) or several (an array of maps)")
     expect_bytes(len(data) - single, single, config)
-    size = msgpack_items(data)
+    size = array_items(data)
     if size is not None and size > len(data):
         raise Unreadable(f"the body is no MessagePack: it announces {size} jobs, and ends before that")
     expect_size(size, config)
+
+
+def _read_good(data: bytes, single: bool, config: DeskConfig) -> Batch | None:
+    """None when something is wrong."""
     try:
         jobs = _jobs_decoder.decode(data)
     except DECODE_ERRORS:
-        # Something is wrong: find out what, and with which job.
-        return _item_by_item(data, single, config)
+        return None
     found = longest_if_good(jobs, config.job_bytes_max)
     if found is None:
-        return _item_by_item(data, single, config)
+        return None
     longest, plain = found
     if longest > NESTING_MAX and nests_deeper(data, LEVELS_MAX):
         raise Unreadable(TOO_DEEP)
@@ -94,7 +132,8 @@ def expect_size(size: int | None, config: DeskConfig) -> None:
         raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
 
 
-def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
+def _item_by_item(data: bytes, single: bool, config: DeskConfig, said_max: int) -> Steps[Batch]:
+    """`said_max`: wrong jobs of which all is said."""
     try:
         items = _items_decoder.decode(data)
     except RecursionError as error:
@@ -106,7 +145,7 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
     batch = Batch(single, len(items), b"", [])
     good: list[Raw] = []
     for index, item in enumerate(items):
-        is_said = index - len(good) < SAID_MAX
+        is_said = (wrong := index - len(good)) < said_max
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
@@ -117,6 +156,8 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
                 batch.jobs.append(job)
                 good.append(item)
         batch.refused += [fault._replace(place=index) for fault in (found if is_said else found[:1])]
+        if found and wrong % SAID_AT_ONCE == 0:
+            yield
     batch.array = _encoder.encode(good)
     return batch
 
@@ -124,17 +165,3 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
     """As their jobs stand in the request."""
     return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)
-
-
-def msgpack_items(data: bytes) -> int | None:
-    """The items of the array that `data` begins with, as its header has them; None when it begins none."""
-    if not data:
-        return None
-    match data[0]:
-        case head if 0x90 <= head <= 0x9F:
-            return head & 0x0F
-        case 0xDC if len(data) >= 3:
-            return int.from_bytes(data[1:3], "big")
-        case 0xDD if len(data) >= 5:
-            return int.from_bytes(data[1:5], "big")
-    return None

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from jqd.doors.turns import EACH, OTHERS_S, PAUSES, WEIGHT_BYTES, Others
+from jqd.doors.turns import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, Others
 from jqd.words.clock import processor_s
 
 LARGE_BYTES = EACH * WEIGHT_BYTES  # of a body: a turn of its own, and its beginning is the least of it
@@ -69,6 +69,13 @@ class Large:
         """One of theirs held the loop for so long."""
         if held_s > COSTLY_S:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
+
+    async def breathe(self) -> None:
+        """Leave the loop to others between two pieces of work: a push needs some ten passes of it."""
+        if self.others.ask():
+            await trio.sleep(PAUSE_S)
+        else:
+            await trio.lowlevel.checkpoint()
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jqd.api import items
 from jqd.api.items import has_values, json_items, json_lines
-from jqd.desk.batch import msgpack_items
+from jqd.words.cuts import array_items
 from tests.api.edge import JSON, MSGPACK, Edge
 
 values = st.recursive(
@@ -46,7 +46,7 @@ def test_items_are_found_as_the_decoder_finds_them(array, blank):
         items.SMALL_BYTES = old
     assert [msgspec.json.decode(item) for item in short] == array
     assert [msgspec.json.decode(item) for item in found] == array[:6]
-    assert msgpack_items(msgspec.msgpack.encode(array)) == len(array)
+    assert array_items(msgspec.msgpack.encode(array)) == len(array)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_lines():
 
 @pytest.mark.parametrize("head", [b"", b"\x80", b"\xdc\x00", b"\xdd\x00\x00\x00", b"\xc0", b"\xdf\x00\x00\x00\x01"])
 def test_what_begins_no_array_has_no_items(head):
-    assert msgpack_items(head) is None
+    assert array_items(head) is None
 
 
 # ------------------------------------------------------------ what it costs
