@@ -64,7 +64,7 @@ class Api:
     async def __call__(self, asked: Asked) -> Answer | None:
         """Answer one request; None when its client went away before it was whole."""
         request = request_of(asked)
-        with Part(self._room, lambda: self.whose(asked)) as part:
+        with Part(self._room, lambda: self.whose(asked), lambda: bool(self.urgent(asked))) as part:
             try:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
                 found = verdict.found.get("GET" if request.method == "HEAD" else request.method)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.doors import LARGE_BYTES, Answer, Asked, Heading
+from jqd.doors import SOME_BYTES, Answer, Asked, Heading
 from jqd.words.tenant import SEPARATOR
 
 HEADERS_MAX = 100  # more is no client of ours
@@ -26,24 +26,44 @@ class Disconnected(Exception):
 
 
 class Room:
-    """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks."""
+    """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks.
+
+    Bodies above SOME_BYTES may wait in line for a turn, so they stay here for long: they are counted by owner. While
+    others ask, too, each owner's take at most half of what those of other owners leave, and all together three quarters
+    of the room. The last quarter is for small ones, and for what workers say of their jobs.
+    """
 
     def __init__(self, bytes_max: int, shared: Callable[[], bool]) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
         self.shared = shared
-        self.large: Counter[str] = Counter()
-        """Of large bodies, by whose they are: while others ask, one has half of the room at most."""
+        self.lasting: Counter[str] = Counter()
+        """Bytes of bodies that may wait, by whose they are."""
+        self.lasting_bytes = 0
+        """Of all owners."""
+
+    def has_share(self, owner: str, size: int, *, urgent: bool) -> bool:
+        """Whether so many bytes more of an owner may stay here while they wait."""
+        if not self.shared():
+            return True
+        own, everyone = self.lasting[owner], self.lasting_bytes
+        if not urgent and everyone + size > self.bytes_max * 3 // 4:
+            return False
+        return own + size <= (self.bytes_max - (everyone - own)) // 2
 
 
 class Part(Struct, gc=False):
-    """What one request has of a room, for the time of a `with`. `whose`: who makes it; asked for large bodies only."""
+    """What one request has of a room, for the time of a `with`. `whose`: who makes it; asked above SOME_BYTES only.
+
+    `urgent`: whether a worker says something of its jobs.
+    """
 
     room: Room
     whose: Callable[[], str]
+    urgent: Callable[[], bool]
     bytes: int = 0
     owner: str = ""
-    """Known when it is large."""
+    """Known when it may wait."""
 
     def take(self, size: int) -> None:
         """Have so many bytes more. Raises Problem 503 when there is no room."""
@@ -53,16 +73,19 @@ class Part(Struct, gc=False):
         self.bytes += size
         room.bytes += size
         if self.owner:
-            room.large[self.owner] += size
+            self._last(size)
 
     def _has_share(self, size: int) -> bool:
-        if self.bytes + size <= LARGE_BYTES:
+        if self.bytes + size <= SOME_BYTES:
             return True
-        room = self.room
         if not self.owner:
             self.owner = self.whose()
-            room.large[self.owner] += self.bytes
-        return room.large[self.owner] + size <= room.bytes_max // 2 or not room.shared()
+            self._last(self.bytes)
+        return self.room.has_share(self.owner, size, urgent=self.urgent())
+
+    def _last(self, size: int) -> None:
+        self.room.lasting[self.owner] += size
+        self.room.lasting_bytes += size
 
     def __enter__(self) -> "Part":
         return self
@@ -70,9 +93,9 @@ class Part(Struct, gc=False):
     def __exit__(self, *_: object) -> None:
         self.room.bytes -= self.bytes
         if self.owner:
-            self.room.large[self.owner] -= self.bytes
-            if not self.room.large[self.owner]:
-                del self.room.large[self.owner]
+            self._last(-self.bytes)
+            if not self.room.lasting[self.owner]:
+                del self.room.lasting[self.owner]
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:

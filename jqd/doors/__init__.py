@@ -7,13 +7,12 @@ from jqd.doors.certificate import Certificate
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
-from jqd.doors.large import LARGE_BYTES, SOME_BYTES, Large
+from jqd.doors.large import SOME_BYTES, Large
 from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
 from jqd.doors.turns import Urgency, by_address
 
 __all__ = [
-    "LARGE_BYTES",
     "SOME_BYTES",
     "Answer",
     "Asked",

@@ -1,5 +1,6 @@
 """What POST /v1/jobs does not take: too much, not now, not whole."""
 
+import contextlib
 import itertools
 import json
 import re
@@ -11,8 +12,10 @@ import trio
 import trio.testing
 
 from jqd.api import ApiConfig
+from jqd.api.intake import Part, Room
+from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
-from jqd.doors import DoorConfig
+from jqd.doors import SOME_BYTES, DoorConfig
 from jqd.words.errors import JournalRefused, Pressed
 from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
@@ -107,7 +110,30 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
         )
         edge.journal.hold.set()
     assert sorted(statuses) == [201, 201, 503, 503]
-    assert not edge.api._room.large
+    assert (edge.api._room.bytes, edge.api._room.lasting_bytes, len(edge.api._room.lasting)) == (0, 0, 0)
+
+
+def test_whoever_waits_in_line_leaves_room_for_small_bodies_and_for_workers():
+    """However many there are, and however small what waits: arrays of 250 KB of one filled all the room."""
+    room = Room(1_000_000, shared=lambda: True)
+
+    def take(owner: str, size: int, urgent: bool = False) -> int:
+        """How many bodies there is room for."""
+        number = 0
+        with contextlib.suppress(Problem):
+            while True:
+                Part(room, lambda: owner, lambda: urgent).take(size)
+                number += 1
+        return number
+
+    assert take("a", 10_000) == 50
+    assert take("b", 10_000) == 25
+    assert take("c", 10_000) == 0
+    assert take("worker", 100_000, urgent=True) == 1
+    assert take("c", SOME_BYTES) == 150_000 // SOME_BYTES
+    room.shared = lambda: False
+    room.bytes = room.bytes_max - 20_000
+    assert take("a", 10_000) == 2
 
 
 async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):
@@ -168,9 +194,9 @@ async def test_draining_refuses_before_anything_is_written(edge):
 
 async def test_under_pressure_pushes_are_put_off_and_nothing_else(edge):
     edge.control.pressure = Pressed("nothing was taken: 100 jobs wait", retry_after_s=7)
-    for path, status in (("/v1/jobs", 429), ("/job", 503)):  # LightJQ's own interface has no 429
+    for path in ("/v1/jobs", "/job"):
         told = await edge.call("POST", path, b"whatever")
-        assert (told.status, told.headers["retry-after"]) == (status, "7")
+        assert (told.status, told.headers["retry-after"]) == (429, "7")
         assert "100 jobs wait" in told.body["detail"]
     assert edge.journal.frames == []
     others = [
