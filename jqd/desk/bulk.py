@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from jqd.desk.audit import meant, noted
 from jqd.desk.cancel import record_cancels
 from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
-from jqd.desk.find import Coming, find, resolve
+from jqd.desk.find import Coming, expect_promised, find, resolve
 from jqd.desk.job import Date
 from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import EVERYTHING, Text, narrow
@@ -36,6 +37,13 @@ T = TypeVar("T")
 Found = JobView | Coming
 Test = Callable[[Found], bool]
 Act = Callable[[Sequence[Found]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Promised(Coming):
+    """No job: a pusher's id that was reserved for a push, which did not come in time."""
+
+    why: str
 
 
 class Filter(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,7 +110,7 @@ async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
 
     async def act(found: Sequence[Found]) -> None:
         await record_cancels(desk, found)
-        tally.changed += len(found)
+        tally.changed += _jobs_in(found)
 
     await _each_piece(desk, wanted, tally, lambda view: not view.state.is_final, act)
     return tally
@@ -205,9 +213,13 @@ async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: 
 
 
 async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act | None) -> None:
-    tally.matched += len(matched)
+    tally.matched += _jobs_in(matched)
     if matched and act is not None and not wanted.dry_run:
         await act(matched)
+
+
+def _jobs_in(found: Sequence[Found]) -> int:
+    return sum(not isinstance(each, Promised) for each in found)
 
 
 async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
@@ -218,7 +230,9 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
     async def one(given: str) -> None:
         try:
             job_id = await resolve(desk, given)
-            found[given] = await find(desk, job_id, named=job_id != given, given=given)
+            found[given] = job = await find(desk, job_id, named=job_id != given, given=given)
+            if job_id != given and isinstance(job, Coming):
+                found[given] = await _come(desk, given, job)
         except NotFound as error:
             found[given] = error
 
@@ -228,6 +242,9 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
         job = found[given]
         if isinstance(job, NotFound):
             tally.refuse(given, 404, str(job))
+        elif isinstance(job, Promised):
+            tally.refuse(given, 404, job.why)
+            fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
         elif not may(job):
             tally.refuse(given, 409, f"job {given} is {job.state.value}")
         elif not _fits(job, wanted):
@@ -235,6 +252,15 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
         else:
             fit.append(job)
     return fit
+
+
+async def _come(desk: Desk, given: str, job: Coming) -> Found:
+    """One that is on its way under its pusher's id, or what is told of an id whose push did not come in time."""
+    try:
+        await expect_promised(desk, given)
+    except NotFound as error:
+        return Promised(job.id, job.created_at_ms, str(error))
+    return job
 
 
 def _fits(view: Found, wanted: Filter) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from jqd.desk.audit import noted
 from jqd.desk.desk import Desk
-from jqd.desk.find import Coming, find, once_noted, resolve
+from jqd.desk.find import Coming, expect_promised, find, once_noted, resolve
 from jqd.desk.job import Date, Delay
 from jqd.desk.limits import date_faults, eligible_at_ms
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
@@ -129,6 +129,8 @@ async def latest(desk: Desk, given: str) -> JobView:
     ):
         view = await find(desk, job_id, named=named)
     if isinstance(view, Coming):
+        if named:
+            await expect_promised(desk, given)
         raise NotYet(f"job {given} is on its way into the store; try again")
     return view
 

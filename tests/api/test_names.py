@@ -89,6 +89,35 @@ async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query,
     assert (await edge.call("GET", "/v1/jobs/order%2F17")).status == (404 if "atomic" in query else 200)
 
 
+async def test_only_jobs_are_counted_and_changed_not_ids_that_were_reserved(edge, monkeypatch):
+    """A trial said 2, and the cancel that it had cancelled 2. What it records is for those that come after all."""
+
+    async def away(rows: object) -> None:
+        raise StoreAway("gone for a moment")
+
+    wrong = {**JOB, "job_id": "c"}
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.whole, "free_names", away)
+        told = await edge.call("POST", "/v1/jobs?atomic=1", [JOB, {**JOB, "job_id": "b"}, wrong, wrong])
+        assert told.status == 400, told.body
+    assert (await push(edge, {**JOB, "job_id": "taken"}))[0] == 201
+    edge.clock.advance(31)
+    wanted = {"job_ids": ["order/17", "b", "taken"]}
+    for dry_run in (True, False):
+        body = (await edge.call("POST", "/v1/jobs/cancel", {**wanted, "dry_run": dry_run})).body
+        assert (body["matched"], body["changed"]) == (1, 0 if dry_run else 1)
+        assert [(row["job_id"], row["status"]) for row in body["refused"]] == [("order/17", 404), ("b", 404)]
+        assert "reserved for a push that was not taken" in body["refused"][0]["detail"]
+    assert len(edge.journal.cancels()) == 3, "the push may come with a daemon that died"
+    assert (await edge.call("PATCH", "/v1/jobs/b", {"priority": 1})).status == 404, "it said 503 for two days"
+    assert (await edge.call("POST", "/v1/jobs/retry", wanted)).body["matched"] == 1
+    listed = (await edge.call("GET", "/v1/jobs")).body["jobs"]
+    assert [row["job_id"] for row in listed] == ["taken"]
+    assert [(row["name"], row["waiting"]) for row in (await edge.call("GET", "/v1/types")).body["types"]] == [
+        ("mail", 1)
+    ]
+
+
 async def test_of_a_push_that_is_not_confirmed_nothing_runs_twice(edge, monkeypatch):
     """Also none of its jobs without an id of their own: its pusher is told to push all again."""
 
