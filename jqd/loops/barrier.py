@@ -13,6 +13,8 @@ Each life of the store is entered by one pass:
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
 older content must not start when a newer one was acknowledged (docs/adr/0018), and that of rules, which hold for all.
+What ended here and is not on our disk yet stays in our hand, and nobody claims it; if the store gives it to another
+hand, it is waited for as well.
 Nobody waits for jobs that are not ingested yet: what the store noted of them is there when they come. But none of our
 jobs is applied before our seat has stopped the claims of all daemons, nor, in the calm, before our endings and changes.
 The protocol was walked in a model first (docs/adr/0006).
@@ -36,6 +38,7 @@ from jqd.runner import Runner
 from jqd.store import Look, Owner, Store
 from jqd.words.errors import (
     JournalForked,
+    JournalRefused,
     JournalStuck,
     SeatRefused,
     StaleOwner,
@@ -159,7 +162,7 @@ class Barrier:
             self._lanes[Lane.CHANGES].let_go()
             self._lanes[Lane.JOBS].let_go()
             await self._catch_up(goal, WORDS, others_wait=True)
-            await self._arbitrate()
+            await self._arbitrate(waits=not is_new)  # who has resigned holds nobody up once more
         membership.came_through()
         self._log.info("barrier.through", calm=calm, position=goal)
 
@@ -249,8 +252,11 @@ class Barrier:
                 except StoreError as error:
                     self._log.warning("barrier.not_left", error=str(error))
 
-    async def _arbitrate(self) -> None:
-        """Let the store say which jobs in our hand are still ours, and give back what we do not hold."""
+    async def _arbitrate(self, *, waits: bool) -> None:
+        """Let the store say which jobs in our hand are still ours, and give back what we do not hold.
+
+        `waits`: until it knows how those ended that are out of our hand. Raises JournalStuck.
+        """
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:
@@ -259,6 +265,31 @@ class Barrier:
             await reconcile(self._store, self._runner, owner)
         if lost:
             self._log.warning("barrier.lost", count=len(lost))
+        if waits:
+            await self._tell_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
+
+    async def _tell_ended(self, job_ids: Collection[str]) -> None:
+        """Return once the store knows how these ended. They lie in no hand of ours that would keep others from them.
+
+        Raises JournalStuck when the journal takes no endings for so long.
+        """
+        begun_s = trio.current_time()
+        for job_id in job_ids:
+            is_noted = False
+            while not is_noted:
+                try:
+                    await self._runner.wait_noted(job_id)
+                    is_noted = True
+                except JournalRefused as error:
+                    if trio.current_time() - begun_s >= RESIGN_S:
+                        raise JournalStuck(
+                            f"the journal has taken no ending for {RESIGN_S:g} s, while all daemons of the store wait "
+                            f"for those of {len(job_ids)} jobs, which ended here, and which it takes to be in other "
+                            f"hands: this one gives up its seat, and they may run once more. Look at its disk: {error}"
+                        ) from error
+                    await trio.sleep(NOTICE_S)
+        if job_ids:
+            await self._catch_up(self._journal.end, ENDINGS, others_wait=True)
 
 
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:

@@ -1,7 +1,7 @@
 """One daemon's loops over a fake store, an in-memory journal and a runner worked by hand; the clock may jump."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,8 @@ class HandRunner:
         self.stops = 0
         self.lost: list[str] = []
         self.cancelled: list[str] = []
-        self.ended: set[str] = set()  # of those in hand: the store has not heard of it
+        self.over: set[str] = set()  # of those in hand: the store has not heard of it
+        self.take_note: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._in_hand: dict[str, int] = {}
         self._bell = trio.Event()
 
@@ -83,7 +84,7 @@ class HandRunner:
 
     @property
     def is_working(self) -> bool:
-        return bool(self._in_hand.keys() - self.ended)
+        return bool(self._in_hand.keys() - self.over)
 
     async def wait_free(self) -> None:
         await trio.sleep_forever()
@@ -111,6 +112,12 @@ class HandRunner:
 
     def noted(self) -> None:
         pass
+
+    def ended(self, job_id: str) -> str | None:
+        return job_id if job_id in self.over and job_id in self._in_hand else None
+
+    async def wait_noted(self, job_id: str) -> None:
+        await self.take_note()
 
     def refused(self, error: JournalRefused) -> None:
         pass

@@ -300,7 +300,7 @@ async def test_a_suspect_does_not_wait_for_a_partition_that_cannot_be_told_what_
         one, two, _ = sides.sides
         await two.add(Job("0", "b"))
         await until(lambda: sides.started == ["0"])
-        two.runner.ended.add("0")
+        two.runner.over.add("0")
         two.store.away = "stopped"
         one.hangs = {"get_waiting_jobtypes": 1}
         await one.add(Job("1", "a"))

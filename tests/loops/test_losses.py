@@ -1,14 +1,18 @@
 """What a store forgets it is told again, and no job starts before that."""
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
 from jqd.journal import JournalConfig, open_journal
+from jqd.loops.barrier import RESIGN_S
 from jqd.testing.files import MemoryFiles
-from jqd.words.job import Fate, Outcome, State
+from jqd.words.errors import JournalRefused
+from jqd.words.job import Fate, Held, Outcome, State
 from jqd.words.record import Lane, encode_cancels, encode_outcomes
 from tests.loops.barred import claim, end, eventually, push, state
 from tests.loops.house import House, house, offer, until
@@ -49,6 +53,64 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
         await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
         assert await state(here, running) is State.SUCCEEDED, "its fence is still good"
         assert here.runner.lost == []
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def lost_after_its_end(here: House) -> AsyncIterator[tuple[str, Held]]:
+    """A job that ended here, and is on no disk yet: the store went back, and it is in the hand of who stands still."""
+    config = JournalConfig(directory=Path("/other"))
+    async with open_journal(config, clock=here.clock, files=MemoryFiles()) as journal, trio.open_nursery() as nursery:
+        other = House(journal, here.store.another_client(), here.clock, "d2")
+        await here.join(nursery)
+        (job_id,) = await push(here)
+        async with trio.open_nursery() as alive:
+            await other.join(alive)
+            await until(lambda: here.membership.settled and other.membership.settled)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            theirs = await other.wait_claimable()
+            (before,) = await claim(other, theirs)
+            image = here.store.image()
+            await other.store.release_jobs(theirs, {job_id: before.fence})
+            alive.cancel_scope.cancel()
+        (held,) = await claim(here, await here.wait_claimable())
+        here.runner.over.add(job_id)
+        here.store.restart(image)
+        yield job_id, held
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_claims_what_ended_here_and_lies_in_another_hand_before_the_store_knows(
+    autojump_clock: None,
+) -> None:
+    """Its ending waited for a slow disk: the other was taken for dead, and the job ran once more."""
+    async with house() as here, trio.open_nursery() as nursery:
+        noted = trio.Event()
+        here.runner.take_note = noted.wait
+        async with lost_after_its_end(here) as (job_id, held):
+            await until(lambda: here.runner.lost == [job_id])
+            await trio.sleep(3 * here.membership.config.lease_s)
+            assert not here.membership.through
+            await end(here, job_id, held.fence)
+            noted.set()
+            await until(lambda: here.membership.through)
+            assert await state(here, job_id) is State.SUCCEEDED
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_takes_no_such_ending_stops_the_others_for_a_minute_only(autojump_clock: None) -> None:
+    async def refuse() -> None:
+        raise JournalRefused("no space left", full=True)
+
+    async with house() as here, trio.open_nursery() as nursery:
+        here.runner.take_note = refuse
+        async with lost_after_its_end(here) as (job_id, _):
+            await until(lambda: here.runner.lost == [job_id])
+            began_s = trio.current_time()
+            before = here.membership.owner
+            await until(lambda: here.membership.through)
+            assert here.membership.owner != before, "it gave its seat up, and came back"
+            assert RESIGN_S <= trio.current_time() - began_s <= RESIGN_S + 5, "it does not wait once more"
         nursery.cancel_scope.cancel()
 
 
