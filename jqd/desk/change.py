@@ -22,7 +22,8 @@ from jqd.desk.reserved import expect_allowed
 from jqd.store import EditGiven, JobView
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet
 from jqd.words.job import ChangeKind, Priority, State
-from jqd.words.record import Head, JobRecord, Lane, encode_jobs
+from jqd.words.pushed import JobRecord
+from jqd.words.record import Head, Lane, encode_jobs
 from jqd.words.tenant import bare
 
 

@@ -20,7 +20,7 @@ from msgspec import Raw, structs
 
 from jqd.desk.batch import Batch
 from jqd.words.errors import Fault, Invalid, NotYet
-from jqd.words.record import request_digest
+from jqd.words.pushed import request_digest
 
 KEY_LENGTH_MAX = 255  # characters of a key: as others have it
 STEM = "idempotency-key."

@@ -16,7 +16,8 @@ from jqd.words.errors import Fault, NotYet, StoreAway, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, cancel_of, date_digest, digest_of, encode_cancels, keyed_digest
+from jqd.words.pushed import date_digest, digest_of, keyed_digest
+from jqd.words.record import Lane, cancel_of, encode_cancels
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 

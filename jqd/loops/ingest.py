@@ -23,13 +23,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.journal import Journal, Slice
+from jqd.journal import Journal
 from jqd.loops.chunks import CHUNK_RECORDS, Chunk, chunks
+from jqd.loops.frames import Frames
 from jqd.loops.pace import Pace
-from jqd.loops.readable import unreadable
 from jqd.store import Store
 from jqd.words.errors import (
-    JournalDamaged,
     JournalForked,
     JournalStuck,
     JournalVersion,
@@ -39,7 +38,7 @@ from jqd.words.errors import (
     StoreRefused,
 )
 from jqd.words.log import get_logger
-from jqd.words.record import CARRIED, DECODERS, Lane
+from jqd.words.record import CARRIED, Lane
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
@@ -103,6 +102,7 @@ class Ingest(Generic[Record]):
         self._store = store
         self._rolled_back = rolled_back
         self.reader = reader
+        self._frames = Frames[Record](lane, journal)
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
@@ -266,7 +266,8 @@ class Ingest(Generic[Record]):
             slices = await self._journal.read(token)
             if self.pace.stuck:
                 self.pace.went_well()
-            for chunk in chunks(slices, self._decode, self._rules.size_bytes, self._rules.mine):
+            await self._frames.open(slices)
+            for chunk in chunks(slices, self._frames.records, self._rules.size_bytes, self._rules.mine):
                 if not await self._send_behind(nursery, chunk):
                     return False
             if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
@@ -283,12 +284,6 @@ class Ingest(Generic[Record]):
             if not self._stopped:  # else `recheck` or `hold` came while the disk was read, and nobody would wake us
                 await self._journal.wait_readable(self.lane, self.reader)
         return True
-
-    def _decode(self, piece: Slice) -> Sequence[Record]:
-        try:
-            return DECODERS[self.lane](piece.body)
-        except JournalDamaged as error:
-            raise unreadable(self._journal, piece.start, error) from error
 
     @property
     def _stopped(self) -> bool:

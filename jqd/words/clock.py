@@ -50,6 +50,11 @@ def processor_s() -> float:
     return time.process_time()
 
 
+def thread_s() -> float:
+    """Seconds of the processor that the calling thread has had."""
+    return time.thread_time()
+
+
 class ManualClock:
     """A clock that stands still until told otherwise, for tests and simulation."""
 

@@ -1,12 +1,15 @@
 """A large MessagePack array, cut into smaller ones: what is done with all of it at once holds up everybody else."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
 import msgpack
 
+from jqd.words.clock import thread_s
+
 PIECE_BYTES = 131_072  # of small values some 0.4 ms of decoding, and as much of looking how deep they nest
 PIECE_ITEMS = 250  # with 32 tags each 0.7 ms
+HELD_S = 0.0005  # of the loop, and a step more, before others have it: half of what they meet beside small requests
 FED_BYTES = 131_072  # looked through in one piece; of small values 0.2 ms
 MALFORMED = (msgpack.UnpackException, ValueError)
 
@@ -31,6 +34,20 @@ def finish(steps: Steps[T]) -> T:
         except StopIteration as done:
             value: T = done.value
             return value
+
+
+async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T:
+    """All of it, with a breath whenever the loop was held for a while."""
+    began_s = thread_s()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        if thread_s() - began_s >= HELD_S:
+            await breathe()
+            began_s = thread_s()
 
 
 def array_of(data: bytes, piece: Piece) -> bytes:
@@ -58,27 +75,20 @@ def array_items(data: bytes) -> int | None:
     return None
 
 
-def cut(data: bytes) -> Steps[list[Piece]]:
-    """The pieces of an array, each of a millisecond of work unless one item is more. Raises MALFORMED.
+def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
+    """The pieces of the array that begins there and is the last in `data`, each of a millisecond of work unless one
+    item is more. Raises MALFORMED.
 
     The reader goes on where it ended when more is fed to it, so that an item of any size is looked through once.
     """
     reader = msgpack.Unpacker(max_buffer_size=len(data) + 1)
-    windows = _windows(data)
-    reader.feed(next(windows))
+    windows = _windows(data, at)
+    reader.feed(next(windows, b""))
     items, pieces = reader.read_array_header(), list[Piece]()
-    begin, number = reader.tell(), 0
+    begin, number = at + reader.tell(), 0
     for index in range(items):
-        while True:
-            try:
-                reader.skip()
-                break
-            except msgpack.OutOfData:
-                if (window := next(windows, None)) is None:
-                    raise
-                reader.feed(window)
-            yield
-        number, end = number + 1, reader.tell()
+        yield from _skip(reader, windows)
+        number, end = number + 1, at + reader.tell()
         if number == PIECE_ITEMS or end - begin >= PIECE_BYTES or index == items - 1:
             pieces.append(Piece(begin, end, number))
             begin, number = end, 0
@@ -88,6 +98,28 @@ def cut(data: bytes) -> Steps[list[Piece]]:
     return pieces
 
 
-def _windows(data: bytes) -> Iterator[memoryview]:
+def skipped(data: bytes, at: int, values: int) -> list[int]:
+    """Where so many values end that stand behind each other from there on. Raises MALFORMED."""
+    reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
+    for _ in range(values):
+        finish(_skip(reader, windows))
+        ends.append(at + reader.tell())
+    return ends
+
+
+def _skip(reader: msgpack.Unpacker, windows: Iterator[memoryview]) -> Steps[None]:
+    """Over one value, feeding as much as it needs."""
+    while True:
+        try:
+            reader.skip()
+            break
+        except msgpack.OutOfData:
+            if (window := next(windows, None)) is None:
+                raise
+            reader.feed(window)
+        yield
+
+
+def _windows(data: bytes, at: int) -> Iterator[memoryview]:
     view = memoryview(data)
-    return (view[begin : begin + FED_BYTES] for begin in range(0, len(data), FED_BYTES))
+    return (view[begin : begin + FED_BYTES] for begin in range(at, len(data), FED_BYTES))

@@ -12,18 +12,19 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 """
 
 import enum
-import hashlib
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
+from jqd.words.cuts import MALFORMED, Steps, array_of, cut, skipped
 from jqd.words.errors import JournalDamaged
-from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
+from jqd.words.job import Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, is_id, parse_id
 from jqd.words.options import JobOptions
+from jqd.words.pushed import JobRecord, content_digest, date_digest, keyed_digest
 from jqd.words.rules import Rule
 from jqd.words.tenant import Tenant, annotate
 
@@ -48,27 +49,6 @@ ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
 
 _PAIR, _OF_TENANT = b"\x92", b"\x93"  # MessagePack: how an array of two and one of three begin
-
-
-class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """A job of a `jobs` frame, with the defaults that stand there for what its pusher left out. A format (JOURNAL.md).
-
-    Its limits are checked before it is journaled (`desk/job.py`); `run_at` and `delay` are resolved in the head.
-    """
-
-    name: str
-    argument: Raw = Raw(NIL)
-    priority: int = 0
-    max_retry: int = 5
-    keep_result: bool = False
-    timeout: float = 30.0
-    job_id: str | None = None
-    run_at: str | float | None = None
-    delay: float | None = None
-    replace: bool = False
-    tags: tuple[str, ...] = ()
-    backoff: float | tuple[float, ...] = ()
-    expires_in: float | None = None
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -123,8 +103,9 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
+_head_decoder = msgspec.msgpack.Decoder(Head)
+_text_decoder = msgspec.msgpack.Decoder(Tenant)
 _tenant_decoder = msgspec.msgpack.Decoder(_OfTenant)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
@@ -159,13 +140,58 @@ def decode_jobs(body: bytes) -> list[Job]:
     if not tenant and len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
         return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
     ids = _ids(head, len(records))
-    eligible, copied = head.eligible, head.copied
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
-    changes = [_change(head, index, job) for index, job in enumerate(records)] if head.changes else None
+    changes = _changes(head, records)
     if tenant:
         _annotate(records, tenant)
     for options, places in head.options:
         _give(records, places or range(len(records)), options)
+    return _jobs(head, ids, records, changes)
+
+
+def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
+    """As `decode_jobs`, of a large frame: nothing that is done between two steps takes long."""
+    try:
+        tenant, head, begin = _open(body)
+        pieces = yield from cut(body, begin)
+    except (*MALFORMED, JournalDamaged):
+        return decode_jobs(body)  # it says what is wrong
+    records, changes, jobs = list[JobRecord](), list[Change | None](), list[Job]()
+    for piece in pieces:
+        some = _decode(_records_decoder, array_of(body, piece), "a jobs")
+        changes += _changes(head, some, len(records))
+        if tenant:
+            _annotate(some, tenant)
+        records += some
+        yield
+    ids = _ids(head, len(records))
+    for options, places in head.options:
+        _give(records, places or range(len(records)), options)
+        yield
+    for piece in pieces:
+        first = len(jobs)
+        part = slice(first, first + piece.items)
+        jobs += _jobs(head, ids[part], records[part], changes[part], first)
+        yield
+    return jobs
+
+
+def _open(body: bytes) -> tuple[str, Head, int]:
+    """Whose jobs a frame has, its head, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    if not body.startswith((_PAIR, _OF_TENANT)):
+        raise JournalDamaged("it begins as no jobs frame does")
+    owned = body.startswith(_OF_TENANT)
+    *before, begin = skipped(body, 1, 2 if owned else 1)
+    tenant = _decode(_text_decoder, body[1 : before[0]], "a jobs") if owned else ""
+    head = _decode(_head_decoder, body[before[0] if owned else 1 : begin], "a jobs")
+    return tenant, head, begin
+
+
+def _jobs(
+    head: Head, ids: Sequence[str], records: Sequence[JobRecord], changes: Sequence[Change | None], first: int = 0
+) -> list[Job]:
+    """`first`: place of the first of these in the frame."""
+    eligible, copied = head.eligible, head.copied
     return [
         Job(
             job_id,
@@ -179,12 +205,12 @@ def decode_jobs(body: bytes) -> list[Job]:
             eligible.get(index, 0) if eligible else 0,
             job.job_id or "",
             job.tags,
-            changes[index] if changes else None,
+            changes[index - first] if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
             job.backoff,
             0 if job.expires_in is None else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
         )
-        for index, (job_id, job) in enumerate(zip(ids, records, strict=True))
+        for index, (job_id, job) in enumerate(zip(ids, records, strict=True), first)
     ]
 
 
@@ -289,6 +315,11 @@ def _ids(head: Head, size: int) -> list[str]:
     return names
 
 
+def _changes(head: Head, records: Iterable[JobRecord], first: int = 0) -> list[Change | None]:
+    """Of each of these; none at all where a frame has none."""
+    return [_change(head, index, job) for index, job in enumerate(records, first)] if head.changes else []
+
+
 def _change(head: Head, index: int, job: JobRecord) -> Change | None:
     if index not in head.changes:
         return None
@@ -299,35 +330,6 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
     if pushed and head.request:
         return Change(revision, generation, kind, keyed_digest(job.job_id or "", head.request))
     return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
-
-
-def content_digest(job: JobRecord) -> str:
-    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be."""
-    content = _encoder.encode(structs.replace(job, replace=False))
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def date_digest(job_id: str) -> str:
-    """In its place for the job of a schedule's date: the same whatever was said of the schedule meanwhile, for of two
-    daemons that fire the date one may not have heard of that yet, and it is one job."""
-    return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
-
-
-def keyed_digest(job_id: str, request: str) -> str:
-    """In its place for a job under an Idempotency-Key: the same as long as all of its request is."""
-    return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
-
-
-def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
-    """32 hexadecimal digits that tell a whole request from any other. `jobs`: a MessagePack array, as pushed; `shape`:
-    numbers that say how they came."""
-    content = _encoder.encode([shape, _records_decoder.decode(jobs)])
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def digest_of(job: Raw) -> str:
-    """The same of a job as it will stand in a frame: what is pushed again is compared with what the journal told."""
-    return content_digest(_record_decoder.decode(job))
 
 
 def cancel_of(job_id: str, generation: int) -> str:

@@ -13,7 +13,8 @@ from jqd.scheduler import Firing, Last, Step
 from jqd.store import NameJournaled, NameWanted
 from jqd.words.errors import Closed, NotYet, Pressed
 from jqd.words.job import Fate
-from jqd.words.record import Lane, date_digest, decode_jobs, decode_rules
+from jqd.words.pushed import date_digest
+from jqd.words.record import Lane, decode_jobs, decode_rules
 from jqd.words.recur import Recurrence
 from jqd.words.rules import NIL, Rule
 from jqd.words.schedules import FIRED, SCHEDULE, Fired, Known, Schedule, body_of, fired_rule, forgotten

@@ -12,7 +12,7 @@ from jqd.words.dates import INSTANT_MS_MAX
 from jqd.words.errors import Fault
 from jqd.words.fields import FAULTS_MAX
 from jqd.words.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
-from jqd.words.record import JobRecord
+from jqd.words.pushed import JobRecord
 
 MIB = 1 << 20
 NOW_MS = 1_800_000_000_000

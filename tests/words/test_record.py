@@ -1,5 +1,6 @@
 """Bodies of frames that are taken apart and made anew."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
+from jqd.words import cuts
 from jqd.words.clock import ManualClock
+from jqd.words.cuts import finish
 from jqd.words.errors import JournalDamaged
-from jqd.words.job import ChangeKind
+from jqd.words.job import ChangeKind, Job
 from jqd.words.jobid import IdSource
 from jqd.words.options import JobOptions
-from jqd.words.record import Head, Lane, carry_jobs, decode_jobs, digest_of, encode_jobs, generations, job_ids
+from jqd.words.pushed import digest_of
+from jqd.words.record import Head, Lane, carry_jobs, decode_in_pieces, decode_jobs, encode_jobs, generations, job_ids
 from jqd.words.tenant import annotate, bare
 
 SIZE = 12
@@ -38,6 +42,30 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)
     assert len(made) == runs, "neighbours share a frame"
+
+
+@given(st.integers(1, 5), st.integers(1, 60), st.sampled_from(["", "acme"]), st.booleans(), st.binary(max_size=2))
+def test_a_frame_is_the_same_in_pieces(number: int, size: int, tenant: str, named: bool, ending: bytes) -> None:
+    ids, some = IdSource(journal=3, salt=1, clock=ManualClock()).take(SIZE).ids(), JobOptions(timeout=9.0)
+    ours = [{"job_id": f"id {n}"} if named else {} for n in range(SIZE)]
+    jobs = [{"name": f"t{n}", "argument": [n] * n, "expires_in": 1.5} | our for n, our in enumerate(ours)]
+    changes = {n: (ids[-n], 70 + n, 0, ChangeKind.NEW) for n in range(0, SIZE * named, 2)}
+    head = Head(ids[0], 5_000, {3: 6_000}, changes, options=[(some, [1, 7])], copied=(4, 8), request="r" * named)
+    body = encode_jobs(head, msgspec.msgpack.encode(jobs), tenant) + ending
+    for torn in (body, body[:-1], body[:20], body[1:], b"\xc1" + body):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cuts, "PIECE_ITEMS", number)
+            patch.setattr(cuts, "PIECE_BYTES", size)
+            patch.setattr(cuts, "FED_BYTES", size)
+            in_pieces = told(lambda body: finish(decode_in_pieces(body)), torn)
+        assert in_pieces == told(decode_jobs, torn)
+
+
+def told(read: Callable[[bytes], list[Job]], body: bytes) -> object:
+    try:
+        return read(body)
+    except JournalDamaged as error:
+        return str(error)
 
 
 def test_jobs_of_a_tenant_have_it_before_their_names_also_when_they_are_carried() -> None:

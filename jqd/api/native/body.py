@@ -15,7 +15,7 @@ from jqd.desk.config import DeskConfig
 from jqd.doors import SOME_BYTES
 from jqd.words import tagged
 from jqd.words.clock import processor_s
-from jqd.words.cuts import Steps, finish
+from jqd.words.cuts import finish, in_steps
 from jqd.words.errors import Fault, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
@@ -35,7 +35,7 @@ async def read_push(request: Request, parts: Parts) -> Batch:
     if kind in MSGPACK_TYPES:
         single = not _begins_array(body)
         if not single and len(body) > AT_ONCE_BYTES:
-            return await _step_by_step(read_in_pieces(body, config), request)
+            return await in_steps(read_in_pieces(body, config), request.breathe)
         with _holding(request) if len(body) > SOME_BYTES else FREE:
             return read_array(b"\x91" + body if single else body, single, config)
     if kind in JSON_TYPES or kind in NDJSON_TYPES:
@@ -53,18 +53,7 @@ def _holding(request: Request) -> Iterator[None]:
     try:
         yield
     finally:
-        request.held_s = max(request.held_s, processor_s() - began_s)
-
-
-async def _step_by_step(steps: Steps[Batch], request: Request) -> Batch:
-    while True:
-        with _holding(request):
-            try:
-                next(steps)
-            except StopIteration as done:
-                batch: Batch = done.value
-                return batch
-        await request.breathe()
+        request.held_s += processor_s() - began_s
 
 
 def _begins_array(body: bytes) -> bool:
