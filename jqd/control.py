@@ -18,6 +18,7 @@ from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
+from jqd.words.dates import iso
 from jqd.words.errors import Pressed, StaleOwner, StoreAway
 from jqd.words.joblog import Row, named
 from jqd.words.lease import Peer
@@ -26,6 +27,7 @@ from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
 
+SHELVES_SHOWN_MAX = 10  # tenants that wait for their quotas and are named
 SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
 
 
@@ -97,6 +99,7 @@ class Control:
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
+            *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.gates.complaints(),
             *self._shared.constraints.complaints(),
@@ -107,6 +110,28 @@ class Control:
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
+
+    def owed(self, tenant: str) -> int:
+        """How many jobs of that tenant have others that are to follow them and wait for its quota."""
+        return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
+
+    def _shelves_told(self) -> list[str]:
+        """What follows jobs and waits for the quotas of their tenants."""
+        since: dict[str, int] = {}
+        for partition in self._partitions:
+            for tenant, shelf in partition.outbox.shelves.items():
+                since[tenant] = min(shelf.since_ms, since.get(tenant, shelf.since_ms))
+        longest = sorted(since, key=lambda tenant: since[tenant])
+        told = [
+            f"what follows {self.owed(tenant)} jobs of tenant {tenant!r} waits since {iso(since[tenant])} for its quota"
+            for tenant in longest[:SHELVES_SHOWN_MAX]
+        ]
+        more = len(longest) - len(told)
+        return [*told, *([f"and that of {more} more tenants; `jqd quotas` shows them"] if more else [])]
+
+    def _shelves(self) -> dict[str, int]:
+        tenants = {tenant for each in self._partitions for tenant in each.outbox.shelves}
+        return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
         """They are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
@@ -213,6 +238,7 @@ class Control:
             "runner": self._runners.stats(),
             "pressure": self.pressure.stats(),
             "schedules": self.schedules.stats() if self.schedules else {},
+            "shelves": self._shelves(),
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
 

@@ -105,7 +105,7 @@ class Daemon:
             partitions=len(stores),
             stores=stores,
             wrong=lambda follows, scopes: following.wrong(self.config.api, follows, scopes),  # it may be loaded anew
-            push=lambda entries: following.follow(self.parts.desk, entries),
+            push=lambda entries, *, shelved=False: following.follow(self.parts.desk, entries, shelved=shelved),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
@@ -115,7 +115,7 @@ class Daemon:
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
-        self.parts = self._parts(self._desk(stores))
+        self.parts: Parts = self._parts(self._desk(stores))
         self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk)
         self.api = Api(self.parts)
 

@@ -14,7 +14,7 @@ LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 
 
 def ls(*, common: Common | None = None) -> int:
-    """List how much tenants may push."""
+    """List how much tenants may push, and how many jobs have followers that wait for that (put off)."""
     return rows_of(common or Common(), lambda client: client.quotas(), _table, "no tenant has a quota")
 
 
@@ -65,5 +65,5 @@ def rm(tenant: str, /, *, common: Common | None = None) -> int:
 
 
 def _table(rows: list[dict[str, Any]]) -> Text:
-    cells = [(row["tenant"], *(row[limit] for limit in LIMITS)) for row in rows]
-    return table(("TENANT", "RATE", "BYTES", "QUEUED", "IN FLIGHT", "DEAD"), cells)
+    cells = [(row["tenant"], *(row[limit] for limit in LIMITS), row.get("put_off")) for row in rows]
+    return table(("TENANT", "RATE", "BYTES", "QUEUED", "IN FLIGHT", "DEAD", "PUT OFF"), cells)

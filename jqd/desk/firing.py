@@ -4,7 +4,8 @@ Any daemon may fire any date, and two may at once: the job's id is made of sched
 to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/scheduler/test_firing.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 import msgspec
 from msgspec import Raw, structs
@@ -16,12 +17,14 @@ from jqd.desk.find import Coming, find, resolve, stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import agree, confirm
 from jqd.desk.principal import Principal
+from jqd.desk.quotas import reserve_owed
 from jqd.desk.take import expect_taking, write
 from jqd.scheduler import Firing, Last
 from jqd.store import JobView
 from jqd.words.dates import iso
 from jqd.words.errors import NotFound, NotYet
 from jqd.words.log import get_logger
+from jqd.words.quotas import Charge
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule
 from jqd.words.schedules import Fired, Known, fired_rule
@@ -77,6 +80,30 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], b
 
 async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
     """Of one tenant."""
+    with ExitStack() as charges:
+        charge, over = await _within(desk, firings, charges)
+        return over | await _fire_all(desk, [each for each in firings if each.one.name not in over], charge, is_told)
+
+
+async def _within(
+    desk: Desk, firings: Sequence[Firing], charges: ExitStack
+) -> tuple[dict[str, Charge], dict[str, str]]:
+    """What those that fire cost the tenant's quota, and why the others have to wait for it, by the schedules' names."""
+    charge: dict[str, Charge] = {}
+    over: dict[str, str] = {}
+    for each in firings:
+        if each.step.fires:
+            kept = await reserve_owed(desk, desk.principal.tenant, 1, len(each.one.schedule.job))
+            if isinstance(kept, str):
+                over[each.one.name] = kept
+            else:
+                charge[each.one.name] = charges.enter_context(kept)
+    return charge, over
+
+
+async def _fire_all(
+    desk: Desk, firings: Sequence[Firing], charge: Mapping[str, Charge], is_told: Callable[[str], bool]
+) -> dict[str, str]:
     for each in firings:
         if each.step.replaces:
             await _stop(desk, each.one)
@@ -94,6 +121,9 @@ async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], 
     if agreed is not None and agreed.jobs:
         written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
         desk.control.entered(written.job_ids, agreed.jobs, desk.principal.tenant)
+        for place, each in enumerate(jobs):
+            if place not in agreed.known and place not in agreed.refused:
+                charge[each.one.name].taken(1, len(each.one.schedule.job))
     if not done:
         return unsure
     now_ms = desk.clock.wall_ms()

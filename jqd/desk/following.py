@@ -1,6 +1,7 @@
 """Jobs that follow others: whether they can be taken, and taking them. Once each, whoever does it and however often."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import msgspec
@@ -14,12 +15,22 @@ from jqd.desk.find import stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import NAMES_PER_CALL, agree, confirm
 from jqd.desk.principal import Principal, in_scope
+from jqd.desk.quotas import reserve_owed
 from jqd.desk.take import take
 from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
-from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, is_made_of, read_entry
+from jqd.words.followers import (
+    FOLLOWERS_BYTES_MAX,
+    FOLLOWERS_MAX,
+    UNREADABLE,
+    Left,
+    Over,
+    is_made_of,
+    read_entry,
+)
 from jqd.words.jobid import partition_of_name
 from jqd.words.log import get_logger
+from jqd.words.quotas import FREE, Charge
 from jqd.words.tenant import annotate
 
 NO_REPLACE = (
@@ -40,6 +51,8 @@ class Following(NamedTuple):
     tenant: str
     items: list[Raw]
     jobs: list[NewJob]
+    charge: Charge = FREE
+    """What they cost the quota of their tenant."""
 
 
 def wrong(config: DeskConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
@@ -68,29 +81,53 @@ def wrong(config: DeskConfig, follows: bytes, scopes: Sequence[str] = ()) -> str
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
 
 
-async def follow(desk: Desk, entries: Sequence[bytes]) -> Mapping[bytes, str]:
-    """Push the jobs of these entries; those that have to wait, and why. All others are done.
+async def follow(desk: Desk, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
+    """Push the jobs of these entries, as far as the quotas of their tenants have room. `shelved`: they waited for that.
 
     Raises JournalRefused: nothing can be taken now.
     """
-    waits: dict[bytes, str] = {}
+    done = Left({}, {})
     refused: list[JournalRefused] = []
 
     async def push(some: Sequence[Following]) -> None:
         try:
             tenant = some[0].tenant
-            waits.update(await _push(desk.acting(Principal(tenant)) if tenant else desk, some))
+            done.waits.update(await _push(desk.acting(Principal(tenant)) if tenant else desk, some))
         except JournalRefused as error:
             refused.append(error)  # raised below, outside the nursery, as what it is
         except JqdError as error:
-            waits.update((each.entry, str(error)) for each in some)
+            done.waits.update((each.entry, str(error)) for each in some)
 
-    async with trio.open_nursery() as nursery:
-        for some in _by_partition(desk, _read(entries, waits)):
-            nursery.start_soon(push, some)
+    with ExitStack() as charges:
+        found = await _within(desk, _read(entries, done.waits), done.over, charges, shelved=shelved)
+        async with trio.open_nursery() as nursery:
+            for some in _by_partition(desk, found):
+                nursery.start_soon(push, some)
     if refused:
         raise refused[0]
-    return waits
+    return done
+
+
+async def _within(
+    desk: Desk, found: Iterable[Following], over: dict[str, Over], charges: ExitStack, *, shelved: bool
+) -> list[Following]:
+    """Those that the quotas of their tenants have room for; behind one that has to wait all of its tenant do."""
+    admitted: list[Following] = []
+    for each in found:
+        charge: Charge | str = FREE
+        if each.tenant in over:
+            over[each.tenant].entries.append(each.entry)
+            continue
+        if each.tenant in desk.quotas.known:
+            if shelved or not desk.control.owed(each.tenant):
+                charge = await reserve_owed(desk, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items))
+            else:
+                charge = f"others of tenant {each.tenant!r} wait for its quota already"
+        if isinstance(charge, str):
+            over[each.tenant] = Over(charge, [each.entry])
+        else:
+            admitted.append(each._replace(charge=charges.enter_context(charge)))
+    return admitted
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
@@ -126,10 +163,14 @@ def _by_partition(desk: Desk, found: Iterable[Following]) -> list[list[Following
 async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
-    batch = Batch(False, len(jobs), _encoder.encode([item for each in some for item in each.items]), jobs)
+    items = [item for each in some for item in each.items]
+    batch = Batch(False, len(jobs), _encoder.encode(items), jobs)
     agreed = await agree(desk, batch)
     if agreed.jobs:
         await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
+        for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
+            if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
+                owner.charge.taken(1, len(bytes(item)))
         await confirm(desk, agreed)
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():

@@ -10,12 +10,13 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreAway, StoreRefused
-from jqd.words.quotas import FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
+from jqd.words.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.words.rules import NIL
 from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
 LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
+OWED = "jobs that follow its others, or dates of its schedules, wait for it and go first"
 ANSWER_S = 0.5  # then what it told before counts: a store that hangs holds up no pushes
 
 Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
@@ -65,22 +66,47 @@ async def delete(desk: Desk, tenant: str) -> None:
 
 async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:
     """Keep so much for a push, or raise Pressed, which names the limit; without a quota it costs nothing."""
-    tenant, quotas = desk.principal.tenant, desk.quotas
-    quota = quotas.known.get(tenant)
-    if not tenant or quota is None:
+    tenant = desk.principal.tenant
+    if not await _bounded(desk, tenant):
         return FREE
+    if desk.quotas.owes(tenant) or desk.control.owed(tenant):
+        limit, wait_s = OWED, float(AGAIN_S)
+    else:
+        daemons = _daemons(desk)
+        over = desk.quotas.over(tenant, jobs, daemons)
+        if over is None:
+            return desk.quotas.reserve(tenant, jobs, size_bytes, daemons)
+        limit, wait_s = over
+    raise Pressed(f"nothing was taken: {_spent(tenant, limit)}", retry_after_s=int(wait_s) + 1)
+
+
+async def reserve_owed(desk: Desk, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
+    """Keep so much for jobs that nobody can be refused; why they have to wait, where there is no room."""
+    if not await _bounded(desk, tenant):
+        return FREE
+    over = desk.quotas.over(tenant, jobs, _daemons(desk), owed=True)
+    if over is None:
+        return desk.quotas.reserve(tenant, jobs, size_bytes, _daemons(desk))
+    desk.quotas.owe(tenant)
+    return _spent(tenant, over[0])
+
+
+async def _bounded(desk: Desk, tenant: str) -> bool:
+    """Whether it has a quota; what that counts is known then."""
+    quota = desk.quotas.known.get(tenant)
+    if quota is None:
+        return False
     if quota.queued is not None or quota.in_flight is not None or quota.dead is not None:
         await _look(desk)
-    if tenant not in quotas.known:
-        return FREE  # it was deleted meanwhile
-    _, daemons = desk.workers.place()
-    over = quotas.over(tenant, jobs, daemons)
-    if over is not None:
-        limit, wait_s = over
-        raise Pressed(
-            f"nothing was taken: the quota of tenant {tenant!r} is spent, {limit}", retry_after_s=int(wait_s) + 1
-        )
-    return quotas.reserve(tenant, jobs, size_bytes, daemons)
+    return tenant in desk.quotas.known  # it may have been deleted meanwhile
+
+
+def _daemons(desk: Desk) -> int:
+    return desk.workers.place()[1]
+
+
+def _spent(tenant: str, limit: str) -> str:
+    return f"the quota of tenant {tenant!r} is spent, {limit}"
 
 
 async def _look(desk: Desk) -> None:

@@ -4,18 +4,22 @@
 
 Every step may be repeated, and any daemon may do it: the same push under the same id counts once. So the daemon that
 applied the outcome pushes at once, and the others look now and then for what it left.
+
+What the quota of a tenant has no room for lies on a shelf of that tenant meanwhile, where it is in nobody's way: each
+second some daemon tries what waits longest there (docs/adr/0065).
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
 
 import trio
 
 from jqd.loops.pace import Pace
-from jqd.store import Store
+from jqd.store import Shelf, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
-from jqd.words.followers import UNREADABLE
+from jqd.words.followers import UNREADABLE, Left
 from jqd.words.jobid import ID_LENGTH
 from jqd.words.log import get_logger
 
@@ -27,8 +31,17 @@ REST_S = 2.0  # until what could not be pushed is tried again: its partition is 
 FORGET_S = 60.0  # past that rest
 NO_REST = 0.0, ""
 
-Push = Callable[[Sequence[bytes]], Awaitable[Mapping[bytes, str]]]
-"""Pushes the jobs of entries; says which have to wait, and why. Raises JournalRefused, StoreAway, StoreRefused."""
+SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
+SHELF_LOOK_S = 0.5  # between looks while there is a shelf: so each is tried about when it is due
+SHELVES = 100  # tried in one look, one call each for those that have no room
+SHELVES_MAX = 1_000  # of whose tenants is known that they wait; a tenant beyond them is tried in its turn all the same
+SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: what the outbox gets meanwhile waits so long
+
+
+class Push(Protocol):
+    """Pushes the jobs of entries; says which have to wait. Raises JournalRefused, StoreAway, StoreRefused."""
+
+    def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[Left]: ...
 
 
 class Outbox:
@@ -42,6 +55,8 @@ class Outbox:
         self._bell = trio.Event()
         self._rests: dict[bytes, tuple[float, str]] = {}
         """What could not be pushed → until when it is left alone, by the monotonic clock, and why."""
+        self.shelves: dict[str, Shelf] = {}
+        """What waits for the quotas of tenants, as the store told last."""
         self._log = get_logger("outbox")
 
     @property
@@ -60,11 +75,12 @@ class Outbox:
         """Empty it until cancelled."""
         task_status.started()
         while True:
-            with trio.move_on_after(LOOK_S):
+            with trio.move_on_after(SHELF_LOOK_S if self.shelves else LOOK_S):
                 await self._bell.wait()
             rang, self._bell = self._bell.is_set(), trio.Event()
             try:
                 await self._empty(0.0 if rang else LEFT_S)
+                await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 self._bell.set()  # it may be ours
                 await self.pace.wait_after(error)
@@ -77,16 +93,46 @@ class Outbox:
         # Somebody else has pushed what was not met again for a while.
         self._rests = {entry: rest for entry, rest in self._rests.items() if rest[0] > now_s - FORGET_S}
         while entries := (await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)).entries:
-            due = [entry for entry in entries if self._rests.get(entry, NO_REST)[0] <= now_s]
-            waits = await self._push(due) if due else {}
-            done = [entry for entry in due if entry not in waits]
-            if done:
-                await self._store.drop_outbox(done)
-            for entry, why in waits.items():
-                if self._rests.get(entry, NO_REST)[1] != why:
-                    self._log.warning("outbox.waits", parent=_parent(entry), why=why)
-                self._rests[entry] = self._clock.mono_s() + REST_S, why
-            passed += len(entries) - len(done)
+            left, over = await self._push_some(entries, "")
+            for tenant, its in over.items():
+                await self._store.put_off(tenant, its, SHELF_S)
+            passed += left
+
+    async def _try_shelves(self) -> None:
+        """Push what there is room for now, of some tenants whose turn it is."""
+        self.shelves = await self._store.list_shelves(SHELVES_MAX)
+        for _ in range(min(SHELVES, len(self.shelves))):
+            # One entry first: it tells whether there is room.
+            tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)
+            passed = tried = 0
+            while entries and tried < SHELVED_AT_ONCE:
+                left, over = await self._push_some(entries, tenant)
+                if over:
+                    break
+                passed, tried = passed + left, tried + len(entries)
+                _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=passed)
+
+    async def _push_some(self, entries: Sequence[bytes], shelf: str) -> tuple[int, dict[str, list[bytes]]]:
+        """Push them, and take those that are done out of where they lie.
+
+        Returns how many have to wait there, and those that have to wait for the quotas of their tenants.
+        """
+        now_s = self._clock.mono_s()
+        due = [entry for entry in entries if self._rests.get(entry, NO_REST)[0] <= now_s]
+        waits, over = await self._push(due, shelved=bool(shelf)) if due else ({}, {})
+        for tenant, its in over.items():
+            if tenant not in self.shelves:
+                self._log.info("outbox.put_off", tenant=tenant, why=its.why)
+        spent = {tenant: its.entries for tenant, its in over.items()}
+        left = {*waits, *(entry for its in spent.values() for entry in its)}
+        done = [entry for entry in due if entry not in left]
+        if done:
+            await self._store.drop_outbox(done, shelf)
+        for entry, why in waits.items():
+            if self._rests.get(entry, NO_REST)[1] != why:
+                self._log.warning("outbox.waits", parent=_parent(entry), why=why)
+            self._rests[entry] = self._clock.mono_s() + REST_S, why
+        return len(entries) - len(due) + len(waits), spent
 
 
 def _parent(entry: bytes) -> str:

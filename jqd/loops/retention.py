@@ -13,15 +13,16 @@ and its endings are needed by no other daemon's jobs (horizon.py).
 import random
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
 
 import trio
 
 from jqd.journal import Journal, Slice
+from jqd.loops.copied import Copied
 from jqd.loops.horizon import Horizon
 from jqd.loops.keeper import Keeper, Stand
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
+from jqd.loops.shelved import has_shelves, shelved
 from jqd.loops.useless import carried
 from jqd.store import CALL_JOBS_MAX
 from jqd.words.clock import Clock
@@ -35,6 +36,7 @@ from jqd.words.record import (
     Lane,
     cancel_of,
     carry_jobs,
+    decode_outcomes,
     decode_rules,
     encode_cancels,
     encode_outcomes,
@@ -53,27 +55,6 @@ COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wai
 PASS_S = 5.0  # for one call to each partition; a store that takes longer is asked at the next look
 ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
 SAY_S = 3_600.0  # between two warnings that segments are kept for others
-
-
-@dataclass(slots=True)
-class Copied:
-    """How far a piece of the journal was copied to its end, kept when the disk refuses: what was synced stays done."""
-
-    start: int
-    end: int
-    unfinished: set[str]
-    behind: dict[Lane, int] = field(default_factory=dict)
-    """Position up to which a lane's frames are copied and synced."""
-    ids: set[str] = field(default_factory=set)
-    """Of jobs that were copied."""
-    generations: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    done_at: int | None = None
-    """Where the journal ended when all was copied."""
-    said: bool = False
-    """How they ended meanwhile stands behind the copies, durably."""
-    applied_at_ms: list[int] | None = None
-    """By the clock of each partition, however it is set, all that follows outcomes of the piece came before."""
 
 
 class Retention:
@@ -182,7 +163,7 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: Copied) -> bool:
-        """Whether the jobs that follow these are in a journal themselves: until then these outcomes alone say them."""
+        """Whether the jobs that follow these are in a journal, or wait for a quota: until then these alone say them."""
         found = [await keeper.store.get_outbox(0, 1) for keeper in self._keepers]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
@@ -199,6 +180,10 @@ class Retention:
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
         await self._expect_remembered(stands)
+        async with aclosing(self._owed_in(copied.start, copied.end)) as owed:
+            async for said in owed:
+                self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
+                await self._journal.wsync()
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
             self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))
@@ -266,6 +251,8 @@ class Retention:
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
             total = sum([len(encode_rules(rules)) async for rules in frames])
+        async with aclosing(self._owed_in(start, end)) as owed:
+            total += sum([len(encode_outcomes(some)) async for some in owed])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
@@ -342,6 +329,18 @@ class Retention:
             async for rules in frames:
                 self._journal.write(Lane.RULES, len(rules), encode_rules(rules))
                 await self._journal.wsync()
+
+    async def _owed_in(self, start: int, end: int) -> AsyncGenerator[list[Outcome]]:
+        """Outcomes that alone say what waits for a quota: by frames of these lanes."""
+        stores = [keeper.store for keeper in self._keepers]
+        if not await has_shelves(stores):
+            return
+        async with aclosing(self._read(start, end, Lane.OUTCOMES)) as pieces:
+            async for piece in pieces:
+                with self._blame(piece):
+                    outcomes = decode_outcomes(piece.body)
+                if owed := await shelved(stores, outcomes):
+                    yield owed
 
     async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:
         async with aclosing(self._read(start, end, Lane.RULES)) as pieces:

@@ -7,6 +7,7 @@ from jqd.store.counts import Tally, Types, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
+from jqd.store.outbox import Shelf
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
@@ -74,6 +75,7 @@ __all__ = [
     "Release",
     "Renewed",
     "Report",
+    "Shelf",
     "Silent",
     "SlotsGranted",
     "SlotsWanted",

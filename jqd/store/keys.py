@@ -59,9 +59,11 @@ KINDS = {
     "expiring": "zset",
     "permits": "hash",
     "aged": "zset",
+    "shelf": "zset",
+    "shelves": "zset",
 }
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy"})
+STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf"})
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

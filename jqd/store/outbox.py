@@ -21,6 +21,15 @@ class Waiting(NamedTuple):
     """Each is the parent's id, a space, and its followers as its outcome has them."""
 
 
+class Shelf(NamedTuple):
+    """What waits for the quota of a tenant."""
+
+    entries: int
+    """Jobs that others are to follow."""
+    since_ms: int
+    """When what waits longest came, by the store's time."""
+
+
 class OutboxMethods:
     """A part of `Store`."""
 
@@ -42,9 +51,46 @@ class OutboxMethods:
             [entry for entry in entries if isinstance(entry, bytes)],
         )
 
-    async def drop_outbox(self, entries: Sequence[bytes]) -> None:
-        """All jobs of these entries are in a journal."""
+    async def drop_outbox(self, entries: Sequence[bytes], tenant: str = "") -> None:
+        """All jobs of these entries are in a journal. `tenant`: they lie on its shelf."""
         bound(entries)
         if not entries:
             return
-        await self._caller.call("drop_outbox", *entries)
+        await self._caller.call("drop_outbox", tenant, *entries)
+
+    async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
+        """Out of the outbox onto the tenant's shelf, which is due in `rest_s` for whoever asks first."""
+        bound(entries)
+        if entries:
+            await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)
+
+    async def get_shelf(
+        self, limit: int, bytes_max: int, rest_s: float, *, tenant: str = "", skip: int = 0
+    ) -> tuple[str, list[bytes]]:
+        """The tenant whose shelf is due, and up to `limit` entries of it, oldest first; from now on it rests.
+
+        Stops behind `bytes_max`, but gives one at least; none: nothing is due. `tenant`: of its shelf, due or not, but
+        the first `skip`.
+        """
+        answer = await self._caller.call("get_shelf", tenant, round(rest_s * 1000), skip, limit, bytes_max)
+        found = codec.list_of(self._keys, "shelf", answer)
+        if not found:
+            return tenant, []
+        return codec.text(self._keys, "shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
+
+    async def is_shelved(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
+        """Of each whether it lies on that tenant's shelf."""
+        bound(entries)
+        answer = await self._caller.call("is_shelved", tenant, *entries)
+        return [codec.whole(self._keys, "shelf", one) == 1 for one in codec.list_of(self._keys, "shelf", answer)]
+
+    async def list_shelves(self, limit: int) -> dict[str, Shelf]:
+        """Up to so many tenants of which something waits for their quotas."""
+        flat = codec.list_of(self._keys, "shelves", await self._caller.call("list_shelves", limit))
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return {
+            codec.text(self._keys, "shelves", tenant): Shelf(
+                codec.whole(self._keys, "shelf", entries), codec.whole(self._keys, "shelf", since_ms)
+            )
+            for tenant, entries, since_ms in rows
+        }

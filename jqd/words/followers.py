@@ -57,6 +57,22 @@ class Entry(NamedTuple):
     """A MessagePack array."""
 
 
+class Over(NamedTuple):
+    """What has to wait for the quota of a tenant."""
+
+    why: str
+    entries: list[bytes]
+
+
+class Left(NamedTuple):
+    """What was not pushed of entries of an outbox; all others are done."""
+
+    waits: dict[bytes, str]
+    """Those that have to wait, and why."""
+    over: dict[str, Over]
+    """By their tenants: those whose quota has no room."""
+
+
 def read_entry(entry: bytes) -> Entry:
     """Raises ValueError for what no script wrote."""
     parent, _, follows = entry.partition(b" ")

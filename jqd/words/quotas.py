@@ -5,6 +5,9 @@ the limit, and less where a tenant's pushes come to one of them only. A batch is
 a rate into debt, which is waited for. Numbers of jobs are those of the store, looked at each second, and what was
 pushed here since: so a limit may be passed by what other daemons took in that second.
 
+What nobody can be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes
+leave that room to it meanwhile (docs/adr/0065).
+
 A push reserves all that it has before anything is waited for, and what was not taken of it is given back: so pushes
 beside each other are bounded as those after one another, and only what was taken is paid for.
 """
@@ -23,6 +26,7 @@ from jqd.words.rules import Rule, Rules
 QUOTA = "quota"  # a kind of rule
 BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
 AGAIN_S = 5  # until numbers of jobs are asked for again
+OWED_S = 3.0  # what was put off is tried each second by some daemon: longer than until the next time
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,6 +132,8 @@ class Quotas:
         self._reserved: Counter[str] = Counter()
         """By pushes, of jobs that are not journaled: however long they wait, no count has them yet."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
+        self._owes: dict[str, float] = {}
+        """Tenants of which something here waits for its quota → until when pushes leave the room to that."""
         self._log = get_logger("quotas")
         rules.watch(QUOTA, self._ruled)
         for rule in rules.all(QUOTA):
@@ -138,8 +144,11 @@ class Quotas:
         self.counts = counts
         self._since = Counter(), self._since[0]
 
-    def over(self, tenant: str, jobs: int, daemons: int) -> tuple[str, float] | None:
-        """Which limit forbids to push now, and for how many seconds about; None: none does."""
+    def over(self, tenant: str, jobs: int, daemons: int, *, owed: bool = False) -> tuple[str, float] | None:
+        """Which limit forbids to push now, and for how many seconds about; None: none does.
+
+        `owed`: they are to come once there is room. More than a number allows at all need room for one of them.
+        """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
             if rate is None:
@@ -148,13 +157,25 @@ class Quotas:
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
         there = self.counts.get(tenant, NO_JOBS)
-        new = self._reserved[tenant] + sum(since[tenant] for since in self._since) + jobs
+        new = self._reserved[tenant] + sum(since[tenant] for since in self._since)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
-            if most is not None and has + new > most:
+            if most is not None and has + new + (1 if owed and jobs > most else jobs) > most:
                 return f"{name}: {most} jobs", AGAIN_S
         if quota.dead is not None and there.dead >= quota.dead:
             return f"dead: {quota.dead} jobs that failed and are kept; retry or delete them", AGAIN_S
         return None
+
+    def owe(self, tenant: str) -> None:
+        """What came by itself was put off: for a while pushes leave it the room."""
+        self._owes[tenant] = self._clock.mono_s() + OWED_S
+
+    def owes(self, tenant: str) -> bool:
+        """Whether something was put off a moment ago."""
+        until_s = self._owes.get(tenant)
+        if until_s is not None and until_s <= self._clock.mono_s():
+            del self._owes[tenant]
+            until_s = None
+        return until_s is not None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> Charge:
         """Keep so much for a push, whatever there is."""

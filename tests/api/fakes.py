@@ -311,6 +311,7 @@ class FakeControl:
         self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
         self.on_apply: dict[Lane, Any] = {}
         self.ears: list[Callable[[Sequence[Row]], None]] = []
+        self.shelves: Counter[str] = Counter()
         self._journal = journal
 
     def push_ready(self) -> str | None:
@@ -324,6 +325,9 @@ class FakeControl:
 
     def warnings(self) -> Sequence[str]:
         return self.warned
+
+    def owed(self, tenant: str) -> int:
+        return self.shelves[tenant]
 
     def settled(self, where: Collection[int]) -> bool:
         return self.calm

@@ -135,3 +135,40 @@ async def test_what_waits_longest_is_given_first_in_answers_of_a_bounded_size(st
     assert (len(found.entries), found.now_ms - (found.oldest_ms or 0)) == (2, 12_000)
     assert len((await store_bench.store.get_outbox(11, 1 << 20)).entries) == 11
     assert (await store_bench.store.get_outbox(0, 1)).entries == []
+
+
+async def shelved(bench: StoreBench, limit: int = 100, **asked: Any) -> tuple[str, list[bytes]]:
+    tenant, entries = await bench.store.get_shelf(limit, 1 << 20, 1.0, **asked)
+    return tenant, [entry[27:] for entry in entries]
+
+
+async def test_what_waits_for_a_quota_lies_apart_and_is_tried_by_one_at_a_time(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    for number in range(12):
+        await store_bench.push()
+        won = outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED, follows=b"%02d" % number)
+        await store_bench.settle(won)
+        store_bench.clock.advance(1)
+    entries = (await store.get_outbox(100, 1 << 20)).entries
+    assert (await store.list_shelves(9), await shelved(store_bench)) == ({}, ("", []))
+    for tenant, its in (("b", entries[3:5]), ("acme", entries[1:3]), ("acme", entries[:2])):
+        await store.put_off(tenant, its, 1.0)
+    assert [follows for _, follows in await left(store_bench)] == [b"%02d" % number for number in range(5, 12)]
+    shelves = await store.list_shelves(9)
+    assert [shelves[tenant].entries for tenant in ("acme", "b")] == [3, 2]
+    assert store_bench.clock.wall_ms() - shelves["acme"].since_ms == 12_000, "it is as old as it was"
+    assert len(await store.list_shelves(1)) == 1
+    assert await store.is_shelved("b", entries[2:5]) == [False, True, True]
+    assert await shelved(store_bench) == ("", []), "they rest"
+    store_bench.clock.advance(1)
+    first, second = await shelved(store_bench, 1), await shelved(store_bench, 1)
+    assert sorted((first, second)) == [("acme", [b"00"]), ("b", [b"03"])], "what waits longest, of each"
+    assert await shelved(store_bench) == ("", []), "one asks for all"
+    assert await shelved(store_bench, tenant="acme", skip=1) == ("acme", [b"01", b"02"])
+    await store.drop_outbox(entries[3:5], "b")
+    assert (await shelved(store_bench, tenant="b"), [*await store.list_shelves(9)]) == (("b", []), ["acme"])
+    store_bench.clock.set_wall_ms(store_bench.clock.wall_ms() - 3_600_000)
+    assert (await shelved(store_bench, 1))[0] == "acme", "a clock that is set back"
+    await store.put_off("acme", entries[3:5], 1.0)
+    assert len(await left(store_bench)) == 7, "another daemon has pushed them meanwhile"
+    assert (await store.list_shelves(9))["acme"].entries == 3

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from jqd.desk import schedules
 from jqd.desk.firing import TAKEN_S, fire, last_of
+from jqd.desk.principal import Principal
 from jqd.desk.schedules import Plan, Template
 from jqd.scheduler import Firing, Last, Step
 from jqd.store import NameJournaled, NameWanted
@@ -18,6 +19,7 @@ from jqd.words.record import Lane, decode_jobs, decode_rules
 from jqd.words.recur import Recurrence
 from jqd.words.rules import NIL, Rule
 from jqd.words.schedules import FIRED, SCHEDULE, Fired, Known, Schedule, body_of, fired_rule, forgotten
+from jqd.words.tenant import annotate, bare
 from tests.api.whole import Whole
 
 PLAN = Plan(job=Template(name="report", argument=Raw(b"\x07"), max_retry=1), every=60.0, jitter=30.0)
@@ -242,3 +244,35 @@ async def test_an_option_that_a_newer_jqd_takes_otherwise_hides_no_other(edge: W
     nameless = Raw(msgspec.msgpack.encode({"name": 7}))
     edge.workers.rules.take([Rule(SCHEDULE, "n", 10, 0, Raw(body_of(Schedule(nameless, Recurrence(every_ms=1000)))))])
     assert (await edge.call("GET", "/v1/schedules/n")).body["job"]["name"] == "?"
+
+
+@pytest.mark.parametrize("limits", [{"rate": 0.1}, {"bytes": 1.0}, {"queued": 1}, {"in_flight": 1}])
+async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole, limits: dict[str, Any]) -> None:
+    acme = desk(edge).acting(Principal("acme"))
+    assert (await edge.call("PUT", "/v1/quotas/acme", limits)).status == 200
+    await schedules.put(acme, "s", msgspec.structs.replace(PLAN, overlap="replace", jitter=0.0))
+    one = desk(edge).schedules.known[annotate("acme", "s")]
+
+    async def due(replaces: bool) -> str | None:
+        """Why it was not fired."""
+        now = desk(edge).schedules.known[one.name]
+        step = Step(now.next_ms or 0, True, 0, replaces)
+        waits = await fire(desk(edge), [Firing(now, step)], lambda life: True)
+        await edge.apply()
+        return waits.get(one.name)
+
+    edge.clock.advance(61)
+    assert await due(replaces=False) is None
+    first = bare(desk(edge).schedules.known[one.name].fired.job_id)
+    edge.clock.advance(2)
+    assert f"the quota of tenant 'acme' is spent, {next(iter(limits))}: " in (await due(replaces=True) or "")
+    view = await edge.call("GET", f"/v1/jobs/{first}", headers={"jqd-tenant": "acme"})
+    assert view.body["state"] in ("waiting", "scheduled"), "what is not replaced stays"
+    push = await edge.call("POST", "/v1/jobs", {"name": "a"}, headers={"jqd-tenant": "acme"})
+    assert (push.status, "go first" in push.body["detail"]) == (429, True)
+    assert (await edge.call("DELETE", f"/v1/jobs/{first}", headers={"jqd-tenant": "acme"})).status in (200, 202, 204)
+    await edge.apply()
+    for _ in range(2):
+        edge.clock.advance(120)
+        await due(replaces=False)
+    assert desk(edge).schedules.known[one.name].fired.fired >= 2

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from jqd.desk.following import follow, wrong
 from jqd.store import NameWanted
 from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, follower_id, named
+from jqd.words.job import Fate
 from jqd.words.tenant import annotate
 from tests.api.whole import Whole
 
@@ -34,9 +35,10 @@ def entry(*jobs: dict[str, Any], generation: int = 0, tenant: str = "") -> bytes
 
 
 async def push(edge: Whole, *entries: bytes) -> dict[bytes, str]:
-    waits = await follow(desk(edge), entries)
+    left = await follow(desk(edge), entries)
     await edge.apply()
-    return dict(waits)
+    assert left.over == {}
+    return left.waits
 
 
 async def jobs(edge: Whole, tenant: str = "") -> dict[str, Any]:
@@ -108,7 +110,7 @@ async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_a_newer_jqd
     edge.whole.away = "cable pulled"
     first, newer = entry({"name": "a"}), entry({"name": "a", "newer": True})
     odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b", newer]
-    waits = await follow(desk(edge), [first, *odd])
+    waits = (await follow(desk(edge), [first, *odd])).waits
     assert waits.keys() == {first, *odd}
     assert "cable pulled" in waits[first]
     assert all(waits[entry].startswith(UNREADABLE) for entry in odd)
@@ -133,3 +135,61 @@ async def test_what_cannot_be_pushed_is_refused_when_it_is_told(edge: Whole, fol
     found = wrong(desk(edge).config, follows)
     assert (found == "") == (why == "")
     assert why in found
+
+
+async def quota(edge: Whole, **limits: Any) -> None:
+    assert (await edge.call("PUT", "/v1/quotas/acme", limits)).status == 200
+    await edge.apply()
+
+
+def family(parent: int, jobs: int, tenant: str = "acme") -> bytes:
+    """What follows one of several parents."""
+    name = f"01K0000000000000000000{parent:04}"
+    its = named(packed(*[{"name": "a"}] * jobs), name, annotate(tenant, "mail"), 0, NOW_MS)
+    return name.encode() + b" " + its
+
+
+async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -> None:
+    await quota(edge, queued=10)
+    first, second, third, other = family(1, 6), family(2, 6), family(3, 1), family(4, 3, "other")
+    left = await follow(desk(edge), [first, second, third, other])
+    await edge.apply()
+    assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [second, third]}
+    assert "the quota of tenant 'acme' is spent, queued: 10 jobs" in left.over["acme"].why
+    assert [len(await jobs(edge, tenant)) for tenant in ("acme", "other")] == [6, 3]
+    told = await edge.call("POST", "/v1/jobs", {"name": "a"}, headers={"jqd-tenant": "acme"})
+    assert (told.status, "wait for it and go first" in told.body["detail"]) == (429, True), "there is room for four"
+    edge.control.shelves["acme"] = 2
+    assert (await follow(desk(edge), [third])).over.keys() == {"acme"}, "others wait already"
+    edge.clock.advance(10)
+    for held in await edge.claim("acme\x1fa"):
+        await edge.end(held, Fate.SUCCEEDED)
+    for turn in range(2):  # what came in the second before a look may not have been in the store
+        edge.clock.advance(2)
+        left = await follow(desk(edge), [second, third], shelved=True)
+        await edge.apply()
+        assert (turn, len(await jobs(edge, "acme"))) == (turn, 13 if turn else 6)
+    assert left.over == {}
+
+
+@pytest.mark.parametrize("limits", [{"queued": 10}, {"in_flight": 10}, {"rate": 2}])
+async def test_more_than_a_number_allows_at_all_come_when_there_is_room_for_one(
+    edge: Whole, limits: dict[str, int]
+) -> None:
+    await quota(edge, **limits)
+    for parent in (1, 2):
+        left = await follow(desk(edge), [family(parent, 30)])
+        await edge.apply()
+        edge.clock.advance(2)
+        assert (parent, [*left.over]) == (parent, ["acme"] if parent == 2 else [])
+    assert len(await jobs(edge, "acme")) == 30
+
+
+async def test_what_is_pushed_again_costs_a_quota_nothing(edge: Whole) -> None:
+    await quota(edge, rate=1)
+    for _ in range(50):
+        assert (await follow(desk(edge), [family(1, 3)])).over == {}
+        await edge.apply()
+    edge.clock.advance(1)
+    assert (await follow(desk(edge), [family(2, 4)])).over == {}
+    assert (await follow(desk(edge), [family(3, 1)])).over.keys() == {"acme"}

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from jqd.loops import retention as retention_module
-from jqd.loops.retention import Copied
+from jqd.loops.copied import Copied
 from jqd.store import JobView
 from jqd.words.errors import JournalRefused
 from jqd.words.job import ChangeKind, Fate, Outcome, State

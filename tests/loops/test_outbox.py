@@ -1,36 +1,47 @@
 """The loop that empties an outbox: at once, in spite of what has to wait, and also of what another daemon left."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 import trio
 import trio.testing
 
-from jqd.loops.outbox import ENTRIES, LEFT_S, LOOK_S, REST_S, Outbox
+from jqd.loops.outbox import ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, Outbox
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused
+from jqd.words.followers import Left, Over
 from jqd.words.job import Fate, Held
 from tests.contract.bench import StoreBench, outcome
 from tests.loops.house import TrioClock
 
 
 class Pushes:
-    """Takes all but what has to wait."""
+    """Takes all but what has to wait, and of acme no more entries than there is room for."""
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []
         self.calls: list[list[bytes]] = []
         self.waits: set[bytes] = set()
         self.refuses: Exception | None = None
+        self.room = 10_000
 
-    async def __call__(self, entries: Sequence[bytes]) -> Mapping[bytes, str]:
+    async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
         self.calls.append([entry.partition(b" ")[2] for entry in entries])
         await trio.lowlevel.checkpoint()
         if self.refuses is not None:
             raise self.refuses
-        self.taken += [it for it in self.calls[-1] if it not in self.waits]
-        return {entry: "its partition is away" for entry in entries if entry.partition(b" ")[2] in self.waits}
+        done, left = [], Left({}, {})
+        for entry, it in zip(entries, self.calls[-1], strict=True):
+            if it in self.waits:
+                left.waits[entry] = "its partition is away"
+            elif it.startswith(b"acme") and not self.room:
+                left.over.setdefault("acme", Over("it is spent", [])).entries.append(entry)
+            else:
+                self.room -= it.startswith(b"acme")
+                done.append(it)
+        self.taken += done
+        return left
 
 
 class Room:
@@ -99,3 +110,29 @@ async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump
     room.store.away = None
     await trio.sleep(4)
     assert (room.pushes.taken, await room.left()) == ([b"a"], [])
+
+
+async def test_what_a_quota_has_no_room_for_is_in_nobodys_way_and_goes_as_there_is_room(
+    autojump_clock: None, room: Room
+) -> None:
+    acme = [b"acme %03d" % number for number in range(2 * ENTRIES)]
+    room.pushes.room = 5
+    await room.put(*acme, b"a")
+    room.outbox.ring()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (room.pushes.taken, await room.left()) == ([*acme[:5], b"a"], [])
+    assert {tenant: shelf.entries for tenant, shelf in room.outbox.shelves.items()} == {"acme": len(acme) - 5}
+    room.pushes.calls.clear()
+    await trio.sleep(SHELF_S + 2 * SHELF_LOOK_S)
+    assert {len(call) for call in room.pushes.calls} == {1}, "one of them is asked for, whatever waits"
+    await room.put(b"b")
+    room.outbox.ring()
+    await trio.testing.wait_all_tasks_blocked()
+    assert room.pushes.calls[-1] == [b"b"], "and none of them before what others are to do"
+    room.pushes.taken.clear()
+    room.pushes.room, room.pushes.waits = 20, {acme[6]}
+    await trio.sleep(SHELF_S + SHELF_LOOK_S)
+    assert room.pushes.taken == [acme[5], *acme[7:26]], "what waits for something else holds up none of them"
+    room.pushes.room, room.pushes.waits = 1_000, set()
+    await trio.sleep(REST_S + SHELF_S + SHELF_LOOK_S)
+    assert (sorted(room.pushes.taken[20:]), room.outbox.shelves) == ([acme[6], *acme[26:]], {})

@@ -11,8 +11,10 @@ from jqd.loops.retention import EVERY_S
 from jqd.store import JobView
 from jqd.store.shapes import Ends
 from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.followers import named
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.record import Lane, encode_outcomes
+from jqd.words.tenant import annotate
 from tests.loops.house import House, until
 from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, state
 
@@ -226,4 +228,38 @@ async def test_an_outcome_stays_until_what_follows_is_in_a_journal_itself(
         assert len(found) == 1, "and who empties it finds it"
         await here.store.drop_outbox(found)
         await until(lambda: here.journal.stats().segments == 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(autojump_clock: None) -> None:
+    """Its outcome is written once more, as often as it must be."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        entries = []
+        for _ in range(2):
+            ids = await push(here, 60)
+            await finish(here, owner, {ids[3]})
+            (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
+            outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
+            await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+            await push(here, 60)
+            await finish(here, owner, set())
+            entries.append(ids[3].encode() + b" " + follows)
+        await here.store.put_off("acme", entries, 1.0)
+        await here.store.drop_outbox(entries[:1], "acme")
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.stats().segments <= 2)
+        said = [await outcomes_of(here.journal, entry[:26].decode()) for entry in entries]
+        assert (len(said[0]), min(said[1]) > here.journal.retired) == (0, True)
+        for _ in range(2):
+            await push(here, 60)
+            await finish(here, owner, set())
+        before, at = said[1], here.journal.retired
+        await until(lambda: here.journal.retired > max(before))
+        assert min(await outcomes_of(here.journal, entries[1][:26].decode())) > at
+        here.store.wipe()
+        await trio.sleep(10)  # it is noticed, and told again
+        assert (await here.store.get_outbox(9, 1 << 20)).entries == entries[1:]
         nursery.cancel_scope.cancel()

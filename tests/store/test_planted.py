@@ -89,6 +89,10 @@ class Furnished:
         await bench.settle(handed(self.lent))
         await bench.push("chain")
         (chain,) = await bench.claim(self.owner, "chain", version="7")
+        await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x91"))
+        await store.put_off("acme", (await store.get_outbox(9, 999)).entries, 0)
+        await bench.push("chain")
+        (chain,) = await bench.claim(self.owner, "chain", version="7")
         await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x90"))
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
@@ -152,6 +156,7 @@ class Furnished:
             "backlog": f"{KEYS['backlog']}:mail",
             "page": page.decode(),
             "queues": f"{KEYS['queues']}:mail",
+            "shelf": f"{KEYS['shelf']}:acme",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
@@ -177,6 +182,10 @@ CALLS: dict[str, Call] = {
     "free_names": lambda here: here.bench.store.free_names([NameWanted("yours", here.bench.make().id, "d", False)]),
     "confirm_names": lambda here: here.bench.store.confirm_names([NameJournaled("mine", here.named.id, "d", 1 << 52)]),
     "get_outbox": lambda here: here.bench.store.get_outbox(9, 999),
+    "is_shelved": lambda here: here.bench.store.is_shelved("acme", [b"none"]),
+    "put_off": lambda here: here.bench.store.put_off("acme", [b"none"], 1),
+    "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),
+    "list_shelves": lambda here: here.bench.store.list_shelves(9),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "reserve_edit": lambda here: here.bench.store.reserve_edit(here.held[0].job.id, 0),
@@ -319,7 +328,7 @@ def test_every_method_is_here() -> None:
 
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page", "beats", "queues", *BUCKETS} == STEMS, (
+    assert {"ready", "held", "backlog", "page", "beats", "queues", "shelf", *BUCKETS} == STEMS, (
         "`key_of` knows how they are spelled"
     )
 

@@ -26,6 +26,8 @@ class Quota(Struct, frozen=True):
     """Jobs that have not ended."""
     dead: int | None
     """Jobs that failed, and are kept until somebody retries or deletes them: who has so many pushes no more."""
+    put_off: int
+    """Of the tenant's jobs those with others that are to follow them, and wait for this quota."""
 
 
 class Quotas(Struct, frozen=True):
@@ -61,4 +63,4 @@ def _row(parts: Parts, tenant: str) -> Quota:
     one = parts.desk.quotas.known.get(tenant)
     if one is None:
         raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
-    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead)
+    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead, parts.desk.control.owed(tenant))

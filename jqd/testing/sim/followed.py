@@ -17,9 +17,9 @@ def _drop_first(real: Real) -> Real:
     async def empty(self: Outbox, age_s: float) -> None:
         push = self._push
 
-        async def drop_and_push(entries: Sequence[bytes]) -> Any:
+        async def drop_and_push(entries: Sequence[bytes], *, shelved: bool = False) -> Any:
             await self._store.drop_outbox(entries)
-            return await push(entries)
+            return await push(entries, shelved=shelved)
 
         self._push = drop_and_push
         try:

@@ -176,7 +176,9 @@ class House:
         await self.apply()
         if outcome.follows:
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
-            assert not await following.follow(self._desk, entries), "there is nothing here to wait for"
+            left = await following.follow(self._desk, entries)
+            assert not left.waits, "there is nothing here to wait for"
+            assert not left.over, "nobody has a quota here"
             await self._store.drop_outbox(entries)
             await self.apply()
 

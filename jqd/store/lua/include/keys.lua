@@ -1,5 +1,5 @@
 -- All keys of a partition by name. Needs KEYS in the order of NAMES in keys.py.
--- Gives K (name → key), ready_key(jobtype), held_key(sysid), and
+-- Gives K (name → key), ready_key(jobtype), held_key(sysid), shelf_key(tenant), and
 -- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing.
 -- Spelled out, for this runs with every call.
 local KIND = {
@@ -10,7 +10,7 @@ local KIND = {
   ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash', outbox = 'zset',
   keyed = 'hash', queues = 'zset', parked = 'hash',
   aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
-  expiring = 'zset', permits = 'hash', aged = 'zset',
+  expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset',
 }
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -21,11 +21,12 @@ local K = {
   logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34], outbox = KEYS[35],
   keyed = KEYS[36], queues = KEYS[37], parked = KEYS[38], aside = KEYS[39],
   limits = KEYS[40], due = KEYS[41], again = KEYS[42], spent = KEYS[43], busy = KEYS[44], limited = KEYS[45],
-  expiring = KEYS[46], permits = KEYS[47], aged = KEYS[48],
+  expiring = KEYS[46], permits = KEYS[47], aged = KEYS[48], shelf = KEYS[49], shelves = KEYS[50],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
+local function shelf_key(tenant) return K.shelf .. tenant end
 
 -- The family of a key is named, never the key: it may end in a user's bytes.
 -- What a script has looked at stays so: nobody else writes meanwhile.

@@ -1,0 +1,54 @@
+"""What retention asks of outcomes: which of them say what waits for the quota of a tenant, and is in no journal itself.
+
+That may wait for days, and pins no journal: such an outcome is written once more behind the end (docs/adr/0065).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from jqd.store import Store
+from jqd.words.fields import DECODE_ERRORS
+from jqd.words.followers import read_entry
+from jqd.words.job import NIL, Outcome
+from jqd.words.jobid import partition_of
+
+CALL_BYTES = 4 << 20  # asked for in one call
+
+
+async def has_shelves(stores: Iterable[Store]) -> bool:
+    """Whether anything waits for a quota."""
+    return any([bool(await store.list_shelves(1)) for store in stores])
+
+
+async def shelved(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those of these that say what lies on a shelf, without their results: what is told again has those."""
+    owed: list[Outcome] = []
+    groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
+    for outcome in outcomes:
+        if not outcome.follows:
+            continue
+        entry = outcome.job_id.encode() + b" " + outcome.follows
+        try:
+            tenant = read_entry(entry).tenant
+        except DECODE_ERRORS:
+            continue  # a newer jqd wrote it: it stays in the outbox, which retention waits for
+        groups.setdefault((partition_of(outcome.job_id, len(stores)), tenant), []).append((entry, outcome))
+    for (number, tenant), pairs in groups.items():
+        for some in _pieces(pairs):
+            lies = await stores[number].is_shelved(tenant, [entry for entry, _ in some])
+            owed += [replace(one, result=NIL, log="") for (_, one), there in zip(some, lies, strict=True) if there]
+    return owed
+
+
+def _pieces(pairs: Sequence[tuple[bytes, Outcome]]) -> Iterable[list[tuple[bytes, Outcome]]]:
+    piece: list[tuple[bytes, Outcome]] = []
+    size = 0
+    for entry, outcome in pairs:
+        if piece and size + len(entry) > CALL_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append((entry, outcome))
+        size += len(entry)
+    if piece:
+        yield piece
