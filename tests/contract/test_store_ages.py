@@ -4,14 +4,14 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.store import Ages, StoreConfig
+from jqd.store import Ages, Release, StoreConfig
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import ChangeKind, Fate, Wanted
 from jqd.words.rules import Rule
 from jqd.words.tenant import annotate
-from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
+from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome
 
 PERIOD_MS = 1_000
 CHUNK = 64  # rows of one priority that a look or a claim reads at once
@@ -95,15 +95,33 @@ async def test_who_takes_any_jobtype_is_told_the_same_rank_as_who_names_it() -> 
     assert found == named
 
 
-async def test_a_job_that_had_ended_ages_from_when_it_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    "then", ["waits", "is told anew", "UNGET", "UNSENT", "is reaped", "fails", "fails and has a date"]
+)
+async def test_a_job_that_had_ended_ages_from_when_it_is_tried_again_whatever_becomes_of_it(then: str) -> None:
     bench, clock = await begun()
     owner = await bench.join("other", PERIOD_MS)
     dead = await bench.push("dead", priority=5)
     await bench.settle(outcome(await bench.claim_one(owner, "dead"), Fate.DEAD))
     clock.advance(100 * PERIOD_MS)
     await bench.push("fresh")
-    revision = await bench.store.reserve_change(dead.id)
-    await bench.add(changed(dead, revision, ChangeKind.RETRY))
+    if then == "is told anew":  # the changes before the jobs, as may be after a loss
+        now_ms = clock.wall_ms()
+        bench, clock = await begun()
+        clock.set_wall_ms(now_ms)
+        await bench.push("fresh")
+    await bench.add(changed(dead, clock.wall_ms() * 1_000, ChangeKind.RETRY))
+    if then not in ("waits", "is told anew"):
+        (held,) = await bench.claim(owner, "dead", 1, ages=Ages(PERIOD_MS, 2**53, 0))
+        if then in Release.__members__:
+            await bench.store.release_jobs(owner, holds([held]), Release[then])
+        elif then == "is reaped":
+            await bench.store.release_sysid(owner)
+            await bench.join(period_ms=PERIOD_MS)
+        else:
+            await bench.settle(outcome(held, Fate.RETRY, delay_ms=10 if "date" in then else 0))
+            clock.advance(1)
+            await bench.store.promote(10)
     found = await look(bench, None)
     assert (found["dead"] or 0) - (found["fresh"] or 0) >= 5, "a month of dead jobs, tried again, went before all else"
 

@@ -203,3 +203,21 @@ async def test_an_emptied_store_learns_of_it_again(store_bench: StoreBench, succ
     if succeeded:
         await store_bench.settle(outcome(held, Fate.SUCCEEDED))
         assert await store_bench.state(job) is State.SUCCEEDED
+
+
+async def test_an_edit_that_says_an_instant_counts_the_attempts_of_what_was_tried_again(
+    store_bench: StoreBench,
+) -> None:
+    """Before that nothing says that none has begun: versions before could not read it."""
+    owner = await store_bench.join()
+    job = await store_bench.push()
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD))
+    store_bench.clock.advance(0.1)
+    now_ms = store_bench.clock.wall_ms()
+    await store_bench.add(changed(job, now_ms * 1_000, ChangeKind.RETRY))
+    await store_bench.add(
+        changed(job, now_ms * 1_000 + 1, ChangeKind.EDIT, now_ms * 1_000, expires_at_ms=now_ms + 1_000)
+    )
+    store_bench.clock.advance(1)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(job) is State.FAILED

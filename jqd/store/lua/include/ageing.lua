@@ -13,11 +13,7 @@
 -- ageing.before_rank(period, id): the least id that is not before that one in a level where that period has its rank. Of more than PRIORITIES in use those behind are seen by chance, some at a time, and `priority`, if it is given.
 local ageing = {period_ms = 0, PRIORITIES = 100, DRAWN = 8, CHUNK = 64, AHEAD = 256, DEEP = 100}
 do
-  local digits_of, known, has_dates, passed = {}, {}, false, 0
-  for at, letter in ipairs({('0123456789ABCDEFGHJKMNPQRSTVWXYZ'):byte(1, 32)}) do
-    digits_of[letter] = at - 1
-  end
-
+  local known, has_dates, passed = {}, false, 0
   function ageing.begin(period_ms)
     ageing.period_ms = period_ms
     has_dates = redis.call('ZCOUNT', K.aged, 0, '+inf') > 0
@@ -36,11 +32,7 @@ do
   local function period_of(id)
     local time = id:sub(1, 10)
     if not known[time] then
-      local ms = 0
-      for at = 1, #time do
-        ms = 32 * ms + (digits_of[time:byte(at)] or 0)
-      end
-      known[time] = math.floor(ms / ageing.period_ms)
+      known[time] = math.floor(pushed_ms(id) / ageing.period_ms)
     end
     return known[time]
   end

@@ -1,7 +1,7 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change, expire.
 -- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
--- Where the job lies now; the caller empties the place that it left. `had_ended`: it did not wait until now, and ages from now on only.
-local function place_change(one, now_ms, had_ended)
+-- Where the job lies now; the caller empties the place that it left.
+local function place_change(one, now_ms)
   local cancelled = cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
     end_cancelled(one.id, now_ms)
@@ -11,7 +11,7 @@ local function place_change(one, now_ms, had_ended)
     redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
     return 'later'
   end
-  add_ready(one.jobtype, one.priority, one.id, had_ended and now_ms or one.eligible_at_ms)
+  add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms, one.generation)
   return 'ready'
 end
 
@@ -52,7 +52,8 @@ local function meet_late_end(one, now_ms, history_max)
   return true
 end
 
--- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history.
+-- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history. That none of its own has
+-- begun is marked for one that expires only: versions before that mark cannot read it.
 local function count_anew(one)
   local row = redis.call('HGET', K.tries, one.id) or ''
   if not has_begun(row) then
@@ -62,7 +63,7 @@ local function count_anew(one)
     redis.call('HDEL', K.tries, one.id)
     return
   end
-  local count, at, mark = 0, 5, '\0\0\0\0'
+  local count, at, mark = 0, 5, one.expires_at_ms > 0 and '\0\0\0\0' or ''
   while at + 3 <= #row do
     local length = struct.unpack('>I4', row, at)
     local fence, attempt = tried(row:sub(at + 4, at + 3 + length))
@@ -121,7 +122,7 @@ local function place_again(one, row, now_ms, history_max)
   if set then
     if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
       begin_anew(id, history_max)
-      local place = place_change(one, now_ms, true)
+      local place = place_change(one, now_ms)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
       end
@@ -208,7 +209,7 @@ local function apply_change(one, now_ms, history_max)
   redis.call('HSET', K.jobs, id, one.row)
   forget_expiry(id)
   note_expiry({id}, one.expires_at_ms)
-  if one.generation > generation then
+  if one.generation > generation or one.expires_at_ms > 0 then
     count_anew(one)
   end
   generation = math.max(generation, one.generation)

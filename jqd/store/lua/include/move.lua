@@ -1,5 +1,5 @@
 -- Moving jobs between the sets. Each function only adds, or says that it removes: add first, then remove.
--- Needs keys, fail, heads.
+-- Needs keys, fail, order, heads.
 -- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
 -- r outcome that retries it.
 local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
@@ -59,36 +59,57 @@ end
 
 -- Where jobs age: these are ready since that date, and not since their push (ageing.lua). Who claims them drops the note; of those that went otherwise
 -- some are met here, so that no more than half of all notes are of jobs that are gone, and by looks.
-local ages
-local function note_since(ids, since_ms)
-  if ages == nil then
-    ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
-  end
-  local MET, rows = 2, {}  -- of older notes, for each new one
-  if not ages or #ids == 0 then
-    return
-  end
-  for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
-    if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or has_ended(id)) then
-      redis.call('ZREM', K.aged, id)
+-- since_of(id, date_ms, generation or nil: as it is here): since when a job is that becomes ready now, 0 for since its push. One that began anew (it had ended, or
+-- was replaced) ages from then on, also after an attempt that failed: else a month of dead jobs, tried again, went before all that is fresh.
+local note_since, since_of
+do
+  local MICROS, SOON_MS = 1000, 1000  -- the first content under a pusher's id has a generation, too: of when it was pushed
+  local ages, has_generations
+  local function do_age()
+    if ages == nil then
+      ages = redis.call('TYPE', K.aged)['ok'] == 'zset'
+      has_generations = ages and redis.call('TYPE', K.generation)['ok'] == 'hash'
     end
+    return ages
   end
-  for at, id in ipairs(ids) do
-    rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
+
+  function since_of(id, date_ms, generation)
+    if not do_age() then
+      return 0
+    end
+    local row = not generation and has_generations and redis.call('HGET', K.generation, id) or ''
+    local anew_ms = math.floor((generation or tonumber(row:match(':(%d+)') or nil) or 0) / MICROS)
+    return anew_ms - pushed_ms(id) > SOON_MS and math.max(anew_ms, date_ms) or date_ms
   end
-  redis.call('ZADD', K.aged, unpack(rows))
+
+  function note_since(ids, since_ms)
+    local MET, rows = 2, {}  -- of older notes, for each new one
+    if #ids == 0 or not do_age() then
+      return
+    end
+    for _, id in ipairs(redis.call('ZRANDMEMBER', K.aged, MET * #ids)) do
+      if id:sub(1, 1) ~= '@' and (redis.call('HEXISTS', K.jobs, id) == 0 or has_ended(id)) then
+        redis.call('ZREM', K.aged, id)
+      end
+    end
+    for at, id in ipairs(ids) do
+      rows[2 * at - 1], rows[2 * at] = string.format('%.0f', since_ms), id
+    end
+    redis.call('ZADD', K.aged, unpack(rows))
+  end
 end
 
--- `date_ms`: 0 for a job that has none.
-local function add_ready(jobtype, priority, id, date_ms)
+-- `date_ms`: 0 for a job that has none. `generation`: of a content that is about to come.
+local function add_ready(jobtype, priority, id, date_ms, generation)
   local leads, known = may_lead(jobtype, priority, id)
   keyed.count(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
   if leads then
     add_head(jobtype, priority, known, id)
   end
   keyed.offers(jobtype, priority)
-  if date_ms > 0 then
-    note_since({id}, date_ms)
+  local since_ms = since_of(id, date_ms, generation)
+  if since_ms > 0 then
+    note_since({id}, since_ms)
   end
 end
 

@@ -1,6 +1,6 @@
 -- In which order jobs wait: by priority, then by id. Needs nothing.
 -- Gives precedes(priority, id, other priority, other id); before(id, other id); rank_of(key, score, id, too) → how many
--- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²).
+-- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²); pushed_ms(id): when an id was given.
 -- As the server sorts: by bytes. `<` follows the locale of the server instead.
 local has_no_locale = 'B' < 'a'
 local function precedes(priority, id, other_priority, other_id)
@@ -19,6 +19,14 @@ local function precedes(priority, id, other_priority, other_id)
 end
 
 local function before(id, other) return precedes(0, id, 0, other) end
+
+local function pushed_ms(id)
+  local DIGITS, ms = '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 0
+  for letter in id:sub(1, 10):gmatch('.') do
+    ms = 32 * ms + (DIGITS:find(letter, 1, true) or 1) - 1
+  end
+  return ms
+end
 
 -- Found by halving, for that member may be gone.
 local function rank_of(key, score, id, too)
