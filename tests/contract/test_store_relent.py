@@ -120,10 +120,31 @@ async def test_a_later_claim_of_a_daemon_takes_the_job_from_an_older_lease(
         assert (await store_bench.view(held.job)).daemon == "one"
 
 
-async def test_what_was_told_again_and_never_heard_of_is_given_back_untried(store_bench: StoreBench) -> None:
-    _, (held, unseen) = await lend(store_bench, 2)
-    await forget(store_bench)
+async def test_a_hand_over_told_again_to_its_daemon_means_nothing_when_a_later_claim_failed(
+    store_bench: StoreBench,
+) -> None:
+    """The store was rolled back: the worker had given the job back, which no journal tells."""
+    _, (held,) = await lend(store_bench)
+    owner = await forget(store_bench)
     await store_bench.add(held.job)
+    assert await store_bench.store.reassert(owner, {held.job.id: held.fence}) == []
+    later = Held(held.job, held.fence + 1, 1)
+    assert await store_bench.settle(outcome(later, Fate.RETRY)) == []
+    assert await store_bench.settle(handed(held)) == [held.job.id]
+    assert await store_bench.store.get_held(owner) == {held.job.id: held.fence}, "it gives that back"
+
+
+@pytest.mark.parametrize("in_hand", [True, False])
+async def test_what_was_told_again_and_never_heard_of_is_given_back_untried(
+    store_bench: StoreBench, in_hand: bool
+) -> None:
+    """The simulation found a job dead by an attempt that no worker began, where its daemon had it in hand still."""
+    _, (held, unseen) = await lend(store_bench, 2)
+    owner = await forget(store_bench)
+    await store_bench.add(held.job)
+    if in_hand:
+        holds = {one.job.id: one.fence for one in (held, unseen)}
+        assert await store_bench.store.reassert(owner, holds) == []
     await store_bench.settle(handed(held), handed(unseen))
     found = await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)
     assert (found.leases, found.given_back) == ([], 2)

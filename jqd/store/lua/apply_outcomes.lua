@@ -211,7 +211,7 @@ local function run_again(one, sysid)
   redis.call('ZREM', held_key(sysid), one.id)
 end
 
-local is_forgotten = forgotten()
+local is_forgotten, is_earlier = forgotten()
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
 -- unless the store knows a later claim.
 local function counts(one, hold)
@@ -267,8 +267,8 @@ for _, one in ipairs(outcomes) do
     over[one.id] = nil
   end
   if one.fate == ENTRUSTED then
-    if may_entrust(one, hold, is_forgotten) then
-      in_hand[one.id] = entrust(one, hold, now_us, is_old)
+    if may_entrust(one, hold, is_forgotten, is_earlier) then
+      in_hand[one.id] = entrust(one, hold, now_us, is_old or is_earlier(one.fence))
     else
       table.insert(stale, one.id)
     end

@@ -70,7 +70,7 @@ LENT: dict[str, Mistake] = {
         56,
         "lost",
         "a hand-over of a daemon that died before the store knew of it counts as an attempt",
-        in_scripts("(not is_old and hold", "(hold"),
+        in_scripts("(not is_again and hold", "(hold"),
         (faults_module, "POINTS", _before_the_store_knows),
         lends=True,
         dense=2,

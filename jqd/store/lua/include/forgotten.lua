@@ -1,7 +1,8 @@
 -- Claims that the store has forgotten. The store knew claims up to its highest fence; claims between that fence and the
 -- beginning of its next life are in the journals only. Needs keys, fail, now.
 -- Gives begin_life(id, now_us): the present fences end an era, and all later ones are higher than any before;
--- forgotten(): a function fence → whether it was given in a time that the store does not remember.
+-- forgotten(): a function fence → whether it was given in a time that the store does not remember; one fence → whether it was
+-- given before this life: what is told of it may be told again.
 local function begin_life(id, now_us)
   local known = redis.call('GET', K.fence) or '0'
   if not known:match('^%d+$') then
@@ -22,5 +23,7 @@ local function forgotten()
   low, high = tonumber(low or nil), tonumber(high or nil)
   return function(fence)
     return low and high and low < fence and fence <= high
+  end, function(fence)
+    return (high or 0) >= fence
   end
 end

@@ -1,6 +1,6 @@
 -- Jobs that leave hands, and those that come into the hand of all workers: collected, and written together. Needs keys, now, order, pages, holder, move, early, tries, leases, change, limits.
--- Gives leave(id, sysid); stop_waiting(id): takes a job that nobody holds out of where it waits; may_entrust(one, hold, is_forgotten),
--- entrust(one, hold, now_us, is_old) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in its own hand; lent: what
+-- Gives leave(id, sysid); stop_waiting(id): takes a job that nobody holds out of where it waits; may_entrust(one, hold, is_forgotten, is_earlier),
+-- entrust(one, hold, now_us, is_again) → the hold, of an outcome (outcomes.lua) that says that a worker has the job in its own hand; lent: what
 -- is not written yet, if any; write_hands().
 local lent, leave, stop_waiting, may_entrust, entrust, write_hands = {}
 do
@@ -19,10 +19,11 @@ do
   end
 
   -- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
-  -- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end.
-  function may_entrust(one, hold, is_forgotten)
+  -- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end. One that
+  -- its daemon is taken to have still, in a store that went back, was given back as well when a later claim failed.
+  function may_entrust(one, hold, is_forgotten, is_earlier)
     if hold and hold.fence >= one.fence then
-      return hold.fence == one.fence
+      return hold.fence == one.fence and not (is_earlier(one.fence) and last_try(one.id) > one.fence)
     elseif not is_forgotten(one.fence) or has_ended(one.id) or began(one.id) > one.meant or last_try(one.id) >= one.fence then
       return false
     end
@@ -32,7 +33,7 @@ do
 
   -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
   local beaten = {}  -- fence → what was written of that lease; all of one claim say the same
-  function entrust(one, hold, now_us, is_old)
+  function entrust(one, hold, now_us, is_again)
     local id, fence, known = one.id, one.fence, beaten[one.fence]
     if not hold or early_holder(id) then
       if redis.call('HEXISTS', K.jobs, id) == 0 then
@@ -50,7 +51,7 @@ do
     end
     if not known or known.silence ~= one.silence or known.worker ~= one.worker then
       local _, told = lease(fence)
-      beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
+      beat(fence, one.silence, told or (not is_again and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
       known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
       beaten[fence] = known
     end
