@@ -191,7 +191,7 @@ async def test_the_nightly_recipe(
 ) -> None:  # docs/SCHEDULING.md
     page = (Path(__file__).parents[2] / "docs" / "SCHEDULING.md").read_text()
     (command,) = re.findall(r"```sh\njqd (schedules set nightly .*)\n```", page)
-    script.on("PUT", "/v1/schedules/nightly", 201, {"next": []})
+    script.on("PUT", "/v1/schedules/nightly", 201, {"name": "nightly", "next": []})
     assert run(shlex.split(command)) == 0
     plan = msgspec.msgpack.decode(msgspec.msgpack.encode(script.asked[0][2]), type=Plan)
     nights = {
