@@ -27,6 +27,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "slow": edge.slow,
     "flood": edge.flood,
     "arrays": edge.arrays,
+    "claimable": edge.claimable,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -44,6 +45,7 @@ SHORT_JOBS = {
     "slow": 2_000,
     "flood": 200,
     "arrays": 4,
+    "claimable": 200,
 }
 
 
