@@ -1,6 +1,7 @@
 """Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from jqd.desk.names import Agreed, Changes, agree, confirm, give_back, has_names
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
+from jqd.desk.underway import Turn
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
 from jqd.words.quotas import FREE, Charge
@@ -101,8 +103,10 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
-        async with desk.underway.turn(_turns(desk, batch)):
-            return await _push_named(desk, batch, wanted, charge, atomic=atomic)
+        async with _turn(desk, batch) as turn:
+            if turn.heard is not None and turn.heard == _unread(batch):  # else another token may push others of it
+                return _repeated(batch)
+            return await _push_named(desk, batch, wanted, charge, turn, atomic=atomic)
     taken = await take(desk, batch.array, batch.jobs, wanted, charge=charge)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
@@ -112,14 +116,28 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
     return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
 
 
-def _turns(desk: Desk, batch: Batch) -> set[str]:
-    """What is pushed by one request at a time: a request under a key, or each name that is no replacement's."""
+def _turn(desk: Desk, batch: Batch) -> AbstractAsyncContextManager[Turn]:
+    """What is pushed by one at a time: a request under a key, or each name that is no replacement's."""
     if batch.key:
-        return {f"{desk.own(batch.key)} {batch.request}"}
-    return {desk.own(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
+        return desk.underway.request(f"{desk.own(batch.key)} {batch.request}")
+    names = {desk.own(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
+    return desk.underway.turn(names)
 
 
-async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
+def _unread(batch: Batch) -> set[int | None]:
+    """The places of those that are refused for what they are."""
+    return {fault.place for fault in batch.refused}
+
+
+def _repeated(batch: Batch) -> Pushed:
+    """What is told of a request under a key that was pushed before."""
+    names = [str(job.job_id) for job in batch.jobs]
+    unread, good = _unread(batch), iter(names)
+    job_ids = [None if place in unread else next(good) for place in range(batch.size)]
+    return Pushed(job_ids, None, sorted(names), batch.told(batch.refused))
+
+
+async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
     agreed = await _agree(desk, batch)
     refused = refusals(batch, agreed)
@@ -134,6 +152,8 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
         lapsed.update(await confirm(desk, agreed, places))
         if batch.key and lapsed:
             raise overtaken()
+        if batch.key and places[-1] == len(agreed.jobs) - 1:
+            turn.stand(_unread(batch))
 
     taken: Accepted | None = None
     if agreed.jobs:
@@ -155,7 +175,9 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, 
         raise Conflict(refused[0].detail, batch.told(refused))
     if refused and not new and not agreed.known:
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.told(refused))
-    unread = {fault.place for fault in batch.refused}
+    unread = _unread(batch)
+    if batch.key and not new:
+        turn.stand(unread)  # all of it was known
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]

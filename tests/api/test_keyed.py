@@ -13,7 +13,7 @@ from jqd.desk.names import agree
 from jqd.desk.take import push as desk_push
 from jqd.desk.take import take
 from jqd.store import StoreConfig
-from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.errors import Fault, JournalRefused, StoreAway
 from jqd.words.record import Lane, carry_jobs, decode_jobs
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
@@ -169,7 +169,17 @@ async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_
 
 @pytest.mark.parametrize("refused", [False, True], ids=["", "and the disk refuses the first"])
 @pytest.mark.parametrize("key", ["k-1", None], ids=["key", "job_id"])
-async def test_the_same_request_many_times_at_once_is_taken_told_and_charged_once(edge, key, refused):
+async def test_the_same_request_many_times_at_once_is_asked_taken_told_and_charged_once(
+    edge, key, refused, monkeypatch
+):
+    """Of an array of 10,000 that is repeated 24 times the store was asked 240,000 times."""
+    asked, reserve = [], edge.whole.reserve_names
+
+    async def count(rows):
+        asked.extend(rows)
+        return await reserve(rows)
+
+    monkeypatch.setattr(edge.whole, "reserve_names", count)
     jobs = [{**job, **({} if key else {"job_id": f"own-{place}"})} for place, job in enumerate(MANY)]
     headers, told = {"jqd-tenant": "acme", **({"idempotency-key": key} if key else {})}, []
     assert (await edge.call("PUT", "/v1/quotas/acme", {"queued": 100})).status == 200
@@ -198,6 +208,81 @@ async def test_the_same_request_many_times_at_once_is_taken_told_and_charged_onc
     assert len({tuple(answer.body["job_ids"]) for answer in told if answer.status < 300}) == 1
     left = [await edge.call("POST", "/v1/jobs", [ONE] * jobs, headers={"jqd-tenant": "acme"}) for jobs in (96, 1)]
     assert [answer.status for answer in left] == [201, 429], "four were paid for"
+    assert len(asked) == len(MANY) * (1 + refused if key else 16), "of whole requests one stands for all"
+
+
+async def test_while_the_store_stands_still_one_of_a_key_is_taken_and_others_come_again(
+    edge, autojump_clock, monkeypatch
+):
+    """Each waited 5 s for the one before it and asked beside it then: two were written, paid for and told 201."""
+    reserve, told = edge.whole.reserve_names, list[int]()
+
+    async def slow(rows):
+        with trio.move_on_after(5):
+            await trio.sleep_until(began_s + 8.5)
+            return await reserve(rows)
+        raise StoreAway("it does not answer")
+
+    async def one(at_s):
+        await trio.sleep_until(began_s + at_s)
+        told.append((await push(edge, MANY)).status)
+
+    monkeypatch.setattr(edge.whole, "reserve_names", slow)
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for at_s in range(6):
+            nursery.start_soon(one, at_s)
+    assert (len(told), told.count(503), told.count(201), {*told} - {503, 201, 429, 200}) == (6, 1, 1, set())
+    assert sum(count for lane, count, _ in edge.journal.frames if lane is Lane.CHANGES) == len(MANY)
+    assert (await push(edge, MANY)).status == 200
+    assert await arguments(edge) == [0, 1, 2, 3]
+
+
+async def test_what_is_only_in_memory_stands_for_no_other_push(edge, monkeypatch):
+    """Who asked for a disk has it on the disk."""
+    reserve, hold, told = edge.whole.reserve_names, trio.Event(), {}
+
+    async def slow(rows):
+        await hold.wait()
+        return await reserve(rows)
+
+    async def one(ack):
+        told[ack] = await edge.call("POST", f"/v1/jobs?ack={ack}", MANY, headers={"idempotency-key": "k-1"})
+
+    monkeypatch.setattr(edge.whole, "reserve_names", slow)
+    async with trio.open_nursery() as nursery:
+        for ack in ("memory", "fsync"):
+            nursery.start_soon(one, ack)
+            await trio.testing.wait_all_tasks_blocked()
+        hold.set()
+    assert {ack: (answer.status, answer.body["ack"]) for ack, answer in told.items()} == {
+        "memory": (201, "memory"),
+        "fsync": (201, "fsync"),
+    }
+    assert told["memory"].body["job_ids"] == told["fsync"].body["job_ids"]
+    await edge.apply()
+    assert await arguments(edge) == [0, 1, 2, 3]
+
+
+async def test_a_token_for_other_jobs_is_told_of_its_own(edge):
+    """The same request under the same key, of which it may push less: nothing is told it that was not asked."""
+    bodies = [[*MANY, {"name": "bill", "argument": 9}]]
+    batch = under_key(read_array(msgspec.msgpack.encode(bodies[0]), False, DeskConfig()), "k-1")
+    some = structs.replace(batch, jobs=batch.jobs[:4], refused=[Fault("/name", "not for it", 4)])
+    some = structs.replace(some, array=msgspec.msgpack.encode(msgspec.msgpack.decode(batch.array, type=list[Raw])[:4]))
+    desk, told = edge.api._parts.desk, {}
+
+    async def one(which, what):
+        told[which] = await desk_push(desk, what)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one, "some", some)
+        nursery.start_soon(one, "all", batch)
+    await edge.apply()
+    assert [job_id is None for job_id in told["some"].job_ids] == [False] * 4 + [True]
+    assert None not in told["all"].job_ids
+    assert await arguments(edge) == [0, 1, 2, 3]
+    assert len(await edge.claim("bill")) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.desk.underway import WAIT_S, Underway
+from jqd.desk.underway import REPEATS_MAX, WAIT_S, Underway
+from jqd.words.errors import Pressed
 
 
 async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on_with_the_others() -> None:
@@ -37,6 +38,35 @@ async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on
         for end in ends.values():
             end.set()
     assert (began, under._first) == (["a", "c", "b", "d"], {})
+
+
+async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(autojump_clock: None) -> None:
+    under, ends, heard = Underway(), trio.Event(), list[object]()
+
+    async def first() -> None:
+        async with under.request("x") as turn:
+            await ends.wait()
+            turn.stand({7})
+            await trio.sleep(2 * WAIT_S)
+
+    async def repeat() -> None:
+        async with under.request("x") as turn:
+            heard.append(turn.heard)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await wait_all_tasks_blocked()
+        for _ in range(REPEATS_MAX):
+            nursery.start_soon(repeat)
+        await wait_all_tasks_blocked()
+        began_s = trio.current_time()
+        with pytest.raises(Pressed, match="counts once"):
+            await repeat()
+        ends.set()
+        await wait_all_tasks_blocked()
+        await repeat()
+        assert (heard, trio.current_time()) == ([{7}] * (REPEATS_MAX + 1), began_s), "whatever the first waits for yet"
+    assert under._first == {}
 
 
 async def test_a_push_whose_disk_stands_still_holds_up_no_other_for_long(autojump_clock: None) -> None:
