@@ -34,7 +34,9 @@ TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revok
 ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
 # Late behind a flood of pushes of the same tenant or address, workers lose the jobs that they have, and health is red.
 URGENT = frozenset({"/v1/outcomes", "/v1/leases", "/v1/workers", "/done", "/worker"})
-URGENT |= {"/livez", "/readyz", "/readyz/push", "/readyz/run"}
+PROBES = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run"})
+URGENT |= PROBES
+WATCHED = PROBES | {"/metrics"}  # looked at every few seconds by what watches the daemon
 BEAT = "/heartbeat"
 
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
@@ -93,12 +95,13 @@ class Api:
     def whose(self, asked: Asked) -> str:
         """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
 
-        It is noted who asks, for the turns of large bodies.
+        It is noted who asks, for the turns of large bodies. A probe each second is no other: nothing waits behind it.
         """
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
-        self._large.others.note(owner)
+        if asked.heading.path not in WATCHED:
+            self._large.others.note(owner)
         return owner
 
     def urgent(self, asked: Asked) -> Urgency:

@@ -29,8 +29,9 @@ class Room:
     """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks.
 
     Bodies above SOME_BYTES may wait in line for a turn, so they stay here for long: they are counted by owner. While
-    others ask, too, each owner's take at most half of what those of other owners leave, and all together three quarters
-    of the room. The last quarter is for small ones, and for what workers say of their jobs.
+    others ask, too, each owner's take at most half of what those of other owners leave (but one always may, if nothing
+    else forbids it), and all together three quarters of the room, or they are one. The last quarter is for small ones,
+    and for what workers say of their jobs.
     """
 
     def __init__(self, bytes_max: int, shared: Callable[[], bool]) -> None:
@@ -42,14 +43,14 @@ class Room:
         self.lasting_bytes = 0
         """Of all owners."""
 
-    def has_share(self, owner: str, size: int, *, urgent: bool) -> bool:
-        """Whether so many bytes more of an owner may stay here while they wait."""
-        if not self.shared():
-            return True
-        own, everyone = self.lasting[owner], self.lasting_bytes
-        if not urgent and everyone + size > self.bytes_max * 3 // 4:
+    def has_share(self, owner: str, held: int, size: int, *, urgent: bool) -> bool:
+        """Whether so many bytes more of an owner may stay here while they wait, in a body of which `held` are here."""
+        own, theirs = self.lasting[owner], self.lasting_bytes - self.lasting[owner]
+        if not self.shared() or (own == held and not theirs):
+            return True  # also where the room is smaller than two of the largest bodies
+        if not urgent and theirs + own + size > self.bytes_max * 3 // 4:
             return False
-        return own + size <= (self.bytes_max - (everyone - own)) // 2
+        return own == held or own + size <= (self.bytes_max - theirs) // 2
 
 
 class Part(Struct, gc=False):
@@ -81,7 +82,7 @@ class Part(Struct, gc=False):
         if not self.owner:
             self.owner = self.whose()
             self._last(self.bytes)
-        return self.room.has_share(self.owner, size, urgent=self.urgent())
+        return self.room.has_share(self.owner, self.bytes, size, urgent=self.urgent())
 
     def _last(self, size: int) -> None:
         self.room.lasting[self.owner] += size

@@ -19,25 +19,25 @@ LARGE_S_MAX = 1.0  # the next waits for a large one no longer: it may wait for t
 class _Large:
     """What one owner has of large bodies."""
 
-    __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there", "under_way")
+    __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there")
 
     def __init__(self) -> None:
         self.there = 0
         """In line or under way."""
         self.line = trio.Lock()
-        self.under_way = 0
         self.began_s = -math.inf
         """When the latest was."""
         self.left = trio.Event()
-        """The latest is not under way any more."""
+        """The latest is not under way any more. One before it may be, where it waits for the store."""
+        self.left.set()
         self.free_s = -math.inf
-        """When the pause behind it is over."""
+        """When the pauses behind all that left are over."""
         self.costly_s = -math.inf
         """Until when less than large ones count as large."""
 
     def due_s(self) -> float:
         """When the next may begin, at the latest."""
-        return self.began_s + LARGE_S_MAX if self.under_way else self.free_s
+        return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
         """Whether nothing of it is to be known any more."""
@@ -90,8 +90,7 @@ class Large:
             finally:
                 now_s = trio.current_time()
                 took_s = min(now_s - began_s, self._cpu_s() - before_s + size / DISK_RATE, LARGE_S_MAX)
-                his.free_s = now_s + PAUSES * took_s
-                his.under_way -= 1
+                his.free_s = max(his.free_s, now_s + PAUSES * took_s)
                 left.set()
         finally:
             his.there -= 1
@@ -101,8 +100,7 @@ class Large:
         async with his.line:
             while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := his.due_s()):
                 with trio.move_on_at(due_s):
-                    await (his.left.wait() if his.under_way else trio.sleep_until(due_s))
-            his.under_way += 1
+                    await (trio.sleep_until(due_s) if his.left.is_set() else his.left.wait())
             his.began_s, his.left = now_s, trio.Event()
         return now_s
 

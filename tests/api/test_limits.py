@@ -98,7 +98,7 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
         statuses.append((await edge.call("POST", "/v1/jobs", body)).status)
 
     for peer in ("192.0.2.2", "192.0.2.1"):
-        edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}), peer=peer))
+        edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}, path="/v1/jobs"), peer=peer))
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(push)
@@ -134,6 +134,29 @@ def test_whoever_waits_in_line_leaves_room_for_small_bodies_and_for_workers():
     room.shared = lambda: False
     room.bytes = room.bytes_max - 20_000
     assert take("a", 10_000) == 2
+
+
+def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
+    """While others ask, too: one above half of the room was refused for ever."""
+    room = Room(1_000_000, shared=lambda: True)
+    with Part(room, lambda: "a", lambda: False) as part:
+        for _ in range(10):
+            part.take(100_000)
+        with pytest.raises(Problem):
+            part.take(1)
+    with Part(room, lambda: "a", lambda: False) as first, Part(room, lambda: "b", lambda: False) as second:
+        first.take(300_000)
+        second.take(450_000)
+        with pytest.raises(Problem):
+            second.take(10_000)
+
+
+async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge, autojump_clock):
+    for _ in range(3):
+        for peer, path in (("192.0.2.1", "/v1/jobs"), ("192.0.2.9", "/livez"), ("192.0.2.9", "/metrics")):
+            edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}, path=path), peer=peer))
+            await trio.sleep(0.3)
+    assert not edge.api._large.others.ask()
 
 
 async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.doors.asked import Heading
 from jqd.doors.large import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, SOME_BYTES, Large
-from jqd.doors.turns import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, weight_of
+from jqd.doors.turns import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, Others, weight_of
 
 LONG_S = 0.05  # that the loop has with one
 
@@ -121,3 +121,30 @@ def test_a_body_of_unsaid_length_counts_as_one_that_is_as_long_as_may_be(
 ) -> None:
     asked: Any = SimpleNamespace(heading=Heading(method, "/", "/", b"", headers))
     assert weight_of(asked) == weight
+
+
+async def test_who_is_in_line_sleeps_and_pauses_while_one_before_the_latest_waits_for_the_store(
+    autojump_clock: MockClock,
+) -> None:
+    """The line turned without a pause, tens of thousands of times a second; and each began a second after the other."""
+    bodies, long_s = Bodies(), 30 * LARGE_S_MAX
+    asked = 0
+
+    class Always(Others):
+        def ask(self, now_s: float | None = None) -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+    bodies.large.others = Always()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bodies.work, "a", long_s)
+        await wait_all_tasks_blocked()
+        for _ in range(4):
+            nursery.start_soon(bodies.work, "a")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(4 * LARGE_S_MAX)
+        assert len(bodies.begun) == 5
+        assert min(bodies.gaps_s("a")[1:]) >= round(PAUSES * LONG_S, 6)
+        assert asked < 20
+        nursery.cancel_scope.cancel()

@@ -79,8 +79,6 @@ class Holders:
         self._partitions = history.plan.partitions
         self._held: dict[str, dict[Held, None]] = {}
         self._heard: dict[tuple[int, int], Heard] = {}
-        self._ends: dict[tuple[int, str], tuple[int, int]] = {}
-        """Up to where the store has a journal's outcomes, and how often it had lost data by then."""
         self._claimed: dict[tuple[int, int], str] = {}
         """Which life of a daemon has each claim."""
         self._begun: set[tuple[int, int]] = set()
@@ -99,7 +97,7 @@ class Holders:
         match call:
             case "get_waiting_jobs":
                 self._claimed.update(((partition, held.fence), life) for held in answer)
-            case "apply_outcomes" if self._is_news(partition, *args[:3]):
+            case "apply_outcomes" if answer is not None:  # else the store had them already, and says nothing of them
                 self._settled(life, partition, args[-1], list(answer))
             case "release_entrusted":
                 self._history.untried((job_id, fence) for job_id, fence in args[0] if job_id in answer)
@@ -125,14 +123,6 @@ class Holders:
                     self._history.given(each.job_id, each.fence)
             elif lease in self._begun:
                 self._history.reported(each.job_id, each.fence, each.fate, node)
-
-    def _is_news(self, partition: int, journal_id: str, start: int, end: int) -> bool:
-        """Whether the store did not have those records already: of what it has, its answer says nothing."""
-        losses, known = len(self._history.losses_of(partition)), self._ends.get((partition, journal_id))
-        if known is not None and known[0] == losses and start < known[1]:
-            return False
-        self._ends[partition, journal_id] = losses, end
-        return True
 
     def at_work(self, job_id: str, but: str) -> Iterator[str]:
         """Names of those at work on it, and rightly so: their lease was heard of in time."""
