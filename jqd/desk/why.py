@@ -56,7 +56,7 @@ def _coming(desk: Desk) -> Hitch:
 def _by_itself(desk: Desk, view: JobView) -> Hitch | None:
     """What its state tells alone; None: it waits for somebody."""
     if view.state.is_final:
-        return _ended(view)
+        return _ended(desk, view)
     if view.state is State.RUNNING:
         return _running(desk, view)
     if view.eligible_at_ms > desk.clock.wall_ms():
@@ -64,12 +64,14 @@ def _by_itself(desk: Desk, view: JobView) -> Hitch | None:
     return why_waiting(desk, view.jobtype, view.priority)
 
 
-def _ended(view: JobView) -> Hitch:
+def _ended(desk: Desk, view: JobView) -> Hitch:
     last = view.outcome
     at_ms = last.finished_at_ms if last else 0
     text = f"it has ended: {view.state.value}{f' at {iso(at_ms)}' if at_ms else ''}"
     if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
         text += f" ({words})"
+    if view.state is State.SUCCEEDED and (parents := desk.control.owed(tenant_of(view.jobtype))):
+        text += f"; what follows {parents} jobs of its tenant waits for the quota of that, it may be one of them"
     return Hitch(Cause.ENDED, text, since_ms=at_ms)
 
 

@@ -93,7 +93,7 @@ class Outbox:
         # Somebody else has pushed what was not met again for a while.
         self._rests = {entry: rest for entry, rest in self._rests.items() if rest[0] > now_s - FORGET_S}
         while entries := (await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)).entries:
-            left, over = await self._push_some(entries, "")
+            left, over = await self._push_some(entries, None)
             for tenant, its in over.items():
                 await self._store.put_off(tenant, its, SHELF_S)
             passed += left
@@ -112,14 +112,14 @@ class Outbox:
                 passed, tried = passed + left, tried + len(entries)
                 _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=passed)
 
-    async def _push_some(self, entries: Sequence[bytes], shelf: str) -> tuple[int, dict[str, list[bytes]]]:
+    async def _push_some(self, entries: Sequence[bytes], shelf: str | None) -> tuple[int, dict[str, list[bytes]]]:
         """Push them, and take those that are done out of where they lie.
 
         Returns how many have to wait there, and those that have to wait for the quotas of their tenants.
         """
         now_s = self._clock.mono_s()
         due = [entry for entry in entries if self._rests.get(entry, NO_REST)[0] <= now_s]
-        waits, over = await self._push(due, shelved=bool(shelf)) if due else ({}, {})
+        waits, over = await self._push(due, shelved=shelf is not None) if due else ({}, {})
         for tenant, its in over.items():
             if tenant not in self.shelves:
                 self._log.info("outbox.put_off", tenant=tenant, why=its.why)

@@ -51,12 +51,12 @@ class OutboxMethods:
             [entry for entry in entries if isinstance(entry, bytes)],
         )
 
-    async def drop_outbox(self, entries: Sequence[bytes], tenant: str = "") -> None:
+    async def drop_outbox(self, entries: Sequence[bytes], tenant: str | None = None) -> None:
         """All jobs of these entries are in a journal. `tenant`: they lie on its shelf."""
         bound(entries)
         if not entries:
             return
-        await self._caller.call("drop_outbox", tenant, *entries)
+        await self._caller.call("drop_outbox", _shelf(tenant), *entries)
 
     async def put_off(self, tenant: str, entries: Sequence[bytes], rest_s: float) -> None:
         """Out of the outbox onto the tenant's shelf, which is due in `rest_s` for whoever asks first."""
@@ -65,17 +65,17 @@ class OutboxMethods:
             await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)
 
     async def get_shelf(
-        self, limit: int, bytes_max: int, rest_s: float, *, tenant: str = "", skip: int = 0
+        self, limit: int, bytes_max: int, rest_s: float, *, tenant: str | None = None, skip: int = 0
     ) -> tuple[str, list[bytes]]:
         """The tenant whose shelf is due, and up to `limit` entries of it, oldest first; from now on it rests.
 
         Stops behind `bytes_max`, but gives one at least; none: nothing is due. `tenant`: of its shelf, due or not, but
         the first `skip`.
         """
-        answer = await self._caller.call("get_shelf", tenant, round(rest_s * 1000), skip, limit, bytes_max)
+        answer = await self._caller.call("get_shelf", _shelf(tenant), round(rest_s * 1000), skip, limit, bytes_max)
         found = codec.list_of(self._keys, "shelf", answer)
         if not found:
-            return tenant, []
+            return tenant or "", []
         return codec.text(self._keys, "shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
     async def is_shelved(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
@@ -94,3 +94,7 @@ class OutboxMethods:
             )
             for tenant, entries, since_ms in rows
         }
+
+
+def _shelf(tenant: str | None) -> str:
+    return "" if tenant is None else f"={tenant}"

@@ -206,6 +206,9 @@ async def test_ended(edge: Edge) -> None:
     assert (body["reason"], body["since"]) == ("ended", at)
     assert body["text"] == f"it has ended: failed at {at} (KeyError: 5)"
     assert (await why(edge, edge.add(State.CANCELLED)))["text"] == "it has ended: cancelled"
+    edge.control.shelves["acme"] = 3
+    waits = await why(edge, edge.add(State.SUCCEEDED, jobtype="acme\x1fmail"))
+    assert "what follows 3 jobs of its tenant waits for the quota" in waits["text"]
 
 
 async def test_a_job_is_followed_through_its_life() -> None:

@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
 -- Followers that wait for the quota of their tenant, what waits longest first; that shelf rests then for everybody.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to pass over, limit, bytes_max
+-- ARGV     now_ms, "=" and a tenant, or nothing: the one whose shelf is due for longest, rest_ms, number of entries to pass over, limit, bytes_max
 -- Returns  the tenant, then the entries: at least one; nothing: no shelf is due, or it has no more
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(log tenants + log entries + limit), and the bytes
 --@include fail keys now
 local now_ms = clock(ARGV[1])
-local tenant, rest_ms, skip = ARGV[2], number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
+local tenant, rest_ms, skip = ARGV[2]:match('^=(.*)$'), number(ARGV[3], 'rest_ms'), number(ARGV[4], 'skip')
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
 local STEP = 10  -- entries read at once: each may have a megabyte
 
 expect('shelves')
-if tenant == '' then
+if not tenant then
   local first, last = redis.call('ZRANGE', K.shelves, 0, 0, 'WITHSCORES'), redis.call('ZRANGE', K.shelves, -1, -1, 'WITHSCORES')
   if first[1] and tonumber(first[2]) <= now_ms then
     tenant = first[1]

@@ -23,6 +23,7 @@ GIVEN = {
     "expires": "some jobs must begin soon or never",
     "follows": "other jobs follow some",
     "ages": "jobs gain by waiting",
+    "quotas": "a quota has no room for a while",
 }
 """Of what a seed has only now and then (`plan.SHARES`)."""
 

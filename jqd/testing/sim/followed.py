@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import trio
+
+from jqd.desk import following as following_module
+from jqd.loops import retention as retention_module
 from jqd.loops.outbox import Outbox
 from jqd.loops.settle import Settle
 from jqd.partition import Partition
@@ -11,6 +15,7 @@ from jqd.testing.sim import faults as faults_module
 from jqd.testing.sim.mistake import Mistake, Real, mistake
 from jqd.words.errors import JqdError
 from jqd.words.job import Outcome
+from jqd.words.quotas import FREE, Charge
 
 
 def _drop_first(real: Real) -> Real:
@@ -52,11 +57,27 @@ def _push_first(real: Real) -> Real:
     return build_settle
 
 
+def _pass_by(real: Real) -> Real:
+    async def reserve_owed(*_: object) -> Charge:
+        await trio.lowlevel.checkpoint()
+        return FREE
+
+    return reserve_owed
+
+
+def _say_nothing(real: Real) -> Real:
+    async def has_shelves(*_: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        return False
+
+    return has_shelves
+
+
 FOLLOWED: dict[str, Mistake] = {
     "outbox-dropped-first": mistake(
         "kill",
         0,
-        "lost",
+        "unfollowed",
         "what is to follow is taken out of the outbox before it is pushed",
         (Outbox, "_empty", _drop_first),
         (faults_module, "POINTS", _as_it_is_dropped),
@@ -70,6 +91,25 @@ FOLLOWED: dict[str, Mistake] = {
         "what follows a job is pushed before the journal knows that it succeeded",
         (Partition, "_build_settle", _push_first),
         follows=True,
+    ),
+    "followers-pass-by": mistake(
+        "",
+        0,
+        "over",
+        "followers pass by the quota of their tenant",
+        (following_module, "reserve_owed", _pass_by),
+        follows=True,
+        quotas=True,
+    ),
+    "shelf-unsaid": mistake(
+        "trim,wipe",
+        14,
+        "unfollowed",
+        "a journal gives up what alone says the followers that wait for a quota",
+        (retention_module, "has_shelves", _say_nothing),
+        follows=True,
+        quotas=True,
+        dense=3,
     ),
 }
 """By name."""

@@ -1,9 +1,10 @@
 """What must hold of jobs that follow others: with the success of the job that names it each comes once, and runs.
 
+over     as `spent.py` says
 early    one came to the store before a success that names it, told out of a journal
 twice    two jobs run for one, or it begins anew after it had ended, without a cause
 overlap  as of any job (`check.py`)
-lost     what names it has succeeded, and it never came, or never came to an end
+unfollowed  what names it has succeeded, and it never came, or never came to an end
 
 Whether a success counted is not asked: after a loss of the store followers of one that never did may come, rather one
 too many than one lost. One may come twice if the store loses data while the daemon that pushed it is away, after
@@ -21,6 +22,7 @@ from jqd.store import JobView
 from jqd.testing.sim.causes import Attempt, may_be_over
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import PURGE, TRIM
+from jqd.testing.sim.spent import is_spent
 from jqd.testing.sim.word import ENDS, Run, end
 from jqd.testing.store import FakeStore
 from jqd.words.job import Fate, Job, Outcome, State
@@ -70,6 +72,8 @@ class Following:
             return
         if one.number not in self._named:
             self._history.wrong(f"early: job {one.number} came from {node}, and no success of job {one.parent} before")
+        if self._history.plan.quotas and is_spent():
+            self._history.wrong(f"over: job {one.number} came from {node}, and the quota has no room")
         one.jobs[job.id] = trio.current_time(), node, job.name
         self._by_id[job.id] = one
 
@@ -122,7 +126,9 @@ class Following:
         for one in self.of.values():  # who names others stands before them
             known[one.number] = state = await self._state(one, stores)
             if known.get(one.parent) is State.SUCCEEDED and (why := self._missing(one, state)) is not None:
-                self._history.wrong(f"lost: job {one.parent} succeeded, and job {one.number} that follows it {why}")
+                self._history.wrong(
+                    f"unfollowed: job {one.parent} succeeded, and job {one.number} that follows it {why}"
+                )
 
     async def _state(self, one: Follower, stores: list[FakeStore]) -> State | None:
         """How it stands. One whose name lapsed on its way is cancelled by its daemon, and another has come."""

@@ -29,6 +29,7 @@ from jqd.testing.sim.aged import PERIOD_S
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
 from jqd.testing.sim.plan import LEASE, PULLED, PULLERS, STORE, TRIM
+from jqd.testing.sim.spent import spend
 from jqd.testing.sim.worker import HOSTS, SLOTS
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
@@ -211,6 +212,8 @@ class Node:
             life.links = world.links(self, life)
             stores: Any = life.links  # each before its store, and passes on what it does not know
             daemon = life.daemon = Daemon(self.config, journal, stores, self.clock, source)
+            if world.plan.quotas:
+                spend(daemon)
             self.sysid = daemon.control.sysid
             pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number),

@@ -12,6 +12,7 @@ from jqd.testing.sim.matter import Matter, make_matters
 from jqd.testing.sim.say import (
     OVERLAPS,
     PUT,
+    SCHEDULES,
     UNDER_CLOCKS,
     Say,
     make_drains,
@@ -25,6 +26,7 @@ from jqd.words.lease import LeaseConfig
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
 STORE = StoreConfig(url="redis://simulated", name_reserve_s=3 * LEASE.lease_s)  # as many leases as in service
 FAULTY_S = 20.0  # of the world's time in which faults come
+SPENT_S = 14.0  # of that, in which a quota has no room
 PAUSES = (0.5, 1.1, 3.0, 8.0, 20.0)  # leases a daemon stands still
 KINDS = (
     "kill",
@@ -77,6 +79,7 @@ SHARES = {
     "expires": 0.12,  # some jobs must begin soon or never
     "follows": 0.15,  # other jobs follow some
     "ages": 0.1,  # jobs age
+    "quotas": 0.3,  # a quota has no room for what follows jobs and for dates, up to SPENT_S
 }
 """What a seed has only now and then, and the share of runs that have it."""
 EXPIRIES_S = (0.3, 2.0, 8.0)  # at most: from a moment of being busy to the longest a daemon is away
@@ -174,6 +177,8 @@ class Plan:
 
     ages: bool = False
     """Whether jobs gain by waiting."""
+    quotas: bool = False
+    """Whether a quota has no room for what comes by itself, up to SPENT_S."""
 
     @property
     def absent(self) -> int | None:
@@ -232,7 +237,10 @@ def make_plan(
         _let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
-    return Plan(seed, nodes, kinds, *all_of_it, ages=_draws("ages", seed, given) is not None)
+    ages, quotas = (_draws(what, seed, given) is not None for what in ("ages", "quotas"))
+    if PURGE in kinds and any(say.name in SCHEDULES for say in says):
+        quotas = False  # dates that all daemons fire in one moment may be given the names of ended jobs (adr/0044)
+    return Plan(seed, nodes, kinds, *all_of_it, ages=ages, quotas=quotas)
 
 
 def _partitions(seed: int) -> int:

@@ -26,6 +26,7 @@ from jqd.testing.sim.node import TIDY_S, Life, Node
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, STILL_KINDS, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.registry import Registry
+from jqd.testing.sim.spent import lift
 from jqd.testing.sim.stage import Stage
 from jqd.testing.sim.worker import HOSTS
 from jqd.words.job import Fate, Outcome, State
@@ -62,6 +63,7 @@ class World(Stage):
             async with trio.open_nursery() as clients:
                 clients.start_soon(Clients(self.plan, self.history, self.nodes).run)
                 clients.start_soon(self.registry.run)
+                clients.start_soon(lift, self.nodes)
                 if self.plan.absent is not None:
                     clients.start_soon(Progress(self, self.plan.absent).watch)
                 if UNREADABLE in self.plan.kinds <= PATIENT:
@@ -213,16 +215,18 @@ class World(Stage):
 
     # ------------------------------------------------------------ the end
 
-    async def _come_to_rest(self, restless: Callable[[], Awaitable[str | None]]) -> None:
-        deadline_s, quiet = trio.current_time() + DRAIN_S, 0
+    async def _come_to_rest(self, restless: Callable[[], Awaitable[str | None]]) -> str | None:
+        """What never came to rest, or None. Later looks may find what goes on for ever: copies of what others say."""
+        deadline_s, quiet, why = trio.current_time() + DRAIN_S, 0, None
         while quiet < QUIET_LOOKS and trio.current_time() < deadline_s and not self.history.violations:
             await trio.sleep(LOOK_S)
-            quiet = quiet + 1 if await restless() is None else 0
+            why = await restless()
+            quiet = quiet + 1 if why is None else 0
+        return why
 
     async def _drain(self) -> None:
-        await self._come_to_rest(self._restless)
+        restless = await self._come_to_rest(self._restless)
         if not self.history.violations:
-            restless = await self._restless()
             self.history.check_states(states := await self._states())
             await self.history.following.check(states, self.stores)
             await self._check_tales()
@@ -282,6 +286,8 @@ class World(Stage):
                 return f"the store has {stats_now}"
             if (await store.get_outbox(1, 1, age_s=0.0)).entries:
                 return "jobs that follow others are not pushed yet"
+            if await store.list_shelves(1):
+                return "jobs that follow others wait for a quota"
         desks = (node.life.daemon.parts.desk for node in self.nodes if node.life and node.life.daemon)
         return next(late(desks), None) or await self.registry.restless(self.stores)
 
