@@ -250,6 +250,24 @@ async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None
     assert ids(await taken(bench, owner, 200)) == [job.id for job in jobs[150:]]
 
 
+@pytest.mark.parametrize("is_changed", [False, True])
+async def test_what_many_keys_spent_is_forgotten_in_some_calls(store_bench: StoreBench, is_changed: bool) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", rate={"limit": 1, "per_s": 1.0})
+    jobs = [bench.make(queue=KEYED + item("r", key=f"={n % 250}")) for n in range(500)]
+    await bench.add(*jobs[:250])
+    assert ids(await taken(bench, owner, 250)) == [job.id for job in jobs[:250]]
+    if is_changed:  # all are looked at before their time
+        await rule(bench, "r", 2, rate={"limit": 1, "per_s": 2.0})
+        assert [bool((await bench.store.promote(500)).next_due_ms) for _ in range(4)][-1]
+        bench.clock.advance(1)
+    bench.clock.advance(1.002)
+    calls = [(await bench.store.promote(500)).next_due_ms for _ in range(4)]
+    assert (calls[0], calls[3]) == (0, None), "at most some hundred at once, and all of them"
+    await bench.add(*jobs[250:])
+    assert ids(await taken(bench, owner, 250)) == [job.id for job in jobs[250:]]
+
+
 async def test_jobtypes_that_all_wait_for_a_constraint_hide_no_other(store_bench: StoreBench) -> None:
     """From who takes any jobtype but one: more of them than are asked for, and none worse."""
     bench, owner = store_bench, await store_bench.join()

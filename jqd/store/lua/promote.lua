@@ -26,7 +26,7 @@ local expired = expire_due(now_ms, limit)
 write_counts(now_ms)
 local next_due = tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
-local BUCKETS = 100  -- looked at in one call
+local BUCKETS = 100  -- looked at in one call, and those that stand in a row with the last of them
 
 -- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
 local function recount(bucket)
@@ -40,13 +40,19 @@ local function recount(bucket)
   end
 end
 
--- Whether something was looked at that may go on now.
-local function look_at_buckets(key, buckets)
-  local version, gone = #buckets > 0 and redis.call('HGET', K.life, 'version') or '', 0
-  for _, bucket in ipairs(buckets) do
-    gone = gone + limits.look_at(bucket, version, now_us, recount)
-    if key == K.again then
-      redis.call('ZREM', key, bucket)
+-- How many may go on now.
+local function look_at_rows(key, rows)
+  local version, gone, looked_at = #rows > 0 and redis.call('HGET', K.life, 'version') or '', 0, 0
+  for _, row in ipairs(rows) do
+    if looked_at >= BUCKETS then
+      break
+    end
+    local buckets = limits.buckets_of(row)
+    for _, bucket in ipairs(buckets) do
+      gone, looked_at = gone + limits.look_at(bucket, version, now_us, recount), looked_at + 1
+    end
+    if key == K.again or #buckets > 1 then  -- one that stands alone has a new row, or none, by now
+      redis.call('ZREM', key, row)
     end
   end
   return gone
@@ -55,13 +61,13 @@ end
 local waits = keyed.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
 local gone = 0
 if keyed.some() and redis.call('EXISTS', K.again) == 1 then
-  gone = look_at_buckets(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
+  gone = look_at_rows(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
   waits = now_ms
 elseif keyed.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
   redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
   waits = now_ms
 elseif waits and tonumber(waits) <= now_ms then
-  gone = look_at_buckets(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
+  gone = look_at_rows(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
   waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
 end
 if waits then

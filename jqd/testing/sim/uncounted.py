@@ -39,7 +39,7 @@ UNCOUNTED: dict[str, Mistake] = {
         43,
         "rate",
         "a store that was emptied allows at once what it had allowed before",
-        in_scripts("if rule.said_ms * 1000 < permits.high() and", "if false and"),
+        in_scripts("if rule.said_ms * 1000 < high then", "if false then"),
         limits=True,
         dense=3,
     ),

@@ -8,7 +8,7 @@
 --     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
 --     busy:<bucket>    zset  id → fence of those in a hand
 --     limited          hash  id → queue of those that are in a `busy:`
---     due              zset  bucket → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
 -- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start; limits.spend(queue, ids), then
@@ -31,14 +31,15 @@ function limits.items(queue)
   if items then
     return items
   end
-  local version, rest = queue:match('^[^\30]*\30([^\30]*)(.*)$')
-  items = {version = version or ''}
-  while rest and rest ~= '' do
-    local name, cost, key, others = rest:match('^\30([^\29\30]*)\29([^\29\30]*)(\29[^\30]*)(.*)$')
+  local at = queue:find('\30', 1, true)
+  local mark = at and queue:find('\30', at + 1, true)
+  items = {version = at and queue:sub(at + 1, (mark or 0) - 1) or ''}
+  while mark do
+    local name, cost, key = queue:match('^([^\29\30]*)\29([^\29\30]*)(\29[^\30]*)', mark + 1)
     if name then
       items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. key}
     end
-    rest = others or rest:match('^\30[^\30]*(.*)$')
+    mark = queue:find('\30', mark + 1, true)
   end
   limits.queues[queue] = items
   return items
@@ -46,8 +47,9 @@ end
 
 function limits.version_of(queue) return limits.items(queue).version end
 
--- Few are read by one call: for a claim wants them all.
+-- Few are read by one call: for a claim wants them all. It also asks once whether jobs are in hands that have not come yet: none comes in between.
 function limits.read_rules()
+  limits.is_early = redis.call('EXISTS', K.early) == 1
   if redis.call('HLEN', K.limits) <= limits.MANY then
     local words = redis.call('HGETALL', K.limits)
     limits.rows = {}
@@ -58,56 +60,58 @@ function limits.read_rules()
 end
 
 function limits.rule(name)
-  if limits.rules[name] == nil then
+  local rule = limits.rules[name]
+  if rule == nil then
     local row = (limits.rows and limits.rows[name] or not limits.rows and redis.call('HGET', K.limits, name)) or ''
-    local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
-    local lost, lost_us = row:match('^' .. ('%S+ '):rep(6) .. '(%S+) (%S+) %S+$')
-    limits.rules[name] = limit and {
+    local limit, window_us, burst, concurrency, until_ms, said_ms, lost = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
+    rule = limit and {
       limit = tonumber(limit), window_us = tonumber(window_us), burst = tonumber(burst), concurrency = tonumber(concurrency),
-      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms), lost = tonumber(lost), lost_us = tonumber(lost_us),
+      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms), lost = lost,
     } or false
+    limits.rules[name] = rule
   end
-  return limits.rules[name]
+  return rule
 end
 
-function limits.entry(key, at)
-  local row = redis.call('LINDEX', key, at)
-  if not row then
-    return nil
-  end
-  local numbers, from = {}, 1
-  for place = 1, 5 do
-    local to = row:find(' ', from, true) or #row + 1
-    numbers[place], from = tonumber(row:sub(from, to - 1)), to + 1
-  end
-  local begin_us, end_us, count, total, due_us = unpack(numbers)
-  return {begin_us = begin_us, end_us = end_us, count = count, total = total, due_us = due_us}
+function limits.entry(row)
+  local begin_us, end_us, count, total, due_us = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+)$')
+  return {
+    begin_us = tonumber(begin_us), end_us = tonumber(end_us), count = tonumber(count), total = tonumber(total), due_us = tonumber(due_us),
+  }
 end
 
 -- Drops what is out of the window. Returns what was spent in it, the first and the last entry of it.
 function limits.spent_in(key, window_us, now_us)
-  local last = limits.entry(key, -1)
-  local first = last and limits.entry(key, 0)
-  if not last then
+  local row = redis.call('LINDEX', key, -1)
+  if not row then
     return 0
-  elseif last.end_us > now_us + (permits.many() and permits.AHEAD_US or 0) then  -- the server's clock was set back: all of it counts as spent now
+  end
+  local last, first_row = limits.entry(row), redis.call('LINDEX', key, 0)
+  local first = first_row == row and last or limits.entry(first_row)
+  if last.end_us > now_us + (permits.many() and permits.AHEAD_US or 0) then  -- the server's clock was set back: all of it counts as spent now
     local used = last.total - first.total + first.count
     redis.call('LTRIM', key, 1, 0)
     local due_us = math.max(0, last.due_us - last.end_us) + now_us
-    redis.call('RPUSH', key, table.concat({digits(now_us), digits(now_us), digits(used), digits(last.total), digits(due_us)}, ' '))
-    first = limits.entry(key, 0)
+    row = string.format('%d %d %d %d %d', now_us, now_us, used, last.total, due_us)
+    redis.call('RPUSH', key, row)
+    first = limits.entry(row)
     return used, first, first
   end
-  while first and first.end_us <= now_us - window_us do
+  local gone = 0
+  while first.end_us <= now_us - window_us do
     if first.total == last.total then
       if last.due_us <= now_us then
         redis.call('LTRIM', key, 1, 0)
         return 0
       end
+      redis.call('LTRIM', key, gone, -1)
       return 0, nil, last
     end
-    redis.call('LTRIM', key, 1, -1)
-    first = limits.entry(key, 0)
+    gone = gone + 1
+    first = limits.entry(redis.call('LINDEX', key, gone))
+  end
+  if gone > 0 then
+    redis.call('LTRIM', key, gone, -1)
   end
   return last.total - first.total + first.count, first, last
 end
@@ -126,10 +130,13 @@ function limits.rate_of(rule, bucket, now_us)
     end
   end
   -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
-  local lost_us = rule.lost == permits.high() and rule.lost_us or rule.window_us
-  local clear_us = permits.high() + lost_us + (permits.many() and permits.AHEAD_US or 0)
-  if rule.said_ms * 1000 < permits.high() and now_us < clear_us then
-    return 0, clear_us, last
+  local high = permits.high()
+  if rule.said_ms * 1000 < high then
+    local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
+    local clear_us = high + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
+    if now_us < clear_us then
+      return 0, clear_us, last
+    end
   end
   return math.max(0, left), next_us, last
 end
@@ -159,7 +166,11 @@ function limits.state(item, now_us)
     end
   end
   if rule.concurrency > 0 then
-    if redis.call('EXISTS', K.early) == 1 then  -- a job that is in a hand and has not come yet may be one of these
+    local is_early = limits.is_early
+    if is_early == nil then
+      is_early = redis.call('EXISTS', K.early) == 1
+    end
+    if is_early then  -- a job that is in a hand and has not come yet may be one of these
       state.slots, state.due_us = 0, now_us + limits.AGAIN_MS * 1000
     elseif permits.many() then
       permits.slots_of(state, rule, item.bucket, now_us)
@@ -176,7 +187,8 @@ function limits.has(state, cost) return state.slots >= 1 and cost and state.rate
 -- `allowed`: state, cost of each constraint of a queue. Whether all allow one job more, which then counts in this script.
 function limits.use(allowed)
   for place = 1, #allowed, 2 do
-    if not limits.has(allowed[place], allowed[place + 1]) then
+    local state, cost = allowed[place], allowed[place + 1]
+    if state.slots < 1 or not cost or state.rate < cost then
       return false
     end
   end
@@ -210,31 +222,40 @@ function limits.allows(queue, now_us)
   return most, by
 end
 
-do
-  local spent, busy, limited = {}, {}, {}
+-- A row of `due` for those buckets, and which ones one has.
+function limits.row_of(buckets, first, last)
+  return first == last and buckets[first] or '\30' .. table.concat(buckets, '\30', first, last)
+end
 
-  local function append(rows, one, two)
-    rows[#rows + 1], rows[#rows + 2] = one, two
+function limits.buckets_of(row)
+  local buckets = {}
+  for bucket in row:gmatch('[^\30]+') do
+    buckets[#buckets + 1] = bucket
   end
+  return buckets
+end
+
+do
+  local spent, rules, busy, limited = {}, {}, {}, {}
 
   -- What several queues spend of one bucket is one entry.
   function limits.spend(queue, ids)
-    local is_busy = false
-    for _, item in ipairs(limits.items(queue)) do
-      local rule = limits.rule(item.name)
+    local items, is_busy = limits.items(queue), false
+    for place = 1, #items do
+      local item = items[place]
+      local bucket, rule = item.bucket, limits.rule(item.name)
       if rule and rule.limit > 0 and item.cost > 0 then
-        local one = spent[item.bucket] or {rule = rule, count = 0}
-        spent[item.bucket], one.count = one, one.count + item.cost * #ids
+        spent[bucket], rules[bucket] = (spent[bucket] or 0) + item.cost * #ids, rule
       end
       if rule and rule.concurrency > 0 then
-        busy[item.bucket] = busy[item.bucket] or {}
-        table.insert(busy[item.bucket], ids)
+        local groups = busy[bucket] or {}
+        busy[bucket], groups[#groups + 1] = groups, ids
         is_busy = true
       end
     end
     local at = #limited
-    for _, id in ipairs(is_busy and ids or {}) do
-      limited[at + 1], limited[at + 2], at = id, queue, at + 2
+    for place = 1, is_busy and #ids or 0 do
+      limited[at + 1], limited[at + 2], at = ids[place], queue, at + 2
     end
   end
 
@@ -255,27 +276,40 @@ do
   end
 
   function limits.write_spent(fence, now_us)
-    local dues = {}
-    for bucket, one in pairs(spent) do
+    local dues, fresh = {}, {}
+    for bucket, count in pairs(spent) do
       if permits.many() then
-        permits.used(bucket, one.count)
+        permits.used(bucket, count)
       else
-        append(dues, limits.write_rate(bucket, one.rule, one.count, limits.states[bucket].last, now_us, 0), bucket)
+        local last = limits.states[bucket].last
+        local due_ms = limits.write_rate(bucket, rules[bucket], count, last, now_us, 0)
+        if last then
+          dues[#dues + 1], dues[#dues + 2] = due_ms, bucket
+        else
+          local its = fresh[due_ms] or {}
+          fresh[due_ms], its[#its + 1] = its, bucket
+        end
+      end
+    end
+    -- Those of which nothing was spent have no row, and get one together.
+    for due_ms, its in pairs(fresh) do
+      for first = 1, #its, limits.MANY do
+        dues[#dues + 1], dues[#dues + 2] = due_ms, limits.row_of(its, first, math.min(#its, first + limits.MANY - 1))
       end
     end
     keyed.call(dues, 'ZADD', K.due, 'LT')
     local score = digits(fence)
     for bucket, groups in pairs(busy) do
-      local rows, at = {}, 0
+      local rows, filled = {}, 0
       for _, ids in ipairs(groups) do
-        for _, id in ipairs(ids) do
-          rows[at + 1], rows[at + 2], at = score, id, at + 2
+        for place = 1, #ids do
+          rows[filled + 1], rows[filled + 2], filled = score, ids[place], filled + 2
         end
       end
       keyed.call(rows, 'ZADD', K.busy .. bucket)
     end
     keyed.call(limited, 'HSET', K.limited)
-    spent, busy, limited = {}, {}, {}
+    spent, rules, busy, limited = {}, {}, {}, {}
   end
 end
 
@@ -368,7 +402,7 @@ function limits.look_at(bucket, version, now_us, recount)
       limits.look_later(bucket, now_us)
     end
   elseif redis.call('EXISTS', K.spent .. bucket) == 1 then
-    local last = limits.entry(K.spent .. bucket, -1)
+    local last = limits.entry(redis.call('LINDEX', K.spent .. bucket, -1))
     if rule and rule.limit > 0 then
       redis.call('ZADD', K.due, math.ceil(math.max(last.end_us + rule.window_us, last.due_us) / 1000) + 1, bucket)
     else
