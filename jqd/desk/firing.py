@@ -15,7 +15,7 @@ from jqd.desk.cancel import cancel
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve, stands
 from jqd.desk.job import NewJob
-from jqd.desk.names import agree, confirm
+from jqd.desk.names import Agreed, agree, confirm
 from jqd.desk.principal import Principal
 from jqd.desk.quotas import reserve_owed
 from jqd.desk.take import expect_taking, write
@@ -54,13 +54,21 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
         view = await find(desk, await resolve(desk, bare(job_id)), named=True)
     except NotFound:
         return Last(0)
-    if isinstance(view, Coming) and view.created_at_ms > one.fired.at_ms + GIVEN_S * 1000:
-        return Last(
-            0
-        )  # its id was given anew since, to a push that never came: a store does so when it has no such job
+    if isinstance(view, Coming) and _is_late(one.fired, view):
+        return Last(0)
     if not view.state.is_final:
         return Last(None)
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
+
+
+def _is_late(fired: Fired, view: Coming) -> bool:
+    """Whether its name was given anew since, to a push that never comes: a store does so when it has no such job.
+
+    A note of an older jqd does not say which id that job has.
+    """
+    if fired.given:
+        return view.id != fired.given
+    return view.created_at_ms > fired.at_ms + GIVEN_S * 1000
 
 
 async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
@@ -126,15 +134,15 @@ async def _fire_all(
                 charge[each.one.name].taken(1, len(each.one.schedule.job))
     if not done:
         return unsure
-    now_ms = desk.clock.wall_ms()
+    now_ms, given = desk.clock.wall_ms(), _given(agreed)
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
-    await note(desk, [fired_rule(each.one.name, _fired(each, now_ms), now_ms=now_ms) for each in done])
+    await note(desk, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
     for each in done:
         desk.schedules.counts["fired"] += each.step.fires
         desk.schedules.counts["skipped"] += each.step.skipped
         _tell(each)
     if agreed is not None and agreed.jobs:
-        await confirm(desk, agreed)
+        await confirm(desk, agreed, written.position)
     return unsure
 
 
@@ -162,12 +170,20 @@ def _batch(firings: Sequence[Firing]) -> Batch:
     return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
 
 
-def _fired(each: Firing, now_ms: int) -> Fired:
+def _given(agreed: Agreed | None) -> dict[str | None, str]:
+    """Names → the ids that the store gave."""
+    return {agreed.jobs[place].job_id: job_id for place, (job_id, *_) in agreed.changes.items()} if agreed else {}
+
+
+def _fired(each: Firing, now_ms: int, given: Mapping[str | None, str]) -> Fired:
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
     if not step.fires:
         return after
-    return structs.replace(after, job_id=each.job_id, date_ms=step.through_ms, at_ms=now_ms, fired=before.fired + 1)
+    job_id, date_ms, count = each.job_id, step.through_ms, before.fired + 1
+    return structs.replace(
+        after, job_id=job_id, date_ms=date_ms, at_ms=now_ms, fired=count, given=given.get(bare(job_id), "")
+    )
 
 
 async def _stands(desk: Desk, each: Firing) -> bool:

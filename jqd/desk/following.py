@@ -167,11 +167,11 @@ async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:
     batch = Batch(False, len(jobs), _encoder.encode(items), jobs)
     agreed = await agree(desk, batch)
     if agreed.jobs:
-        await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
+        taken = await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
                 owner.charge.taken(1, len(bytes(item)))
-        await confirm(desk, agreed)
+        await confirm(desk, agreed, taken.position)
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():
         job_id, owner = str(jobs[place].job_id), owners[place]

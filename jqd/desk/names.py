@@ -116,9 +116,9 @@ async def give_back(desk: Desk, agreed: Agreed) -> None:
         get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
 
 
-async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = None) -> set[int]:
-    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on. `places`:
-    of those in `agreed.jobs` that are; None: all.
+async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[int] | None = None) -> set[int]:
+    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
+    `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
@@ -133,10 +133,11 @@ async def confirm(desk: Desk, agreed: Agreed, places: Iterable[int] | None = Non
         job_id, revision, _, kind = agreed.changes[index]
         name, digest = desk.own(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
         rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
-    due, stands = list(rows), list[Standing]()
+    due, stands, written = list(rows), list[Standing](), (desk.journal.journal_id, position)
     try:
         for at in range(0, len(due), NAMES_PER_CALL):
-            stands += await desk.store.confirm_names([rows[place] for place in due[at : at + NAMES_PER_CALL]])
+            some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
+            stands += await desk.store.confirm_names(some, written)
     except StoreError as error:
         desk.taken.unsure_to = desk.journal.end
         raise NotYet(

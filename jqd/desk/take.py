@@ -148,8 +148,8 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, tur
         raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
     lapsed: set[int] = set()
 
-    async def confirmed(places: Sequence[int]) -> None:
-        lapsed.update(await confirm(desk, agreed, places))
+    async def confirmed(places: Sequence[int], position: int) -> None:
+        lapsed.update(await confirm(desk, agreed, position, places))
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
@@ -224,6 +224,8 @@ class Accepted(Struct, frozen=True, gc=False):
     job_ids: list[str]
     ack: Ack
     """The level reached."""
+    position: int
+    """In the journal, behind them."""
 
 
 async def take(
@@ -236,7 +238,7 @@ async def take(
     charge: Charge = FREE,
     request: str = "",
     parts: Sequence[Sequence[int]] = (),
-    confirmed: Callable[[Sequence[int]], Awaitable[None]] | None = None,
+    confirmed: Callable[[Sequence[int], int], Awaitable[None]] | None = None,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
@@ -264,7 +266,7 @@ async def take(
             desk.control.entered(frame.job_ids, its, desk.principal.tenant)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
                 with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
-                    await confirmed(frame.places or range(len(jobs)))
+                    await confirmed(frame.places or range(len(jobs)), frame.position)
     except JournalRefused as error:
         if not 0 < len(written) < len(parts):
             raise
@@ -274,8 +276,8 @@ async def take(
     if changes:
         names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
     if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
-        return Accepted(names, FSYNC)
-    return Accepted(names, wanted)
+        wanted = FSYNC
+    return Accepted(names, wanted, written[-1].position)
 
 
 class Written(Struct, frozen=True, gc=False):

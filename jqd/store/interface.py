@@ -68,11 +68,14 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
+    async def confirm_names(
+        self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
+    ) -> list[Standing]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 
-        One that does not stand must not be acknowledged. Without this call a name is taken for good when its job is
-        applied.
+        `written`: in which journal, and the position behind their frame: what came from there, and is deleted again,
+        gets no name any more. One that does not stand must not be acknowledged. Without this call a name is taken for
+        good when its job is applied.
         """
         ...
 

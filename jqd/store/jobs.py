@@ -127,12 +127,16 @@ class JobMethods:
         flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
         return await self._caller.call("reserve_names", self._caller.identity, ttl_ms, *flat)
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
+    async def confirm_names(
+        self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
+    ) -> list[Standing]:
         """See EdgeStore."""
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
-        answer = await self._caller.call("confirm_names", self._caller.identity, ttl_ms, *flat)
+        journal_id, position = written or ("", 1)  # of no journal anything is applied
+        numbers = ttl_ms, lane_field(journal_id, Lane.CHANGES), position
+        answer = await self._caller.call("confirm_names", self._caller.identity, *numbers, *flat)
         return [Standing(codec.whole(self._keys, "names", one)) for one in codec.list_of(self._keys, "names", answer)]
 
     async def reserve_change(self, job_id: str) -> int:

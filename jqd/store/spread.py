@@ -91,10 +91,12 @@ class Spread:
 
         await self._in_order(homes, wanted, free)
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
+    async def confirm_names(
+        self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
+    ) -> list[Standing]:
         """See EdgeStore. All that are reachable are told, whatever the others do."""
         homes = [self._of_name(one.name) for one in journaled]
-        return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its))
+        return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
 
     async def reserve_change(self, job_id: str) -> int:
         """See EdgeStore."""

@@ -59,6 +59,8 @@ class Fired(Struct, frozen=True, omit_defaults=True):
     fired: int = 0
     skipped: int = 0
     """Dates so far, about: of two daemons that fire at the same moment one counts."""
+    given: str = ""
+    """The id that the store gave that job. Under its name another one may be asked for later, by who hears too late."""
 
 
 class Known(Struct):

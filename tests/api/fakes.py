@@ -39,10 +39,13 @@ from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
 
 JOURNAL = 7
+JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
 
 
 class FakeJournal:
     """Keeps frames in a list; durable when `wsync` returned."""
+
+    journal_id = JOURNAL_ID
 
     def __init__(self, clock: ManualClock) -> None:
         self.ids = IdSource(journal=JOURNAL, salt=1, clock=clock)

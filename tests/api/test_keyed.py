@@ -149,7 +149,7 @@ async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_
     confirm."""
     sync, confirm = edge.journal.wsync, edge.whole.confirm_names
 
-    async def gone(rows):
+    async def gone(*_):
         monkeypatch.setattr(edge.whole, "confirm_names", confirm)
         raise StoreAway("gone for a moment")
 
@@ -315,10 +315,10 @@ async def test_who_hangs_up_while_names_are_confirmed_has_pushed_all(edge, key, 
     """Over HTTP/2, or at the end of a stop, what answers him is cancelled: between two frames, too."""
     confirm, scope = edge.whole.confirm_names, trio.CancelScope()
 
-    async def slow(rows):
+    async def slow(*asked):
         scope.cancel()
         await trio.lowlevel.checkpoint()
-        return await confirm(rows)
+        return await confirm(*asked)
 
     body = MANY if key else [{**MANY[0], "job_id": "own"}, *MANY[1:]]
     with monkeypatch.context() as patch, scope:

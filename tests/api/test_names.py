@@ -50,7 +50,7 @@ async def test_the_same_again_counts_once(edge, applied):
 async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_once(edge, ack, monkeypatch):
     """Its id is given once more to the same push, until the job is applied."""
 
-    async def away(rows: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreAway("gone for a moment")
 
     monkeypatch.setattr(edge.whole, "confirm_names", away)
@@ -72,7 +72,7 @@ async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query,
     """It read as waiting for two days. What lies in a journal, and was not confirmed, does wait."""
     confirm = edge.whole.confirm_names
 
-    async def away(rows: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreAway("gone for a moment")
 
     monkeypatch.setattr(edge.whole, "confirm_names", away)
@@ -92,7 +92,7 @@ async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query,
 async def test_only_jobs_are_counted_and_changed_not_ids_that_were_reserved(edge, monkeypatch):
     """A trial said 2, and the cancel that it had cancelled 2. What it records is for those that come after all."""
 
-    async def away(rows: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreAway("gone for a moment")
 
     wrong = {**JOB, "job_id": "c"}
@@ -121,7 +121,7 @@ async def test_only_jobs_are_counted_and_changed_not_ids_that_were_reserved(edge
 async def test_of_a_push_that_is_not_confirmed_nothing_runs_twice(edge, monkeypatch):
     """Also none of its jobs without an id of their own: its pusher is told to push all again."""
 
-    async def away(rows: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreAway("away")
 
     jobs = [{"name": "mail", "argument": 1}, JOB, {"name": "mail", "argument": 2}]
@@ -283,7 +283,7 @@ async def test_all_of_an_array_or_nothing(edge):
 async def test_all_of_an_array_or_nothing_where_the_store_goes_meanwhile(edge, monkeypatch):
     """The names are free by themselves soon. Until then nobody is told to replace what is not there."""
 
-    async def away(rows: object) -> None:
+    async def away(*_: object) -> None:
         raise StoreAway("away")
 
     monkeypatch.setattr(edge.whole, "free_names", away)

@@ -14,9 +14,8 @@ from jqd.words.errors import StoreAway
 from jqd.words.job import Fate, Held, entrust
 from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from tests.api.edge import Edge
-from tests.api.fakes import JOURNAL, outcome
+from tests.api.fakes import JOURNAL_ID, outcome
 
-JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
 OTHER_ID = "ff" * 16  # of the daemon that runs jobs here
 
 

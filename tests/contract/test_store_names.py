@@ -3,11 +3,11 @@
 import pytest
 from msgspec import structs
 
-from jqd.store import NameJournaled, NameWanted, Verdict
+from jqd.store import NameJournaled, NameWanted, Standing, Verdict
 from jqd.words.errors import StoreChanged, StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, State
-from jqd.words.record import cancel_of
-from tests.contract.bench import StoreBench, changed, outcome
+from jqd.words.record import Lane, cancel_of
+from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 from tests.contract.change import ask, confirm, push_named
 
 TTL_MS = 30_000
@@ -68,6 +68,21 @@ async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench
     await confirm(store_bench, lost, "d2", other.revision)
     await store.free_names([NameWanted("mine", lost.id, "d2", False)])
     assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+async def test_a_confirmation_that_comes_late_takes_no_name_for_a_job_that_is_deleted(store_bench: StoreBench) -> None:
+    """It stood for a job that never comes: its schedule waited for two days, and a push counted as a repeat."""
+    job = await push_named(store_bench)
+    assert job.change is not None
+    late, behind = NameJournaled("mine", job.id, "d1", job.change.revision), store_bench.at[Lane.CHANGES]
+    held = await store_bench.claim_one(await store_bench.join())
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert await store_bench.store.confirm_names([late], (JOURNAL, behind)) == [Standing.STANDS]
+    assert await store_bench.store.resolve("mine") is None
+    assert await store_bench.store.confirm_names([late], (JOURNAL, behind + 1)) == [Standing.STANDS]
+    assert await store_bench.store.resolve("mine") == job.id, "that one has not come"
 
 
 async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreBench) -> None:

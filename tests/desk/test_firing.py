@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from jqd.desk import schedules
 from jqd.desk.firing import TAKEN_S, fire, last_of
@@ -187,6 +187,23 @@ async def test_what_became_of_the_last_job(edge: Whole) -> None:
     assert await last_of(desk(edge), known(edge)) == Last(0), "the last job has ended all the same"
     await go(edge, replaces=True)
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
+
+
+async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds_no_date_up(edge: Whole) -> None:
+    """Where ended jobs are purged at once: a schedule waited for a job that nobody has, for two days."""
+    late = edge.journal.ids.take(1).first
+    await go(edge)
+    edge.clock.advance(31)  # the jitter
+    await edge.whole.promote(100)
+    (held,) = await edge.claim("report")
+    await edge.end(held, Fate.SUCCEEDED)
+    edge.clock.advance(10 * 86_400)
+    await desk(edge).store.purge(100)
+    wanted = NameWanted(known(edge).fired.job_id, late, "d", False)
+    assert (await desk(edge).store.reserve_names([wanted]))[0].job_id == late
+    assert await last_of(desk(edge), known(edge)) == Last(0)
+    ours = structs.replace(known(edge).fired, given=late)
+    assert await last_of(desk(edge), structs.replace(known(edge), fired=ours)) == Last(None), "that one is to come"
 
 
 async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_begins_anew(edge: Whole) -> None:

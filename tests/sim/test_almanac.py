@@ -5,7 +5,6 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
-from jqd.store import NameGiven, NameWanted, Verdict
 from jqd.testing.sim.almanac import Almanac
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.notes import Notes
@@ -32,7 +31,6 @@ def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Wor
 async def _fire_first(almanac: Almanac) -> None:
     """The job of the first date runs from 2.0 s to 2.5 s."""
     await trio.sleep_until(2.0)
-    almanac.promised([NameWanted(NAME, "a", "", False)], [NameGiven(Verdict.NEW, "a", 1)])
     almanac.told("d0", [fired_rule("s0", Fired(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
     almanac.applied("d0", Job("a", "t", name=NAME))
     almanac.started("d0.1", 1, "a")
@@ -41,22 +39,12 @@ async def _fire_first(almanac: Almanac) -> None:
     almanac.settled([Outcome("a", 1, Fate.SUCCEEDED, "t", 0, 1)])
 
 
-@pytest.mark.parametrize(
-    ("verdict", "at_s", "excused"),
-    [(Verdict.NEW, 3.0, True), (Verdict.DUPLICATE, 3.0, False), (Verdict.NEW, 5.0, False), (None, 3.0, False)],
-)
-async def test_a_date_is_passed_over_where_the_name_of_the_last_job_was_given_anew(
-    autojump_clock: MockClock, verdict: Verdict | None, at_s: float, excused: bool
-) -> None:
+async def test_no_date_is_passed_over_once_the_last_job_has_ended(autojump_clock: MockClock) -> None:
     almanac = Almanac(history := Notes(make_plan(0, frozenset())))
     await _fire_first(almanac)
-    noted = fired_rule("s0", Fired(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)
-    await trio.sleep_until(at_s)
-    if verdict is not None:
-        almanac.promised([NameWanted(NAME, "b", "", False)], [NameGiven(verdict, "b", 2)])
-    almanac.told("d0", [noted])
+    almanac.told("d0", [fired_rule("s0", Fired(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)])
     await almanac.check([_word(PUT, 1.0, 1)], [])
-    assert [what.split(": ")[1] for what in history.violations] == ([] if excused else ["missed"])
+    assert [what.split(": ")[1] for what in history.violations] == ["missed"]
 
 
 @pytest.mark.parametrize(("revision", "holds"), [(1, True), (3, False)])

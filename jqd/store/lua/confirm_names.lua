@@ -1,22 +1,26 @@
 #!lua flags=allow-oom
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, then per job: name, id, digest, revision, 1 when it was to
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, position field and position behind their frame, then per job: name, id, digest, revision, 1 when it was to
 --          replace what stood there
 -- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
 --          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 --@include fail keys now life
+-- What is asked late may find that the job came, ended and was deleted: a name that is missing then stays so, or it would stand for a job
+-- that never comes, until it is forgotten.
 local now_ms = clock(ARGV[1])
 local ttl_ms = number(ARGV[3], 'ttl_ms')
-local FIRST, FIELDS = 4, 5
+local FIRST, FIELDS = 6, 5
 
-expect('names', 'life', 'generation', 'tomb')
+expect('names', 'life', 'generation', 'tomb', 'applied')
 expect_life(ARGV[2])
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
+
+local has_come = (tonumber(redis.call('HGET', K.applied, ARGV[4]) or nil) or 0) >= number(ARGV[5], 'position')
 
 -- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
 -- reserved does not win: this one is in a journal, and the later one may never be.
@@ -41,6 +45,8 @@ local function stands(name, id, digest, revision, replaces)
   local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if named == id and until_ms == '0' and tonumber(later) == revision then
     return 1  -- the job is applied already
+  elseif not later and has_come then
+    return 1
   elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
     redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
     redis.call('ZADD', K.tomb, now_ms, 'n' .. name)

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.store import JobView, NameGiven, NameWanted, Verdict
+from jqd.store import JobView
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.node import GIVEN_S, LATE_S, TOLD_S
@@ -60,8 +60,6 @@ class Date:
     """Who noted it → when the store learned it."""
     over_s: float = math.inf
     """When the store learned how its job ended."""
-    promised_s: float = -math.inf
-    """When the store gave its name to a job last."""
 
     @property
     def name(self) -> str:
@@ -104,13 +102,6 @@ class Almanac:
             one = self._date(schedule, instant_ms(date))
             one.jobs.setdefault(job.id, node)
             self._by_id[job.id] = one
-
-    def promised(self, wanted: Iterable[NameWanted], given: Iterable[NameGiven]) -> None:
-        """The store was asked for names."""
-        for one, answer in zip(wanted, given, strict=True):
-            schedule, _, date = one.name.partition("@")
-            if schedule in SCHEDULES and date and answer.verdict is Verdict.NEW:
-                self._date(schedule, instant_ms(date)).promised_s = trio.current_time()
 
     def told(self, node: str, rules: Iterable[Rule]) -> None:
         """A journal brought rules to the store: its own, and what it learned of others."""
@@ -240,7 +231,7 @@ class Almanac:
     def _check_policy(self, name: str, schedule: Schedule, at_ms: int, note: Note) -> None:
         one, before = self._dates.get((name, at_ms)), self._before(name, at_ms)
         fired = one is not None and bool(one.jobs)
-        waited = before is not None and (before.over_s >= _s(at_ms) - DATE_S or _is_promised_anew(before, note))
+        waited = before is not None and before.over_s >= _s(at_ms) - DATE_S
         late_ms = note.at_ms - at_ms
         if not fired:
             let_by = waited if schedule.overlap == "skip" else False
@@ -258,12 +249,6 @@ class Almanac:
     def _before(self, name: str, at_ms: int) -> Date | None:
         fired = (one for one in self._dates.values() if one.schedule == name and one.at_ms < at_ms and one.jobs)
         return max(fired, key=lambda one: one.at_ms, default=None)
-
-
-def _is_promised_anew(one: Date, note: Note) -> bool:
-    """Whether its job had ended and was purged, and a request that was long on its way got its name before that note:
-    then it looks as if its job were about to come."""
-    return one.over_s < one.promised_s <= _s(note.at_ms)
 
 
 def _last(words: Sequence[Word]) -> Word | None:

@@ -129,8 +129,6 @@ class World(Stage):
                     self.history.applied(msgspec.msgpack.decode(job.argument), job.expires_at_ms)
                     self.history.almanac.applied(node.name, job)
                     self.history.following.applied(node.name, job)
-            case "reserve_names":
-                self.history.almanac.promised(args[0], answer)
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
                 self.history.following.settled(args[-1])
