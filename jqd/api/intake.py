@@ -155,7 +155,7 @@ async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:
 def request_of(asked: Asked) -> Request:
     """What a head says; the body is still to be read."""
     heading = asked.heading
-    return Request(heading.method, heading.path, heading.query, heading.headers, peer=asked.peer)
+    return Request(heading.method, heading.path, heading.query, heading.headers, peer=asked.peer, patient=asked.patient)
 
 
 def answer_of(response: Response) -> Answer:

@@ -45,6 +45,8 @@ class Request(Struct, gc=False):
     """Who makes it."""
     hurried: bool = False
     """Its client has left, or only listens on: nothing is waited for."""
+    patient: bool = False
+    """It came with many of its kind, while others ask, too: see Asked."""
     held_s: float = 0.0
     """For how long the loop did nothing but read its body, in one piece."""
     breathe: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint

@@ -46,6 +46,8 @@ class Batch(Struct):
     """Each with the place of its job in the request."""
     plain: bool = False
     """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
+    patient: bool = False
+    """It may wait for others, to go to the disk with them: see Asked."""
     key: str = ""
     """The id of the job that stands for the whole request, where its pusher gave that a key (`keyed.py`)."""
     request: str = ""

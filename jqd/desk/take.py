@@ -96,7 +96,7 @@ async def push(
 async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     """What may be pushed."""
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
-        frame = write(desk, batch.array, batch.jobs, NO_CHANGES)
+        frame = write(desk, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
         await desk.journal.wsync(frame.position, shielded=True)
         charge.taken(len(batch.jobs), len(batch.array))
         desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
@@ -294,12 +294,19 @@ class Written(Struct, frozen=True, gc=False):
 
 
 def write(
-    desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *, life: str = "", request: str = ""
+    desk: Desk,
+    array: bytes,
+    jobs: Sequence[NewJob],
+    changes: Changes,
+    *,
+    life: str = "",
+    request: str = "",
+    patient: bool = False,
 ) -> Written:
     """One frame: of changes if that is what these are, all of them.
 
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
-    `request`: digest of the whole request, if it has a key.
+    `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
     tenant, names = desk.principal.tenant, [job.name for job in jobs]
     own = {name: desk.own(name) for name in {*names}}
@@ -316,7 +323,7 @@ def write(
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant))
+    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant), patient=patient)
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
     desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)

@@ -107,6 +107,8 @@ def _scope(exchange: Exchange) -> dict[str, Any]:
 class _AsgiAsked:
     """Asked, over what an ASGI server says."""
 
+    patient = False
+
     def __init__(self, scope: Message, receive: Receive, config: DoorConfig, closing: Callable[[], bool]) -> None:
         path: str = scope["path"]
         raw: bytes | None = scope.get("raw_path")

@@ -39,6 +39,11 @@ class Asked(Protocol):
         """Whether its body was read to its end."""
         ...
 
+    @property
+    def patient(self) -> bool:
+        """Whether it waited behind others of whoever makes it, while somebody else asks, too: it may wait for more."""
+        ...
+
     def read_nowait(self) -> bytes:
         """What has come of the body already; nothing perhaps."""
         ...

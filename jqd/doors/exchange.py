@@ -98,6 +98,8 @@ class Exchange:
     """The client sent less than it had said."""
     refusal: Refused | None = None
     """The body is none."""
+    patient = False
+    """See Asked."""
     _continued = False  # the client was told to send its body
     _received = 0
     _status = 0

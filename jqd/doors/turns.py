@@ -143,6 +143,7 @@ class Turns:
             try:
                 if not self.enter(owner):
                     await self.wait(owner, weight_of(asked))
+                    asked.patient = self.others.ask()
                 return await app(asked)
             finally:
                 self.leave(owner)

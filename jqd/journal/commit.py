@@ -5,11 +5,13 @@
                └── while it refuses, nothing is added
 
 While one commit is under way, frames gather for the next one, so one sync serves all waiters, however many they are.
+Frames of one that floods gather for a moment more, unless somebody else's come, and go with these.
 All disk calls are made in a thread; the event loop only keeps the books. The cost of a frame does not depend on the
 number of frames or segments.
 """
 
 import errno
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -29,6 +31,9 @@ from jqd.words.log import get_logger
 from jqd.words.record import Lane
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk that is silent this long gets no new work
+PATIENCE_S = 0.005  # a flood is a few hundred commits a second less, and another's push seldom meets one
+PATIENCES = 3  # and so many times what a commit takes: on a slow disk, too, three quarters of it are for others
+PATIENCE_S_MAX = 0.1  # others wait for all that was written, now and then
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
 
@@ -105,6 +110,10 @@ class Commits:
         self._began_s: float | None = None  # of the commit under way
         self._doomed: deque[Segment] = deque()
         self._work = trio.Event()
+        self._due = found.end
+        """All before it is to be written at once, and behind it there are only frames that may wait until `_due_s`."""
+        self._due_s = math.inf
+        self._waiting = trio.CancelScope()
         self._moved = trio.Event()
         self._came = {int(lane): trio.Event() for lane in Lane}
         self._parked: list[tuple[int, trio.lowlevel.Task]] = []
@@ -122,7 +131,7 @@ class Commits:
                 )
         return self._refusal
 
-    def add(self, lane: Lane, records: int, body: bytes, *, after_ms: int) -> int:
+    def add(self, lane: Lane, records: int, body: bytes, *, after_ms: int, patient: bool) -> int:
         """Queue one frame; returns the position after it. Its date: now, `after_ms` or the last date, the latest."""
         self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, after_ms)
         start = self.written
@@ -130,7 +139,14 @@ class Commits:
         self._pending.append(Pending(start, end, self._next_seq, self._last_at_ms, lane, records, body))
         self._next_seq += 1
         self.pending_bytes += end - start
-        self._work.set()
+        if not patient:
+            self._due = end
+            self._work.set()
+        elif self._due_s == math.inf:
+            self._due_s = trio.current_time() + min(
+                max(PATIENCE_S, PATIENCES * self.figures.ms_last / 1000), PATIENCE_S_MAX
+            )
+            self._waiting.deadline = self._due_s
         return end
 
     async def wait(self, position: int, *, shielded: bool = False) -> None:
@@ -180,13 +196,17 @@ class Commits:
             while True:
                 if self._refusal is not None:
                     await self._resume()
-                await self._work.wait()
+                with trio.CancelScope(deadline=self._due_s) as self._waiting:
+                    await self._work.wait()
+                if self._waiting.cancelled_caught:
+                    self._due, self._due_s = self.written, math.inf
                 self._work = trio.Event()
                 if self._linger_s:
                     await self._linger()
                 await self._work_off()
         finally:
             try:
+                self._due = self.written
                 with trio.CancelScope(shield=True):
                     await self._work_off()
             finally:
@@ -203,7 +223,7 @@ class Commits:
                 self._work = trio.Event()
 
     async def _work_off(self) -> None:
-        while self._pending:
+        while self._pending and self._pending[0].start < self._due:
             await self._commit_once()
         if self._doomed:
             await trio.to_thread.run_sync(self._delete_in_thread, limiter=self._limiter)
@@ -214,6 +234,8 @@ class Commits:
         batch = [self._pending.popleft()]
         while self._pending and self._pending[0].end - batch[0].start <= self._commit_bytes:
             batch.append(self._pending.popleft())
+        if not self._pending:
+            self._due_s = math.inf
         self._began_s = self._clock.mono_s()
         try:
             # A batch taken from the queue is committed to its end: a stop in between would drop it without a word.

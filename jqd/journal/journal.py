@@ -125,9 +125,10 @@ class Journal:
         """Position up to which everything is on disk."""
         return self._commits.end
 
-    def write(self, lane: Lane, records: int, body: bytes) -> int:
+    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
 
+        `patient`: where nothing else is to be written, it waits a few milliseconds for more, so that syncs are fewer.
         No disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already.
         """
         if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
@@ -142,7 +143,7 @@ class Journal:
                 full=False,
             )
         # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
-        return self._commits.add(lane, records, body, after_ms=self.ids.last_ms)
+        return self._commits.add(lane, records, body, after_ms=self.ids.last_ms, patient=patient)
 
     def wsync(self, position: int | None = None, *, shielded: bool = False) -> Awaitable[None]:
         """Return once everything up to `position` (all that was written so far) is on disk.

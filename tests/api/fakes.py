@@ -56,6 +56,7 @@ class FakeJournal:
         self.read_points = dict.fromkeys(Lane, 0)
         self.hold: trio.Event | None = None
         self.waiting = trio.Event()
+        self.patient: list[bool] = []
 
     @property
     def refusing(self) -> str | None:
@@ -65,9 +66,10 @@ class FakeJournal:
     def refusing_full(self) -> bool:
         return self.refuse is not None and self.refuse.full
 
-    def write(self, lane: Lane, records: int, body: bytes) -> int:
+    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         if self.refuse is not None:
             raise self.refuse
+        self.patient.append(patient)
         self.frames.append((lane, records, body))
         self.end += 32 + len(body)
         return self.end

@@ -407,6 +407,7 @@ class Listening:
 
     peer = None
     whole = True
+    patient = False
 
     def __init__(self, method, path, query, headers):
         self.heading = Heading(method, path, path, query, headers)

@@ -293,10 +293,10 @@ async def test_all_or_nothing_is_one_frame_and_else_it_is_told_what_runs(edge, q
     write, entered = edge.journal.write, list[str]()
     left = iter([True])
 
-    def one_more(lane, *rest):
+    def one_more(lane, *rest, **how):
         if lane is Lane.CHANGES and not next(left, False):
             raise JournalRefused("the disk is full", full=True)
-        return write(lane, *rest)
+        return write(lane, *rest, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(edge.control, "entered", lambda job_ids, jobs, tenant: entered.extend(job_ids))

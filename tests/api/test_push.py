@@ -7,6 +7,8 @@ import trio.testing
 
 from jqd.desk.batch import SAID_MAX, WRONG_TOO
 from jqd.desk.nesting import NESTING_MAX
+from jqd.doors import Heading
+from jqd.testing.trial.house import Whole
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
@@ -42,6 +44,15 @@ async def test_an_array_goes_to_the_journal_as_it_came(edge):
     assert frame.endswith(odd)
     assert told.body["job_ids"] == [job.id for job in edge.journal.jobs()]
     assert edge.journal.jobs()[1].argument == b"\xd3" + b"\0" * 8
+
+
+async def test_what_waited_at_the_door_while_others_asked_waits_for_the_disk_too(edge):
+    for patient in (False, True):
+        heading = Heading("POST", "/v1/jobs", "/v1/jobs", b"", {"host": "localhost", "content-type": MSGPACK})
+        asked = Whole(heading, pack({"name": "mail"}))
+        asked.patient = patient
+        assert (await edge.api(asked)).status == 201
+    assert edge.journal.patient == [False, True]
 
 
 @pytest.mark.parametrize("kind", ["application/x-msgpack", "application/vnd.msgpack", "Application/MsgPack; v=5"])

@@ -34,6 +34,8 @@ FLOOD = 40 * EACH
 class Peer:
     """A request, as far as it matters here."""
 
+    patient = False
+
     def __init__(self, address: str, size: int = 0) -> None:
         self.peer = address
         self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})
@@ -153,6 +155,22 @@ async def test_who_floods_with_connections_has_turns_for_handshakes(autojump_clo
     at = Counter(when for when, whose in begun if whose == "192.0.2.1")
     assert sorted(at.values())[-2:] == [1, EACH]
     assert len(begun) == FLOOD + 2
+
+
+async def test_who_waited_in_line_while_others_ask_is_patient_behind_the_door_too(autojump_clock: MockClock) -> None:
+    hall = Hall()
+
+    async def flood() -> int:
+        peers = [Peer("192.0.2.1") for _ in range(FLOOD)]
+        async with trio.open_nursery() as nursery:
+            for peer in peers:
+                nursery.start_soon(hall.app, peer)
+        return sum(peer.patient for peer in peers)
+
+    assert await flood() == 0, "nobody else asks"
+    await hall.app(other := Peer("192.0.2.2"))
+    assert await flood() == FLOOD - EACH
+    assert not other.patient
 
 
 async def test_who_is_alone_waits_for_no_clock(mock_clock: MockClock) -> None:

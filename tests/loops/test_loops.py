@@ -262,10 +262,10 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
     async with house() as here, trio.open_nursery() as nursery:
         write, refusals = here.journal.write, [JournalRefused("full", full=True)] * 3
 
-        def refuse(lane: Lane, records: int, body: bytes) -> int:
+        def refuse(*args: Any, **how: Any) -> int:
             if refusals:
                 raise refusals.pop()
-            return write(lane, records, body)
+            return write(*args, **how)
 
         here.journal.write = refuse  # type: ignore[method-assign]
         await nursery.start(here.settle.run)

@@ -78,7 +78,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         async def not_durable(replicas: int = 0, timeout_s: float = 5.0, where: object = None) -> bool:
             return False
 
-        def refuse(lane: Lane, records: int, body: bytes) -> int:
+        def refuse(lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
             raise JournalRefused("the disk is full", full=True)
 
         match why:

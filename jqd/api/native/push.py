@@ -39,6 +39,7 @@ async def push(parts: Parts, request: Request) -> Response:
     wanted, atomic = _ack_wanted(query), query.atomic in YES
     take.expect_open(parts.desk)
     batch = await read_push(request, parts)
+    batch.patient = request.patient
     if (key := _key(request)) is not None and batch.jobs:
         if len(batch.jobs) <= KEYED_AT_ONCE:
             batch = under_key(batch, key)

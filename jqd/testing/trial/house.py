@@ -202,7 +202,7 @@ class Journal:
         self.frames: list[tuple[Lane, bytes]] = []
         self.end = 0
 
-    def write(self, lane: Lane, records: int, body: bytes) -> int:
+    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         """As a journal does."""
         self.frames.append((lane, body))
         self.end += records
@@ -279,6 +279,7 @@ class Whole:
 
     peer = "127.0.0.1"
     whole = True
+    patient = False
 
     def __init__(self, heading: Heading, body: bytes) -> None:
         self.heading = heading
