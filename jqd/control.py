@@ -27,6 +27,7 @@ from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
 
+OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
 SHELVES_SHOWN_MAX = 10  # tenants that wait for their quotas and are named
 SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
 
@@ -116,12 +117,13 @@ class Control:
         return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
 
     def _shelves_told(self) -> list[str]:
-        """What follows jobs and waits for the quotas of their tenants."""
+        """What follows jobs and waits for the quotas of their tenants: for a rate much does for some seconds."""
         since: dict[str, int] = {}
+        late_ms = self._shared.clock.wall_ms() - OWED_S * 1000
         for partition in self._partitions:
             for tenant, shelf in partition.outbox.shelves.items():
                 since[tenant] = min(shelf.since_ms, since.get(tenant, shelf.since_ms))
-        longest = sorted(since, key=lambda tenant: since[tenant])
+        longest = sorted((one for one in since if since[one] <= late_ms), key=lambda tenant: since[tenant])
         told = [
             f"what follows {self.owed(tenant)} jobs of tenant {tenant!r} waits since {iso(since[tenant])} for its quota"
             for tenant in longest[:SHELVES_SHOWN_MAX]

@@ -42,8 +42,7 @@ def put_off(client: Client) -> int:
 
 
 def is_told(daemon: Daemon) -> bool:
-    told = daemon.get("/readyz").text + daemon.get("/metrics").text
-    return "waits since" in told and "of tenant 'acme'" in told and "\njqd_shelves_tenants 1\n" in told
+    return "\njqd_shelves_tenants 1\n" in daemon.get("/metrics").text
 
 
 def grows(daemon: Daemon, base: Path) -> int:

@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from jqd.config import Config
+from jqd.control import OWED_S
 from jqd.daemon import Daemon
 from jqd.desk import schedules
 from jqd.desk.schedules import Plan, Template
@@ -29,7 +30,9 @@ from jqd.words.job import Fate, Held, Outcome
 from jqd.words.jobid import homes_of, partition_of, partition_of_name
 from jqd.words.lease import LeaseConfig
 from jqd.words.log import configure
+from jqd.words.quotas import Quota
 from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes, job_ids
+from jqd.words.tenant import annotate
 from tests.loops.house import TrioClock, until
 
 HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1
@@ -137,6 +140,25 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert here.control.warnings() == []
         here.stores[0].away = here.stores[1].away = None
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        here.daemon.parts.desk.quotas.known["acme"] = Quota(dead=0)
+        ids = [job_id for names in ((HERE, THERE), (HERE,)) for job_id in await here.push(*names)]
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
+        follows = named(msgspec.msgpack.encode([{"name": "a"}]), "p", annotate("acme", "a"), 0, 0)
+        ended = [Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=follows) for job_id in ids]
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended)))
+        await until(lambda: here.control.owed("acme") == len(ids))
+        assert (here.control.stats()["shelves"], here.control.warnings()) == ({"tenants": 1, "jobs": len(ids)}, [])
+        await trio.sleep(OWED_S + 1)
+        (warning,) = here.control.warnings()
+        assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
+        here.daemon.parts.desk.quotas.known.clear()
+        await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
         nursery.cancel_scope.cancel()
 
 
