@@ -119,16 +119,16 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         name, _, key = place.limited_by.partition(WITHIN)
         held = place.holds if _may_know(desk, name) else ()
         holds = f", which counts {', '.join(held)} in a hand" if held else ""
-        by, until_ms = bare(name), place.until_ms
+        by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
         if key == FAILED:
             text = (
                 f"constraint {by!r} could not be asked about it{_failure(desk, name)}, and holds such jobs up: it waits"
                 " until the constraint is said anew or deleted"
             )
-            return Hitch(Cause.LIMITED, text, by=by, ahead=place.ahead)
+            return Hitch(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
         for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
         text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(desk, name, key)}"
-        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=place.ahead, holds=held)
+        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
     sees = desk.principal.sees
