@@ -23,6 +23,7 @@ RARE = frozenset(
         "older-lease-stays",
         "pause-at-look",
         "trust-the-first",
+        "void-answers",
     }
 )
 ASKED_AS_IT_BREAKS = 16  # with this seed of `not-synced` a client asks a daemon in the very step in which that breaks

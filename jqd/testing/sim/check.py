@@ -2,7 +2,8 @@
 
 At each start     the job was pushed, as it is; no daemon that rightly trusts its lease is at work on it; no cancel of
                   it was answered 204; it had not finished, unless a fault explains it; its date had come; it had not
-                  expired before it was given to anybody; its fence grew
+                  expired before it was given to anybody; its fence grew; a worker that asked for it has it by a
+                  hand-over that the store took (`holder.py`)
 At the end        nothing acknowledged is lost or stuck, all hands are empty, counts balance, states match what ran
 
 What is not demanded is known by its cause (`causes.py`). Jobs whose contents change are checked in `word.py`.

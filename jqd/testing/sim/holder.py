@@ -173,6 +173,9 @@ class Holders:
         async with trio.open_nursery() as hand:
             for each in lease.jobs:
                 number = msgspec.msgpack.decode(each.job.argument)
+                if (each.job.id, each.fence) not in self._history.claims_given:
+                    what = f"{label} got {each.job.id} of {node.name}, and its hand-over was none, says the store"
+                    self._history.wrong(f"unhanded: {what}")
                 self._history.started(label, each.fence, each.job.id, number, each.job.priority)
                 self._begun.add((partition_of(each.job.id, self._partitions), each.fence))
                 if is_lost:

@@ -1,8 +1,9 @@
 """Mistakes about jobs that workers hold by themselves, planted in the real code by name: see `bugs.py`."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from jqd.loops.silence import Silence
+from jqd.runner.handing import Claim, Handing
 from jqd.testing.sim import faults as faults_module
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 
@@ -16,8 +17,15 @@ def _at_once(real: Real) -> Real:
     return old_marks
 
 
+def _whatever_the_store_says(real: Real) -> Real:
+    def arrived(self: Handing, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+        real(self, claims, epoch, ())
+
+    return arrived
+
+
 def _before_the_store_knows(real: Real) -> tuple[str, ...]:
-    """No mistake: kills only where this one shows, while a hand-over is in the journal alone."""
+    """No mistake: kills and pauses only where these show, while a hand-over or an end is in the journal alone."""
     return ("before apply_outcomes",)
 
 
@@ -74,6 +82,16 @@ LENT: dict[str, Mistake] = {
         (faults_module, "POINTS", _before_the_store_knows),
         lends=True,
         dense=2,
+    ),
+    "void-answers": mistake(
+        "pause,lag",
+        27,
+        "unhanded",
+        "a poll is answered with a job whose hand-over came too late, as the store says, or whose answer was lost",
+        (Handing, "arrived", _whatever_the_store_says),
+        (faults_module, "POINTS", _before_the_store_knows),
+        lends=True,
+        dense=3,
     ),
 }
 """By name."""
