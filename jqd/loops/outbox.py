@@ -79,21 +79,24 @@ class Outbox:
                 await self._bell.wait()
             rang, self._bell = self._bell.is_set(), trio.Event()
             try:
-                await self._empty(0.0 if rang else LEFT_S)
-                await self._try_shelves()
+                if await self._empty(0.0 if rang else LEFT_S) or self.shelves:
+                    await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 self._bell.set()  # it may be ours
                 await self.pace.wait_after(error)
             else:
                 self.pace.went_well()
 
-    async def _empty(self, age_s: float) -> None:
-        """Push all that has waited for so long, oldest first."""
+    async def _empty(self, age_s: float) -> bool:
+        """Push all that has waited for so long, oldest first. Returns whether some waits for a quota now."""
         now_s, passed = self._clock.mono_s(), 0
         # Somebody else has pushed what was not met again for a while.
         self._rests = {entry: rest for entry, rest in self._rests.items() if rest[0] > now_s - FORGET_S}
-        while entries := (await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)).entries:
-            left, over = await self._push_some(entries, None)
+        while True:
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)
+            if not found.entries:
+                return found.shelves > 0
+            left, over = await self._push_some(found.entries, None)
             for tenant, its in over.items():
                 await self._store.put_off(tenant, its, SHELF_S)
             passed += left

@@ -17,6 +17,8 @@ class Waiting(NamedTuple):
     """When what waits longest came; None when nothing waits."""
     newest_ms: int | None
     """When what bears the latest date came."""
+    shelves: int
+    """Of so many tenants others wait for quotas."""
     entries: list[bytes]
     """Each is the parent's id, a space, and its followers as its outcome has them."""
 
@@ -43,11 +45,12 @@ class OutboxMethods:
         Stops behind `bytes_max`, but gives one at least.
         """
         answer = await self._caller.call("get_outbox", round(age_s * 1000), skip, limit, bytes_max)
-        now_ms, oldest_ms, newest_ms, *entries = codec.list_of(self._keys, "outbox", answer)
+        now_ms, oldest_ms, newest_ms, shelves, *entries = codec.list_of(self._keys, "outbox", answer)
         return Waiting(
             codec.whole(self._keys, "outbox", now_ms),
             None if oldest_ms == b"" else codec.whole(self._keys, "outbox", oldest_ms),
             None if newest_ms == b"" else codec.whole(self._keys, "outbox", newest_ms),
+            codec.whole(self._keys, "shelves", shelves),
             [entry for entry in entries if isinstance(entry, bytes)],
         )
 

@@ -2,7 +2,7 @@
 -- Followers that wait to be pushed, what waits longest first.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, age_ms they have at least (0: all, also what came before the clock was set back), number of those to pass over, limit, bytes_max
--- Returns  now_ms, when what waits longest came, when what came last did, or nothing, then the entries: at least one, if there is one
+-- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for quotas, then the entries: at least one, if there is one
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
 --@include fail keys now
@@ -11,10 +11,10 @@ local age_ms, skip = number(ARGV[2], 'age_ms'), number(ARGV[3], 'skip')
 local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
 local STEP = 10  -- entries read at once: each may have a megabyte
 
-expect('outbox')
+expect('outbox', 'shelves')
 local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
 local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
-local answer, bytes, found = {digits(now_ms), oldest or '', newest or ''}, 0, 0
+local answer, bytes, found = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}, 0, 0
 while found < limit and bytes < bytes_max do
   local step = math.min(STEP, limit - found)
   local entries = redis.call('ZRANGE', K.outbox, '-inf', age_ms > 0 and now_ms - age_ms or '+inf', 'BYSCORE', 'LIMIT', skip + found, step)
