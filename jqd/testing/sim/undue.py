@@ -41,7 +41,7 @@ _pending: dict[int, tuple[Any, ...]] = {}
 def _write_later(real: Real) -> Real:
     def write(desk: Any, *args: Any, **named: Any) -> Any:
         _pending[id(desk)] = args, named
-        return SimpleNamespace(job_ids=[])
+        return SimpleNamespace(job_ids=[], position=desk.journal.end)
 
     return write
 
@@ -58,7 +58,7 @@ def _note_first(real: Real) -> Real:
 
 def _no_job(real: Real) -> Real:
     def write(desk: Any, *args: Any, **named: Any) -> Any:
-        return SimpleNamespace(job_ids=[])
+        return SimpleNamespace(job_ids=[], position=desk.journal.end)
 
     return write
 
