@@ -221,13 +221,5 @@ UNDUE: dict[str, Mistake] = {
         expires=True,
         pauses=True,
     ),
-    "confirmed-late": mistake(
-        "late,purge,trim",
-        62,
-        "stuck,lost",
-        "a name is confirmed for a job that is deleted, and its schedule waits for that",
-        in_scripts("elseif not later and has_come then", "elseif false then"),
-        schedules=True,
-    ),
 }
 """By name."""
