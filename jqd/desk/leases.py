@@ -76,8 +76,8 @@ async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbe
 
 
 def lost(desk: Desk, lease: Lease) -> None:
-    """The answer with this lease did not reach its worker: its jobs go back untried."""
-    desk.runner.unheard((held.job.id, held.fence) for held in lease.jobs)
+    """The answer with this lease did not reach its worker, or not whole: its jobs go back untried."""
+    desk.runner.unheard(((held.job.id, held.fence) for held in lease.jobs), told=True)
 
 
 async def beat(

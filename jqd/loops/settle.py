@@ -7,8 +7,9 @@ Jobs stay in hand until the store knows what became of them.
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
+from typing import TypeVar
 
 import trio
 
@@ -24,6 +25,8 @@ from jqd.words.log import get_logger
 from jqd.words.record import Lane, encode_outcomes
 
 OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
+T = TypeVar("T")
+
 REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered again this often
 
 
@@ -47,7 +50,7 @@ class Settle:
         self._scheduler = scheduler
         self._membership = membership
         self._returned: deque[tuple[Release, Held]] = deque()
-        self._unheard: list[tuple[str, int]] = []
+        self._unheard: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
         self._unwritten = 0
         self._log = get_logger("settle")
@@ -70,7 +73,10 @@ class Settle:
                 self._returned += (
                     (Release.UNSENT if _claim(held) in unsent else Release.UNGET, held) for held in stopped.returned
                 )
-                self._unheard += stopped.unheard
+                told = set(stopped.told)
+                self._unheard += (
+                    (Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard
+                )
                 self._back.set()
             if stopped.outcomes:
                 self._unwritten = len(stopped.outcomes)
@@ -110,9 +116,7 @@ class Settle:
                 return
 
     async def _release(self) -> None:
-        how, _ = self._returned[0]
-        alike = takewhile(lambda one: one[0] is how, self._returned)
-        batch = [held for _, held in islice(alike, OUTCOMES)]
+        how, batch = _alike(self._returned)
         owner = self._membership.owner
         if owner is not None:
             try:
@@ -127,10 +131,17 @@ class Settle:
 
     async def _release_unheard(self) -> None:
         """Give back what is in the hands of workers that do not know it. Else silence would, and cost an attempt."""
-        batch = self._unheard[:OUTCOMES]
-        released = await self._store.release_entrusted(batch)
-        del self._unheard[: len(batch)]
+        how, batch = _alike(self._unheard)
+        released = await self._store.release_entrusted(batch, how)
+        for _ in batch:
+            self._unheard.popleft()
         self._log.info("settle.unheard", count=len(released))
+
+
+def _alike(queue: Iterable[tuple[Release, T]]) -> tuple[Release, list[T]]:
+    """What goes back in one call: those at the head of a queue, which is not empty, that go back in one way."""
+    how, _ = next(iter(queue))
+    return how, [one for _, one in islice(takewhile(lambda one: one[0] is how, queue), OUTCOMES)]
 
 
 def _claim(held: Held) -> tuple[str, int]:

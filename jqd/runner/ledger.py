@@ -66,6 +66,8 @@ class Stopped(NamedTuple):
     """Claims in the hands of workers that do not know it, to be released there: id and fence."""
     unsent: Sequence[Held] = ()
     """Of those returned, which no worker began: none was told of them, or it refused them."""
+    told: Sequence[tuple[str, int]] = ()
+    """Of those unheard, which a worker may have been told of: the connection broke over the answer."""
 
 
 class Ledger:
@@ -75,7 +77,7 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._outcomes: deque[tuple[Entry, Outcome, int]] = deque()  # with its weight
         self._returned: deque[Entry] = deque()
-        self._unheard: deque[tuple[str, int]] = deque()
+        self._unheard: deque[tuple[tuple[str, int], bool]] = deque()
         self._at_work = 0
         self._untaken_bytes = 0
         self._unnoted: list[Entry] = []  # their outcomes were taken, and are on their way to the disk
@@ -162,15 +164,17 @@ class Ledger:
         self._returned.append(entry)
         self._some_stopped.set()
 
-    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
-        """These are in no hand of ours any more, and their workers do not know that they have them."""
-        self._unheard.extend(claims)
+    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+        """These are in no hand of ours any more, and their workers do not know that they have them. `told`: one may."""
+        self._unheard.extend((claim, told) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
         """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once."""
         unsent: list[Held] = []
-        stopped = Stopped([], [], [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))], unsent)
+        unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
+        told = [claim for claim, may_know in unheard if may_know]
+        stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, told)
         taken_bytes = 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
             entry, outcome, weight = self._outcomes.popleft()

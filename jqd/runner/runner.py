@@ -238,9 +238,9 @@ class Runner:
         self._gates.ended(self._ledger.out_of_hand(claims))
         self._handing.arrived(claims, epoch, void)
 
-    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
-        """These are in the hands of workers that do not know it: who asked for them has gone. They go back untried."""
-        self._ledger.unheard(claims)
+    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+        """These are in the hands of workers that do not know it, or hardly (`told`). They go back untried."""
+        self._ledger.unheard(claims, told=told)
 
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""

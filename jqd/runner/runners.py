@@ -31,10 +31,10 @@ class Runners:
         """See Runner."""
         return self._of(held.job.id).end(held, report, worker_id)
 
-    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         """See Runner."""
         for claim in claims:
-            self._of(claim[0]).unheard([claim])
+            self._of(claim[0]).unheard([claim], told=told)
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         """See Runner."""

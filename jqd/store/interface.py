@@ -20,6 +20,7 @@ from jqd.store.shapes import (
     OnItsWay,
     Page,
     QueuePlace,
+    Release,
     Standing,
     StoreStats,
 )
@@ -178,9 +179,9 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         """Workers give jobs back untried; returns the ids that they held. StoreChanged in another life.
 
-        One whose cancel was asked ends as cancelled.
+        `how`: UNSENT, or UNGET of those that their worker may have begun. One whose cancel was asked ends as cancelled.
         """
         ...

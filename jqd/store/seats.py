@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from jqd.store import codec
 from jqd.store.jobs import Caller, bound
 from jqd.store.keys import Keys
-from jqd.store.shapes import CALL_JOBS_MAX, Entrusted, Hold, Lease, Silent
+from jqd.store.shapes import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, Silent
 from jqd.words.job import Held
 
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
@@ -37,11 +37,11 @@ class SeatMethods:
             for (job_id, _), said, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
         ]
 
-    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         """See EdgeStore."""
         bound(claims)
         flat = (value for claim in claims for value in claim)
-        answer = await self._caller.call("release_entrusted", self._caller.identity, *flat)
+        answer = await self._caller.call("release_entrusted", self._caller.identity, how.value, *flat)
         return [codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer)]
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> Silent:

@@ -24,6 +24,7 @@ from jqd.store.shapes import (
     OnItsWay,
     Page,
     QueuePlace,
+    Release,
     Standing,
     StoreStats,
 )
@@ -141,10 +142,10 @@ class Spread:
             homes, claims, lambda store, its: store.touch(its, renew=renew, silence_s=silence_s, progress=progress)
         )
 
-    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         """See EdgeStore."""
         job_ids = [job_id for job_id, _ in claims]
-        return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its))
+        return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its, how))
 
     # ------------------------------------------------------------ all there are
 

@@ -25,6 +25,7 @@ from jqd.store import (
     OnItsWay,
     Page,
     QueuePlace,
+    Release,
     StoreStats,
     Types,
     TypeView,
@@ -160,7 +161,7 @@ class FakeStore:
             for job_id, _ in claims
         ]
 
-    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         await trio.lowlevel.checkpoint()
         self._check()
         return [job_id for job_id, _ in claims if self.entrusted.pop(job_id, None) is not None]
@@ -279,7 +280,7 @@ class FakeRunner:
             wrong=lambda _: "",
         )
 
-    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         self.lost += claims
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:

@@ -95,9 +95,9 @@ class StoreBench:
         await self.add(job)
         return job
 
-    async def settle(self, *outcomes: Outcome) -> list[str]:
+    async def settle(self, *outcomes: Outcome, old: bool = False) -> list[str]:
         """Apply outcomes at the present position."""
-        late = await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes)
+        late = await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes, old=old)
         assert late is not None, "they were not applied before"
         return late
 

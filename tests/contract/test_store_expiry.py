@@ -8,6 +8,7 @@ from jqd.store import Release
 from jqd.store.ends import expired
 from jqd.words.job import ChangeKind, Fate, Held, Job, State
 from tests.contract.bench import StoreBench, changed, holds, outcome
+from tests.contract.lent import BEAT_S, handed, mark
 
 
 async def expiring(bench: StoreBench, seconds: float = 1.0, **fields: Any) -> Job:
@@ -183,6 +184,55 @@ async def test_what_became_of_an_earlier_content_lets_no_replacement_be_begun_la
     store_bench.clock.advance(1)
     await store.promote(10)
     assert await store_bench.state(job) is (State.WAITING if begun else State.FAILED)
+
+
+@pytest.mark.parametrize(
+    "way", ["succeeded", "retry", "unget", "unsent", "requeue", "reaped", "refused", "lost", "silent"]
+)
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_it_is_late_by_what_the_hand_had_when_its_instant_came_there(
+    store_bench: StoreBench, way: str, replaced: bool
+) -> None:
+    """Whoever may have begun it, in the hand that it leaves, began another content where it was replaced."""
+    store, owner = store_bench.store, await store_bench.join()
+    await store.look(fresh=True)
+    job = await (store_bench.push() if replaced else expiring(store_bench))
+    held = await store_bench.claim_one(owner)
+    if way in ("refused", "lost", "silent"):
+        await store_bench.settle(handed(held), old=way == "silent")
+    store_bench.clock.advance(0.1)
+    if replaced:
+        at_ms = store_bench.clock.wall_ms() + 900
+        await store_bench.add(
+            changed(job, store_bench.clock.wall_ms() * 1_000, ChangeKind.REPLACE, expires_at_ms=at_ms)
+        )
+    store_bench.clock.advance(1)
+    await store.promote(10)
+    match way:
+        case "succeeded" | "retry":
+            fate = Fate.SUCCEEDED if way == "succeeded" else Fate.RETRY
+            await store_bench.settle(outcome(held, fate))
+        case "unget" | "unsent":
+            await store.release_jobs(owner, holds([held]), Release(way))
+        case "requeue":
+            await store.requeue(owner, [(held, "")])
+        case "reaped":
+            await store.release_sysid(owner)
+        case "refused" | "lost":
+            how = Release.UNSENT if way == "refused" else Release.UNGET
+            assert await store.release_entrusted([(job.id, held.fence)], how) == [job.id]
+        case "silent":
+            assert (await store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 1
+    late = replaced or way in ("unsent", "requeue", "refused")
+    begun = State.SUCCEEDED if way == "succeeded" else State.RETRYING if way == "retry" else State.WAITING
+    view = await store_bench.view(job)
+    assert view.state is (State.FAILED if late else begun)
+    if late:
+        assert view.outcome is not None
+        assert view.outcome.reason == "expired"
+    else:
+        await store.promote(10)
+        assert len(await store_bench.claim(await store_bench.join())) == (way != "succeeded")
 
 
 @pytest.mark.parametrize("succeeded", [True, False])

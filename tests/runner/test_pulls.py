@@ -126,7 +126,11 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
         await poll.wait()
         if kind in ("not trusted", "sat anew"):
             assert poll.given == [], "others may have them"
-            assert runner.get_stopped_jobs(9).unheard == claims(held)
+            stopped = runner.get_stopped_jobs(9)
+            assert (stopped.unheard, stopped.told) == (claims(held), []), "nobody was told of them"
+            runner.unheard(claims(held)[:1], told=True)
+            runner.unheard(claims(held)[1:])
+            assert runner.get_stopped_jobs(9).told == claims(held)[:1], "the answer was on its way"
         else:
             assert poll.given == held[kind == "cancelled" :]
         assert not runner.done(held[1].job.id, Report(), fence=9), "it is the worker's own"

@@ -9,7 +9,7 @@
 -- Returns  ids whose outcome came too late to change anything; nil when these were applied before: the answer was lost, and which they were
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change permits limits outcomes hands
+--@include fail keys now counts order heads pages position holder members move back stands early tries logs forgotten leases change permits limits outcomes hands
 local now_ms, now_us = clock(ARGV[1])
 local field, to = ARGV[2], ARGV[4]
 local history_max = number(ARGV[6], 'history_max')
@@ -196,19 +196,9 @@ do
 end
 
 -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
-local function run_again(one, sysid)
-  local jobtype, priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
-  if not jobtype then
-    redis.call('ZADD', K.dead, now_ms, one.id)
-  elseif has_notes and redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
-    end_cancelled(one.id, now_ms)
-  elseif eligible_at_ms > now_ms then
-    redis.call('ZADD', K.later, eligible_at_ms, one.id)
-  else
-    expect_kind(ready_key(jobtype), 'ready')
-    add_ready(jobtype, priority, one.id, eligible_at_ms)
-  end
-  redis.call('ZREM', held_key(sysid), one.id)
+local function run_again(one, hold)
+  put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
+  redis.call('ZREM', held_key(hold.sysid), one.id)
 end
 
 local is_forgotten, is_earlier = forgotten()
@@ -280,7 +270,7 @@ for _, one in ipairs(outcomes) do
     end
   elseif hold and is_of(one, hold) then
     if has_changes and began(one.id) > one.meant then
-      run_again(one, hold.sysid)
+      run_again(one, hold)
       too_late(one)
     elseif one.fate == RETRY then
       retry(one, hold.sysid)

@@ -30,9 +30,11 @@ expect_beats('0')
 local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
 local told_of, given_back, found = 0, 0, {}
 
-local function give_back(ids)
+local function give_back(ids, fence)
   for _, id in ipairs(ids) do
-    return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
+    local row = redis.call('HGET', K.jobs, id)
+    note_begun(id, row, fence)
+    return_job(id, row, now_ms, 'running', fence)
     redis.call('ZREM', held_key(WORKERS), id)
     drop_early(id)
   end
@@ -42,7 +44,7 @@ local function give_back(ids)
 end
 
 -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
-local function rows_of(ids)
+local function rows_of(ids, fence)
   local flat, unreadable = {}, {}
   for _, id in ipairs(ids) do
     local row = redis.call('HGET', K.jobs, id)
@@ -54,7 +56,7 @@ local function rows_of(ids)
       table.insert(unreadable, id)
     end
   end
-  give_back(unreadable)
+  give_back(unreadable, fence)
   return flat
 end
 
@@ -62,10 +64,10 @@ local function end_lease(fence, last_beat, silence)
   local ids = jobs_of(fence)
   local _, told, worker = lease(fence)
   if told == '1' or last_beat <= began then
-    give_back(ids)
+    give_back(ids, fence)
     ids = {}
   end
-  local rows = rows_of(ids)
+  local rows = rows_of(ids, fence)
   if #rows > 0 then
     set_aside(fence, told or '0', worker or '', now_us)
     table.insert(found, {digits(fence), worker or '', silence, rows})

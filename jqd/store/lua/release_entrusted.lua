@@ -1,18 +1,22 @@
 #!lua flags=allow-oom
--- Workers give jobs back untried: ready again, or cancelled if that was asked for.
+-- Workers give jobs back untried: ready again, or cancelled if that was asked for (unget; unsent: no worker began them).
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, then per claim: id, fence
+-- ARGV     now_ms, identity of the store as the caller knows it, how, then per claim: id, fence
 -- Returns  ids that were given back; those not held by a worker under that fence are left alone
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(claims · log waiting), and the bytes
 --@include fail keys now counts order heads members life holder move back early leases permits limits
 local now_ms, now_us = clock(ARGV[1])
-local FIRST, FIELDS = 3, 2
+local how = ARGV[3]
+local FIRST, FIELDS = 4, 2
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life', 'generation')
 expect_leases()
 expect_held_keys()
 expect_life(ARGV[2])
+if how ~= 'unget' and how ~= 'unsent' then
+  fail('JQD_ARGUMENT', 'how')
+end
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'claims')
 end
@@ -25,7 +29,11 @@ local given, gone, touched = {}, {}, {}
 for _, claim in ipairs(claims) do
   local id, fence = unpack(claim)
   if tonumber(redis.call('ZSCORE', held_key(WORKERS), id) or nil) == fence then
-    return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
+    local row = redis.call('HGET', K.jobs, id)
+    if how ~= 'unsent' then
+      note_begun(id, row, fence)
+    end
+    return_job(id, row, now_ms, 'running', fence)
     redis.call('ZREM', held_key(WORKERS), id)
     drop_early(id)
     touched[fence] = true

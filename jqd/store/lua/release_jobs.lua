@@ -37,10 +37,10 @@ for at = FIRST, #ARGV, FIELDS do
       moved(jobtype or '', 'running', waits(id, 'scheduled'), id)
     else
       local row = redis.call('HGET', K.jobs, id)
-      if here and how == 'unget' then
+      if how ~= 'unsent' then
         note_begun(id, row, fence)
       end
-      return_job(id, row, now_ms, 'running', how == 'unsent' and fence or nil)
+      return_job(id, row, now_ms, 'running', fence)
     end
     redis.call('ZREM', held, id)
     drop_early(id)

@@ -11,7 +11,7 @@ local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST, FIELDS = 4, 4
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'keyed', 'parked')
+expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases', 'keyed', 'parked', 'generation')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then

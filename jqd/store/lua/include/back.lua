@@ -1,46 +1,69 @@
 -- Jobs that leave a hand untried, or whose date came. Needs keys, heads, counts, move.
--- Gives return_job(id, row, now_ms, from, unsent); note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not
--- expire any more. A content that came while another was in that hand has not begun.
-local function note_begun(id, row, fence)
-  local _, _, _, expires_at_ms = header(row or '')
-  if (expires_at_ms or 0) == 0 or fence <= (tonumber((redis.call('HGET', K.generation, id) or ''):match(':(%d+)')) or 0) then
-    return
-  end
-  local tries = redis.call('HGET', K.tries, id)
-  if not has_begun(tries) then
-    redis.call('HSET', K.tries, id, string.rep('\0', 4) .. (tries or ''):sub(9))  -- no failed attempt
-  end
-end
+-- Gives put_back(id, row, now_ms, from, fence) → where it belongs (how it stands now, its queue), and whether it waits for a date; return_job: the same, and
+-- counts it; note_begun(id, row, fence): a worker may have begun it in the hand that it leaves, so it does not expire any more.
+-- `from`: how it stood; `fence`: of the hand that it leaves.
+local note_begun, put_back, return_job
+do
+  local MICROS = 1000
 
--- Puts a job that leaves a hand untried where it belongs: ready again, or cancelled if that was asked for meanwhile; its
--- content may have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set,
--- where an operator finds it; a job that is gone or has ended goes nowhere. `from`: how it stood. `unsent`: the fence of a claim that nobody was told
--- of: if the instant by which the job must have begun came since that claim, it is dead. A claim that came after it is of a job that had begun. Returns whether the job waits for a date.
-local function return_job(id, row, now_ms, from, unsent)
-  local function still(otherwise)
-    return from == 'running' and waits(id, otherwise) or from == 'retrying' and from or otherwise
+  -- Whether the content that is here came while another was in that hand: nobody began it there.
+  local function came_later(id, fence)
+    return fence <= (tonumber((redis.call('HGET', K.generation, id) or ''):match(':(%d+)')) or 0)
   end
-  if not row or has_ended(id) then
-    return false
+
+  function note_begun(id, row, fence)
+    local _, _, _, expires_at_ms = header(row or '')
+    if (expires_at_ms or 0) == 0 or has_ended(id) or came_later(id, fence) then
+      return
+    end
+    local tries = redis.call('HGET', K.tries, id)
+    if not has_begun(tries) then
+      redis.call('HSET', K.tries, id, string.rep('\0', 4) .. (tries or ''):sub(9))  -- no failed attempt
+    end
   end
-  local jobtype, priority, eligible_at_ms, expires_at_ms = header(row)
-  local to, MICROS = 'failed', 1000
-  if not jobtype then
-    redis.call('ZADD', K.dead, now_ms, id)
-  elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
-    end_cancelled(id, now_ms)
-    to = 'cancelled'
-  elseif unsent and expires_at_ms > unsent / MICROS and expires_at_ms <= now_ms and not has_begun(redis.call('HGET', K.tries, id)) then
-    redis.call('ZADD', K.dead, now_ms, id)
-    redis.call('HSET', K.outcome, id, EXPIRED .. string.format('%.0f', expires_at_ms))
-  elseif eligible_at_ms > now_ms then
-    redis.call('ZADD', K.later, eligible_at_ms, id)
-    to = still('scheduled')
-  else
+
+  -- Whether the instant by which it must have begun came while it was in that hand, where nobody looks at it, and nobody has begun it. A claim
+  -- that came after the instant is of a job that had begun.
+  local function is_late(id, expires_at_ms, now_ms, fence)
+    return expires_at_ms > 0 and expires_at_ms <= now_ms and not has_begun(redis.call('HGET', K.tries, id))
+      and (expires_at_ms > fence / MICROS or came_later(id, fence))
+  end
+
+  -- It is ready again, or cancelled if that was asked for meanwhile, or dead if it was to begin by now; its content may have been exchanged
+  -- meanwhile for one that has a date. A job whose row cannot be read goes to the dead set, where an operator finds it; a job that is gone or has ended
+  -- goes nowhere: nil.
+  function put_back(id, row, now_ms, from, fence)
+    local function still(otherwise)
+      return from == 'running' and waits(id, otherwise) or from == 'retrying' and from or otherwise
+    end
+    if not row or has_ended(id) then
+      return nil
+    end
+    local jobtype, priority, eligible_at_ms, expires_at_ms = header(row)
+    if not jobtype then
+      redis.call('ZADD', K.dead, now_ms, id)
+      return 'failed', ''
+    elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      end_cancelled(id, now_ms)
+      return 'cancelled', jobtype
+    elseif fence and is_late(id, expires_at_ms, now_ms, fence) then
+      redis.call('ZADD', K.dead, now_ms, id)
+      redis.call('HSET', K.outcome, id, EXPIRED .. string.format('%.0f', expires_at_ms))
+      return 'failed', jobtype
+    elseif eligible_at_ms > now_ms then
+      redis.call('ZADD', K.later, eligible_at_ms, id)
+      return still('scheduled'), jobtype, true
+    end
     expect_kind(ready_key(jobtype), 'ready')
     add_ready(jobtype, priority, id, eligible_at_ms)
-    to = still('waiting')
+    return still('waiting'), jobtype, false
   end
-  moved(jobtype or '', from, to, id)
-  return to ~= 'failed' and to ~= 'cancelled' and eligible_at_ms > now_ms
+
+  function return_job(id, row, now_ms, from, fence)
+    local to, jobtype, is_dated = put_back(id, row, now_ms, from, fence)
+    if to then
+      moved(jobtype, from, to, id)
+    end
+    return is_dated
+  end
 end

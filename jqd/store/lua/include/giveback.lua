@@ -26,10 +26,9 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       redis.call('HSET', K.outcome, id, CRASHED .. crashes)
       moved(jobtype or '', 'running', 'failed', id)
     else
-      if jobtype and not has_ended(id) then
-        note_begun(id, row, tonumber(redis.call('ZSCORE', held, id)))
-      end
-      return_job(id, row, now_ms, 'running')
+      local fence = tonumber(redis.call('ZSCORE', held, id))
+      note_begun(id, row, fence)
+      return_job(id, row, now_ms, 'running', fence)
     end
     redis.call('ZREM', held, id)
     drop_early(id)
