@@ -280,6 +280,16 @@ async def test_all_of_an_array_or_nothing(edge):
     assert (await push(edge, {**jobs[0], "argument": "mended"}, "?atomic=1"))[0] == 201, "nothing keeps its id"
 
 
+async def test_a_refused_array_takes_no_id_from_the_push_that_has_it(edge):
+    """It gave back the id of a job that was acknowledged and had not come: another content ran in its place."""
+    await push(edge, {**JOB, "job_id": "b"})
+    assert (await push(edge, JOB, "?ack=memory"))[0] == 201
+    assert (await push(edge, [JOB, {**JOB, "job_id": "b", "argument": 9}], "?atomic=1"))[0] == 400
+    assert (await push(edge, {**JOB, "argument": "another"}))[0] == 409
+    await edge.apply()
+    assert (await push(edge, JOB))[0] == 200, "it stands"
+
+
 async def test_all_of_an_array_or_nothing_where_the_store_goes_meanwhile(edge, monkeypatch):
     """The names are free by themselves soon. Until then nobody is told to replace what is not there."""
 

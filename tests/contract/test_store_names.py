@@ -56,18 +56,31 @@ async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBe
 
 
 async def test_a_name_that_is_given_back_is_free_at_once(store_bench: StoreBench) -> None:
-    """Unless a journal has its job by now, or another content has it."""
+    """Unless a journal has its job by now, or another content has it. As often as it was asked for and refused."""
     store, lost = store_bench.store, store_bench.make(name="mine")
-    await ask(store_bench, lost.id)
-    await store.free_names([NameWanted("mine", lost.id, "d2", False)])
-    assert await store.resolve("mine", promised=True) == lost.id, "another content gives nothing back"
-    await store.free_names([NameWanted("mine", lost.id, "d1", False)])
-    assert await store.resolve("mine", promised=True) is None
-    other = await ask(store_bench, "X", "d2")
-    assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
-    await confirm(store_bench, lost, "d2", other.revision)
-    await store.free_names([NameWanted("mine", lost.id, "d2", False)])
-    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+    for digest in ("d1", "d2"):
+        given = await ask(store_bench, lost.id, digest)
+        assert (given.verdict, given.job_id) == (Verdict.NEW, lost.id)
+        await store.free_names([NameWanted("mine", lost.id, "other", False)])
+        assert await store.resolve("mine", promised=True) == lost.id, "another content gives nothing back"
+        await store.free_names([NameWanted("mine", lost.id, digest, False)])
+        assert await store.resolve("mine", promised=True) is None
+    other = await ask(store_bench, lost.id, "d3")
+    await confirm(store_bench, lost, "d3", other.revision)
+    await store.free_names([NameWanted("mine", lost.id, "d3", False)])
+    assert (await ask(store_bench, "X", "d3")).verdict is Verdict.DUPLICATE
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["the later", "the earlier"])
+async def test_a_name_that_two_pushes_were_given_is_not_given_back_by_one(store_bench: StoreBench, later: bool) -> None:
+    """The other may be acknowledged (ack=memory), or on its way to a disk; another content would take its place."""
+    store, lost = store_bench.store, store_bench.make(name="mine")
+    first, second = await ask(store_bench, lost.id), await ask(store_bench, "X")
+    assert (second.job_id, second.revision) == (first.job_id, first.revision)
+    await store.free_names([NameWanted("mine", (first if later else second).job_id, "d1", False)])
+    assert (await ask(store_bench, "Y", "d2")).verdict is Verdict.PROMISED
+    store_bench.clock.advance(31)
+    assert (await ask(store_bench, "Y", "d2")).verdict is Verdict.NEW, "none of them came"
 
 
 async def test_a_confirmation_that_comes_late_takes_no_name_for_a_job_that_is_deleted(store_bench: StoreBench) -> None:

@@ -4,8 +4,9 @@
 -- are one job. No name is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
---          ttl_ms 0: it is given back, if this content has it and no journal
--- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three)
+--          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
+-- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three); of what is
+--          given back nothing
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 --@include fail keys now members life settled
@@ -43,6 +44,22 @@ local function verdict(row, digest, replace)
   return tonumber(until_ms) > now_ms and 'promised' or 'new', id
 end
 
+-- Who was given a name gives it back: as if he had never asked. Another push of the same content, at whatever daemon, that was given the same
+-- id may be in a journal.
+local function free(name, id, digest)
+  local its, until_ms, known = (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) (%d+) (%S*)$')
+  if its == id and known == digest and until_ms ~= '0' and redis.call('HEXISTS', K.generation, 'e' .. id) == 0 then
+    redis.call('HDEL', K.names, name)
+    redis.call('ZREM', K.tomb, 'n' .. name)
+  end
+end
+
+if ttl_ms == 0 then
+  for at = FIRST, #ARGV, FIELDS do
+    free(ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  end
+  return {}
+end
 local answer = {}
 for at = FIRST, #ARGV, FIELDS do
   local name, digest = ARGV[at], ARGV[at + 2]
