@@ -74,7 +74,7 @@ def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
     try:
         pieces = yield from cut(data)
     except MALFORMED:
-        return read_array(data, False, config)
+        return finish(_item_by_item(data, False, config, SAID_MAX))
     whole = Batch(False, 0, data, [], plain=True)
     good: list[memoryview] = []
     for piece in pieces:
