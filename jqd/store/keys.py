@@ -61,9 +61,10 @@ KINDS = {
     "aged": "zset",
     "shelf": "zset",
     "shelves": "zset",
+    "loose": "zset",
 }
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf"})
+STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose"})
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -14,7 +14,7 @@ from jqd.store.ends import decode_end, decode_told_end
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
-from jqd.words.constraints import WITHIN
+from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from jqd.words.tenant import tenant_of
@@ -151,7 +151,8 @@ class LookMethods:
                 told = await self._caller.call("list_ready", LIST_TYPES, jobtype or "")
                 answer = codec.list_of(self._keys, "types", told)
                 names = sorted(codec.text(self._keys, "types", t) for t in answer)
-                sources += (("ready", name) for name in names if tenant is None or tenant_of(name) == tenant)
+                own = (name for name in names if tenant is None or tenant_of(name) == tenant)
+                sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             else:
                 sources.append((place, ""))
         return sources

@@ -50,6 +50,32 @@ async def add_dated(bench: StoreBench, clock: ManualClock) -> str:
     return (await bench.push("dated", priority=5, eligible_at_ms=clock.wall_ms() - 10)).id
 
 
+async def test_what_waited_before_jobs_aged_is_in_order_with_what_comes_after() -> None:
+    """Then it stands loose, and what comes after does not."""
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig())
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    owner = await bench.join()
+    await limit(bench, 2)
+    old = [
+        await bench.push(priority=priority, queue=key(one))
+        for priority, one in ((3, 1), (2, 2), (3, 1), (4, 1), (2, 3))
+    ]
+    clock.advance(2 * PERIOD_MS / 1000)
+    await store.tell_ageing(owner.sysid, PERIOD_MS)
+    new = [await bench.push(priority=priority, queue=key(one)) for priority, one in ((2, 3), (0, 2), (3, 4), (1, 1))]
+    claims = []
+    for _ in range(2):
+        assert await look(bench, None) == await look(bench, "mail")
+        held = await bench.claim(owner, "mail", 7, ages=Ages(PERIOD_MS, 2**53, 0), version="1")
+        claims.append([(one.job.id) for one in held])
+        await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
+        await store.promote(99)
+    by_age = [old[1], old[4], new[1], old[0], old[2], new[0], new[2]]
+    assert claims == [[job.id for job in by_age], [new[3].id, old[3].id]]
+
+
 @pytest.mark.parametrize("dated", ["none", "one waits", "one was cancelled"])
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_the_oldest_is_found_among_more_rows_than_a_look_reads(dated: str, keyed: bool) -> None:

@@ -1,6 +1,8 @@
 """What is given when, beside a model that looks at every job: order, rates, concurrency, through ends and deaths."""
 
 import random
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from jqd.words.jobid import parse_id
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
+from tests.store.places import short_pages
 
 SEEDS, AGED, STEPS = 12, 6, 120
 RATES = {"few": (2, 1.0), "some": (5, 3.0)}
@@ -89,7 +92,12 @@ def date(source: random.Random, clock: ManualClock, part: float) -> int:
 @pytest.mark.parametrize(
     ("seed", "ages"), [*((seed, False) for seed in range(SEEDS)), *((seed, True) for seed in range(AGED))]
 )
-async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool) -> None:
+async def test_a_claim_gives_what_the_model_gives(seed: int, ages: bool, tmp_path: Path) -> None:
+    with short_pages(tmp_path, LOOSE_MAX="1") if seed % 3 == 1 else nullcontext():  # else nearly all come loose
+        await _walk(seed, ages)
+
+
+async def _walk(seed: int, ages: bool) -> None:
     source, clock = random.Random(seed), ManualClock()
     is_plain, has_dates = ages and seed % 3 == 0, ages and seed % 2 == 1  # plain: no constraint is known
     period_ms = source.choice((300, 1_000, 5_000)) if ages else 0

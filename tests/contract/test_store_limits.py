@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
-from jqd.store import Release
+from jqd.store import Release, StoreConfig
+from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
 from jqd.words.constraints import WITHIN
 from jqd.words.job import Fate, State, Wanted
 from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, rule, taken
 
 PRIORITIES = 1000  # of one queue, moved at once: limits.lua
+VISITS = 100  # queues that give nothing, in one claim: choose.lua
 PASSED = 500  # rows of what is limited, passed over by one claim: choose.lua
 
 
@@ -320,3 +323,62 @@ async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_
     await bench.store.promote(500)
     held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
     assert ids(held) == [job.id for job in limited]
+
+
+async def test_jobs_of_more_queues_than_one_claim_puts_aside_hide_none_behind_them(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "stop", until_ms=2**52)
+    limited = [bench.make(queue=KEYED + item("stop", key=f"={key:03}")) for key in range(VISITS + 50)]
+    await bench.add(*limited)
+    free = await bench.push(queue=KEYED)
+    first = await claim(bench, owner)
+    assert (first, first.more) == ([], True)
+    assert ids(await claim(bench, owner)) == [free.id]
+    await rule(bench, "stop", 2)
+    while (await bench.store.promote(500)).moved:
+        pass
+    held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
+    assert sorted(ids(held)) == [job.id for job in limited]
+
+
+async def test_a_loose_job_overtakes_none_of_its_queue_that_was_put_aside(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", rate={"limit": 1, "per_s": 1.0})
+    queue = KEYED + item("r")
+    old = await bench.push(queue=queue)
+    (held,) = await claim(bench, owner)
+    free, new = await bench.push(queue=KEYED), await bench.push(queue=queue)
+    await bench.store.release_jobs(owner, {held.job.id: held.fence})
+    assert ids(await claim(bench, owner, 1)) == [free.id], "the old one is put aside, the new one was not met"
+    bench.clock.advance(2)
+    assert await claim(bench, owner) == [], "as long as the rate was not looked at"
+    await bench.store.promote(1)
+    assert ids(await claim(bench, owner)) == [old.id]
+    bench.clock.advance(2)
+    await bench.store.promote(1)
+    assert ids(await claim(bench, owner)) == [new.id]
+
+
+async def test_nothing_comes_loose_beside_a_daemon_that_does_not_know_of_it() -> None:
+    """An older one neither starts such jobs nor finds them when they are cancelled; when it is gone they may come."""
+    store = FakeStore(clock := ManualClock(), StoreConfig())
+    await store.look(fresh=True)
+    bench, rows = StoreBench(store, clock), store.server.keyspace
+    owner, members = await bench.join(), store.keys["members"].encode()
+    await rule(bench, "r", concurrency=1000)
+
+    async def comes_loose() -> bool:
+        await bench.push(queue=KEYED + item("r"))
+        found = f"{store.keys['loose']}:mail".encode() in rows.keys
+        await taken(bench, owner)
+        return found
+
+    found = [await comes_loose()]
+    rows.hset(members, b"old", b"1:5:")
+    await store.renew_sysid(owner, through=True)
+    found.append(await comes_loose())
+    rows.hdel(members, b"old")
+    found.append(await comes_loose())
+    await store.renew_sysid(owner, through=True)
+    found.append(await comes_loose())
+    assert found == [True, False, False, True]

@@ -33,7 +33,11 @@ def check_indexes(keyspace: Keyspace, keys: Keys) -> None:
     everywhere = _sets(keyspace, keys, "queues")
     assert dict(found) == {name: rows for name, rows in everywhere.items() if not name.endswith(b"\x1f")}
     leads: dict[bytes, Rows] = defaultdict(dict)  # what stands before the names of a tenant → rows
-    for jobtype, rows in found.items():
+    loose = _sets(keyspace, keys, "loose")
+    tied = {job_id + b":" + queue for queue, jobs in _waiting(keyspace, keys).items() for _, job_id in jobs}
+    assert not tied & {row for rows in loose.values() for row in rows}, "it waits loose and in its queue"
+    for jobtype in found.keys() | loose.keys():
+        rows = found[jobtype] | loose.get(jobtype, {})
         tenant = jobtype[: jobtype.find(b"\x1f") + 1]
         for priority in set(rows.values()):
             leads[tenant][min(row for row in rows if rows[row] == priority)] = priority

@@ -65,7 +65,6 @@ class Furnished:
         store, now_ms = bench.store, bench.clock.wall_ms()
         await store.look(fresh=True)
         self.owner = await bench.join()
-        await store.tell_ageing("one", 1_000)
         await bench.add(*(bench.make(eligible_at_ms=wait and now_ms + wait) for wait in (0, 0, 0, 500, 99_000)))
         await bench.push("brief", expires_at_ms=now_ms + 99_000)
         self.held = await bench.claim(self.owner, limit=2)
@@ -112,6 +111,8 @@ class Furnished:
             if not at_:
                 await self.bench.add(*(self.bench.make("slow", queue="\x1e7\x1eone\x1d1\x1d") for _ in range(2)))
                 assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
+        await self.bench.push(queue="\x1e7")  # loose; from now on they age, and none is it
+        await self.bench.store.tell_ageing("one", 1_000)
         await self.bench.push(queue="\x1e7")
         await self.bench.push("slow", queue="\x1e7\x1eone\x1d1\x1d=k")
         assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
@@ -156,13 +157,19 @@ class Furnished:
             "backlog": f"{KEYS['backlog']}:mail",
             "page": page.decode(),
             "queues": f"{KEYS['queues']}:mail",
+            "loose": f"{KEYS['loose']}:mail",
             "shelf": f"{KEYS['shelf']}:acme",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
         """All there is of jobs. Burning an epoch comes before emptying its hand, so seats may differ."""
-        seats = {KEYS["members"].encode(), KEYS["fence"].encode()}
-        return {key: dump(self.client, key) for key in self.client.scan_iter() if key not in seats}
+        life = KEYS["life"].encode()
+        seats = {KEYS["members"].encode(), KEYS["fence"].encode(), life}
+        found = {key: dump(self.client, key) for key in self.client.scan_iter() if key not in seats}
+        if self.client.type(life) == b"hash":
+            fields = self.client.hgetall(life)
+            found[life] = repr(sorted((name, its) for name, its in fields.items() if name != b"knows")).encode()
+        return found
 
 
 BUCKETS = {
@@ -328,7 +335,7 @@ def test_every_method_is_here() -> None:
 
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page", "beats", "queues", "shelf", *BUCKETS} == STEMS, (
+    assert {"ready", "held", "backlog", "page", "beats", "queues", "loose", "shelf", *BUCKETS} == STEMS, (
         "`key_of` knows how they are spelled"
     )
 

@@ -33,7 +33,7 @@ local function note_row(row, priority)
     return false
   end
   expect_ready(queue)
-  local first = head_of(queue, priority)
+  local first = keyed.is_loose(queue, id) and id or head_of(queue, priority)
   if first ~= id then
     mends.wrong(queue, priority, id)
   end
@@ -45,8 +45,8 @@ local function note_row(row, priority)
 end
 
 -- Notes the best of a jobtype's keyed queues: behind one whose first job had a date a better one may stand.
-local function look_at_queues(jobtype, least, most)
-  local rows, best, is_exact, before = ageing.walk(K.queues .. jobtype, least, most), math.huge, ageing.deep() == 1, ageing.passed()
+local function look_at_some(index, least, most)
+  local rows, best, is_exact, before = ageing.walk(index, least, most), math.huge, ageing.deep() == 1, ageing.passed()
   while rows.peek() and rows.peek().rank <= best and not (is_exact and best < math.huge) do
     local passed = ageing.passed() - before
     if passed >= ROWS or passed >= QUEUES and best < math.huge then
@@ -57,6 +57,11 @@ local function look_at_queues(jobtype, least, most)
     best = is_right and math.min(best, rank) or best
   end
   return best < math.huge
+end
+
+local function look_at_queues(jobtype, least, most)
+  local has_loose = look_at_some(K.loose .. jobtype, least, most)
+  return look_at_some(K.queues .. jobtype, least, most) or has_loose
 end
 
 local function look_at(jobtype, least, most)

@@ -29,6 +29,10 @@ end
 -- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
 -- Whether there is one.
 local function look_at_queues(jobtype, priority_min, priority_max)
+  local loose, its = unpack(redis.call('ZRANGE', keyed.loose_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
+  if loose then
+    note(jobtype, loose:match('^[^:]*'), its)
+  end
   local rows = redis.call('ZRANGE', K.queues .. jobtype, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, CHUNK, 'WITHSCORES')
   for at = 1, #rows, 2 do
     local id, queue = rows[at]:match('^([^:]*):(.*)$')
@@ -40,7 +44,7 @@ local function look_at_queues(jobtype, priority_min, priority_max)
     end
     mends.wrong(queue, rows[at + 1], id)
   end
-  return false
+  return loose ~= nil
 end
 
 -- Whether it has a job that may run: all that wait for a constraint do not count, or they would hide other jobtypes.
@@ -69,7 +73,7 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
       end
       if jobtype and not seen[jobtype] and number < limit and wishes.is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
-        local first = head_of(queue, rows[at + 1])
+        local first = keyed.is_loose(queue, id) and id or head_of(queue, rows[at + 1])
         if first ~= id then
           mends.wrong(queue, rows[at + 1], id)
         end

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Ids that lie in some places, from the highest score down: of equal scores the newest first.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, number per place, then per place: name (ready, later, held, ended, dead), jobtype or sysid or nothing,
+-- ARGV     now_ms, number per place, then per place: name (ready, loose, later, held, ended, dead), jobtype or sysid or nothing,
 --          score and id before which to begin, or nothing twice
 -- Returns  per place, flat: id, score
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
@@ -13,7 +13,7 @@ local FIRST, FIELDS = 3, 4
 expect('later', 'ended', 'dead')
 
 local function key_of(name, suffix)
-  local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix) or K[name]
+  local key = name == 'ready' and ready_key(suffix) or name == 'held' and held_key(suffix) or name == 'loose' and K.loose .. suffix or K[name]
   if not key then
     fail('JQD_ARGUMENT', 'place')
   end
@@ -28,7 +28,7 @@ local function append_before(found, key, score, id)
   if stop > start then
     local rows = redis.call('ZRANGE', key, start, stop - 1, 'WITHSCORES')
     for position = #rows - 1, 1, -2 do
-      table.insert(found, rows[position])
+      table.insert(found, (rows[position]:match('^[^:]*')))
       table.insert(found, rows[position + 1])
     end
   end

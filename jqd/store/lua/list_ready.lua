@@ -2,7 +2,7 @@
 -- Which queues have jobs ready, by name only: those that may go on best first, then some of those that wait for something else.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, jobtype or nothing for all
--- Returns  queues, those spelled like their jobtype first
+-- Returns  queues, those spelled like their jobtype first; "<jobtype>\30" where jobs of several are loose
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit + jobtypes that have such queues + BUCKETS · ASIDE)
 --@include fail keys now order heads
@@ -30,6 +30,10 @@ end
 for _, its in ipairs(jobtype ~= '' and {jobtype} or redis.call('HKEYS', K.keyed)) do
   if its ~= '' and #queues < limit then
     expect_kind(K.queues .. its, 'queues')
+    expect_kind(K.loose .. its, 'loose')
+    if redis.call('EXISTS', K.loose .. its) == 1 then
+      queues[#queues + 1] = its .. '\30'
+    end
     add(redis.call('ZRANGE', K.queues .. its, 0, limit - #queues))
   end
 end

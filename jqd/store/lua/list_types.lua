@@ -13,7 +13,7 @@ local place, limit = ARGV[2], number(ARGV[3], 'limit')
 expect('types', 'jobs', 'counts')
 local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
 local function oldest_of(jobtype)
-  local id = first_waiting(jobtype) or keyed.known and redis.call('ZRANGE', K.queues .. jobtype, 0, 0)[1]
+  local id = first_waiting(jobtype) or keyed.known and keyed.best(jobtype)
   return id and id:match('^[^:]*') or ''
 end
 

@@ -45,6 +45,13 @@ local function count_pages(backlog, first, rank, before_id)
   end
 end
 
+-- Those that are loose may be of other queues.
+local function count_loose(number)
+  if keyed.is(jobtype) and number > 0 then
+    ahead, exact = ahead + number, 0
+  end
+end
+
 local better, named, own_type = 0, {}, keyed.type_of(jobtype)
 local function name_type(other)
   if #named < 2 * types_max then
@@ -55,6 +62,7 @@ end
 
 local function look_by_priority()
   ahead = rank_of(ready_key(jobtype), priority, id)
+  count_loose(rank_of(keyed.loose_key(jobtype), priority, head_row(id, jobtype)))
   if paged_of(jobtype) > 0 then
     count_pages(backlog_key(jobtype), 0, rank_of(backlog_key(jobtype), priority, id, true), id)
   end
@@ -73,6 +81,7 @@ end
 -- Of each level those before the id that a job of its priority and our rank would have; of other jobtypes of the tenant those in whose first rows one is better.
 local function look_by_age()
 --@include ageing
+  count_loose(redis.call('ZCARD', keyed.loose_key(jobtype)) - (keyed.is_loose(jobtype, id) and 1 or 0))
   local ROWS, WORST, BEST = 1024, 2147483647, -2147483648
   ageing.begin(period_ms)
   local rank = ageing.ranks(priority, {id})[1]

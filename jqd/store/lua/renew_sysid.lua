@@ -7,7 +7,7 @@
 --          that was heard; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
---@include fail keys now members life
+--@include fail keys now members life knows
 local _, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity, through, settle, heard = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
@@ -24,6 +24,7 @@ if through and was ~= identity then
   redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
 end
 set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
+note_knows(sysid, epoch)
 if settle and all_through(identity) then
   redis.call('HSET', K.life, 'settled', identity)
 end

@@ -23,6 +23,7 @@ for at = FIRST, #ARGV, FIELDS do
   local queue = header(ARGV[at + 3]) or fail('JQD_ARGUMENT', 'header')
   expect_kind(ready_key(queue), 'ready')
   expect_kind(keyed.heads_key(queue), 'queues')
+  expect_kind(keyed.loose_key(queue), 'loose')
 end
 local OLD_VERSION = 1  -- of a row, whose header is written otherwise now
 local left = {}

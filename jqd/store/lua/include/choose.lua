@@ -4,7 +4,7 @@
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
 -- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
 -- up, passed over in one claim; priorities of such queues that are asked for, for one call each. What is left of both the next claim meets.
-local CHOICE = {visits = 100, rows = 64, first = 8, passed = 500, asked = 500}
+local CHOICE = {visits = 100, rows = 64, first = 8, passed = 500, asked = 500, loose = 100}
 local NOWHERE = {}  -- of jobs that are in no page
 
 -- The next jobs of one queue, with their priorities, in order: at first its share, for other queues may have all the better ones.
@@ -75,6 +75,61 @@ local function put(pool, one)
   end
 end
 
+-- Jobs that are loose: those that were read in order, `at` being the place of the next one, if there is one; and those that were accepted, with what
+-- their queues allow. has_next(): reads more of them, if it must.
+function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now_us)
+  local key, offset, groups, filled, find, sub = keyed.loose_key(jobtype), 0, {}, 0, string.find, string.sub
+  local loose = {at = 1, read_ids = {}, read_queues = {}, read_rows = {}, parked = false, ids = {}, rows = {}, priorities = {}, groups = {}}
+  count = math.min(count, CHOICE.loose)
+
+  local function begin(queue)
+    local items, allowed = limits.items(queue), {}
+    local group = {queue = queue, allowed = allowed, is_old = items.version ~= version, ids = {}}
+    for place, item in ipairs(group.is_old and {} or items) do
+      allowed[2 * place - 1], allowed[2 * place] = limits.state(item, now_us), item.cost or false
+    end
+    groups[queue], loose.groups[#loose.groups + 1] = group, group
+    return group
+  end
+
+  function loose.accept(id, queue, priority, row, is_parked)
+    local group = groups[queue] or begin(queue)
+    if is_parked or not limits.use(group.allowed) then
+      return false
+    end
+    filled = filled + 1
+    loose.ids[filled], loose.rows[filled], loose.priorities[filled] = id, row, priority
+    group.ids[#group.ids + 1] = id
+    return true
+  end
+
+  function loose.has_next()
+    if loose.read_ids[loose.at] then
+      return true
+    elseif not offset then
+      return false
+    end
+    local rows, ids, queues = reading.between('loose', key, priority_min, priority_max, offset, count), {}, {}
+    offset = #rows == 2 * count and offset + count or nil
+    for place = 1, #rows / 2 do
+      local row = rows[2 * place - 1]
+      local mark = find(row, ':', 1, true) or #row + 1
+      ids[place], queues[place] = sub(row, 1, mark - 1), sub(row, mark + 1)
+    end
+    loose.at, loose.read_ids, loose.read_queues, loose.read_rows = 1, ids, queues, rows
+    loose.parked = #queues > 0 and redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
+    return #queues > 0
+  end
+
+  return loose
+end
+
+-- A job that is loose and may not start goes to its queue, when all were chosen.
+function CHOICE.leave(one, id, priority, row)
+  one.left = one.left == NOWHERE and {} or one.left
+  one.left[#one.left + 1] = {id = id, priority = priority, row = row}
+end
+
 -- Notes a row of a queue that is about to be parked: it goes with that queue. Whether it is one.
 function CHOICE.pass_over(one, priority, id)
   for place = 1, #one.allowed, 2 do
@@ -92,6 +147,8 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
   local ids, order, opened, empty, met = {}, {}, {}, 0, 0
   limits.read_rules()
+  local loose = CHOICE.loosely(jobtype, priority_min, priority_max, limit + passed, version, now_us)
+  order.loose = loose
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
   plain_priority = tonumber(plain_priority)
   local function next_row()
@@ -129,7 +186,7 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     ids[#ids + 1], taken[#taken + 1] = id, id
     return true
   end
-  local function open(queue, priority, id)
+  local function open(queue)
     local items, most, allowed = limits.items(queue), limit - #ids, {}
     local is_old = items.version ~= version
     for place, item in ipairs(is_old and {} or items) do
@@ -138,24 +195,52 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       most = math.min(most, limits.may(state, item.cost))
     end
     opened[queue] = {
-      queue = queue, priority = priority, id = id, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
+      queue = queue, priority = false, id = false, priority_min = priority_min, priority_max = priority_max, is_old = is_old, allowed = allowed,
       most = most >= 1 and most + passed or 0, share = math.max(CHOICE.first, math.ceil(2 * limit / math.max(1, #rows))), asked = 0, at = -1,
-      taken = {}, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false, spelled = false, met = NOWHERE,
+      taken = {}, left = NOWHERE, rows = NOWHERE, where = NOWHERE, next_id = false, next_priority = false, spelled = false, met = NOWHERE,
     }
     order[#order + 1] = queue
     return opened[queue]
+  end
+  -- Those that are loose and before some other job, or all.
+  local function accept_loose(priority, id)
+    local filled = #ids
+    while filled < limit and met < CHOICE.passed and empty < CHOICE.visits and loose.has_next() do
+      local at = loose.at
+      local its, queue, its_priority = loose.read_ids[at], loose.read_queues[at], tonumber(loose.read_rows[2 * at])
+      if id and precedes(priority, id, its_priority, its) then
+        break
+      end
+      loose.at = at + 1
+      if not (has_deaths and refuse(its)) then
+        if loose.accept(its, queue, its_priority, loose.read_rows[2 * at - 1], loose.parked and loose.parked[at]) then
+          filled = filled + 1
+          ids[filled] = its
+        else
+          met, empty = met + 1, empty + (opened[queue] and 0 or 1)
+          CHOICE.leave(opened[queue] or open(queue), its, its_priority, loose.read_rows[2 * at - 1])
+        end
+      end
+    end
   end
   while #ids < limit and empty < CHOICE.visits and met < CHOICE.passed do
     local priority, id, queue = next_row()
     local one = pool[pool.first]
     while one and #ids < limit and not (priority and precedes(priority, id, one.next_priority, one.next_id)) do
+      accept_loose(one.next_priority, one.next_id)
+      if #ids == limit or met >= CHOICE.passed or empty >= CHOICE.visits then
+        break
+      end
       pool.first = pool.first + 1
       if accept(one) and go_on(one) then
         put(pool, one)
       end
       one = pool[pool.first]
     end
-    if not priority or #ids == limit then
+    accept_loose(priority, id)
+    if #ids == limit or met >= CHOICE.passed or empty >= CHOICE.visits then
+      break
+    elseif not priority then
       return ids, order, opened, false
     elseif queue == jobtype and id == plain_id then
       plain_id = nil
@@ -163,10 +248,11 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
       at = at + 2
     end
     one = opened[queue]
-    if one and CHOICE.pass_over(one, priority, id) then
-      met = met + 1
-    elseif not one then
-      one = open(queue, priority, id)
+    if one and one.id then
+      met = met + (CHOICE.pass_over(one, priority, id) and 1 or 0)
+    else  -- some of its jobs may have been loose
+      one = one or open(queue)
+      one.priority, one.id = priority, id
       local has_next = go_on(one)
       empty = empty + (has_next and 0 or 1)
       if has_next and one.next_id == id and one.next_priority == priority then  -- it is the first of all
@@ -193,7 +279,7 @@ local function heads_of(one)
 end
 
 -- Whether all was read that the queue has waiting up to any priority.
-local function is_read(one) return #one.rows < 2 * one.asked and one.priority_max >= reading.WORST end
+local function is_read(one) return #one.left == 0 and #one.rows < 2 * one.asked and one.priority_max >= reading.WORST end
 
 -- The first job that a queue has left of each priority, flat, or of the first `most` of them. What was read of it says so, if that was all.
 local function heads_left(one, taken, most)
@@ -248,7 +334,7 @@ local function mend_heads(one, taken)
       end
     end
   end
-  if not is_right and head_of(one.queue, one.priority) ~= one.id then
+  if one.id and not is_right and head_of(one.queue, one.priority) ~= one.id then
     keyed.gone(one.priority, one.id, one.queue)
   end
 end
@@ -272,7 +358,9 @@ local function park(one, taken, fresh, now_us, asked)
   if most >= 1 or permits.may_ask(limits.states[bucket]) then
     return false, 0
   end
-  keyed.gone(one.priority, one.id, one.queue)
+  if one.id then
+    keyed.gone(one.priority, one.id, one.queue)
+  end
   for at = 1, #one.met, 2 do
     keyed.gone(one.met[at], one.met[at + 1], one.queue)
   end
@@ -288,28 +376,61 @@ local function park(one, taken, fresh, now_us, asked)
   return true, 0
 end
 
-local function given_of(one, taken)
-  for _, id in ipairs(one.taken) do
+local function given_of(all, taken)
+  for _, id in ipairs(all) do
     if not taken[id] then  -- bytes did not suffice
       local ids = {}
-      for _, each in ipairs(one.taken) do
+      for _, each in ipairs(all) do
         ids[#ids + 1] = taken[each] and each
       end
       return ids
     end
   end
-  return one.taken
+  return all
+end
+
+local function take_loose(loose, taken)
+  for at, id in ipairs(loose.ids) do
+    if taken[id] then
+      keyed.taken(loose.priorities[at], loose.rows[at])
+    end
+  end
+  for _, group in ipairs(loose.groups) do
+    local ids = group.is_old and NOWHERE or given_of(group.ids, taken)
+    if #ids > 0 then
+      limits.spend(group.queue, ids)
+    end
+  end
+end
+
+-- Those that were loose and may not start go to their queue, which then may be parked, or gets rows.
+local function tie(one)
+  local rows, heads, last = {}, {}, nil
+  for at, job in ipairs(one.left) do
+    rows[2 * at - 1], rows[2 * at] = job.priority, job.id
+    keyed.taken(job.priority, job.row)
+    if job.priority ~= last then
+      last = job.priority
+      heads[#heads + 1] = last
+    end
+  end
+  redis.call('ZADD', ready_key(one.queue), unpack(rows))
+  keyed.count(one.queue, #one.left)
+  for _, priority in ipairs(heads) do
+    keyed.row(priority, head_of(one.queue, priority), one.queue)
+  end
 end
 
 -- `taken`: id → true of those that were given. What gave some, or nothing because of its limits, may have to wait.
 local function settle_queues(order, opened, taken, fence, now_us)
-  if #order == 0 then
+  local first = order[1] or order.loose.groups[1] and order.loose.groups[1].queue
+  if not first then
     return
   end
-  keyed.gather(keyed.type_of(order[1]))
+  keyed.gather(keyed.type_of(first))
   for _, queue in ipairs(order) do
     local one = opened[queue]
-    local ids = given_of(one, taken)
+    local ids = given_of(one.taken, taken)
     if #ids > 0 and not keyed.is(queue) then
       take(queue, ids, one.where, heads_of(one))
     elseif #ids > 0 then
@@ -319,10 +440,14 @@ local function settle_queues(order, opened, taken, fence, now_us)
       end
     end
   end
+  take_loose(order.loose, taken)
   limits.write_spent(fence, now_us)
   local fresh, asked = {}, CHOICE.asked
   for _, queue in ipairs(order) do
     local is_parked, rows = false, 0
+    if #opened[queue].left > 0 then
+      tie(opened[queue])
+    end
     if keyed.is(queue) then
       is_parked, rows = park(opened[queue], taken, fresh, now_us, math.max(1, asked))
       asked = asked - rows

@@ -41,20 +41,20 @@ do
   local function source(jobtype, least, most)
     local plain = ageing.levels(jobtype, least, most, elder.wanted)
     local rows = keyed.known and ageing.walk(K.queues .. jobtype, least, most, elder.wanted)
+    local loose = keyed.known and ageing.walk(keyed.loose_key(jobtype), least, most, elder.wanted)
     local at = 1
-    local function peek()
-      local one, other = plain[at], rows and rows.peek()
-      return one and (not other or not is_ahead(other, one)) and one or other
-    end
+    local function better(one, other) return one and (not other or not is_ahead(other, one)) and one or other end
+    local function peek() return better(plain[at], better(rows and rows.peek(), loose and loose.peek())) end
     local function take()
       local one = peek()
       if one == plain[at] then
         at = at + 1
         return jobtype, one.id, one.priority
       end
-      local row, _, priority = rows.take()
+      local is_loose = loose and one == loose.peek()
+      local row, _, priority = (is_loose and loose or rows).take()
       local id, queue = row:match('^([^:]*):(.*)$')
-      return queue, id, priority
+      return queue, id, priority, is_loose and row
     end
     return peek, take
   end
@@ -78,6 +78,8 @@ do
   function elder.choose(jobtype, limit, passed, least, most, version, refuse, now_us)
     local peek, take = source(jobtype, least, most)
     local ids, order, opened, pool, empty, met = {}, {}, {}, {}, 0, 0
+    local loose = CHOICE.loosely(jobtype, least, most, 0, version, now_us)
+    order.loose = loose
 
     local function open(queue, id, priority)
       local items, its, allowed = keyed.is(queue) and limits.items(queue) or {}, limit, {}
@@ -90,7 +92,7 @@ do
       order[#order + 1] = queue
       opened[queue] = {
         queue = queue, priority = priority, id = id, met = NOWHERE, priority_min = least, priority_max = most, is_old = is_old, allowed = allowed,
-        most = its >= 1 and its + passed or 0, asked = 0, taken = {}, rows = {}, where = {}, levels = {},
+        most = its >= 1 and its + passed or 0, asked = 0, left = NOWHERE, taken = {}, rows = {}, where = {}, levels = {},
       }
     end
 
@@ -107,10 +109,23 @@ do
       return true
     end
 
-    -- Reads the first jobs of a level.
-    local function begin(queue, id, priority)
+    -- Reads the first jobs of a level, or takes the one that is loose.
+    local function begin(queue, id, priority, row)
       expect_ready(queue)
-      if not opened[queue] then
+      if row then
+        if refuse(id) then
+          return
+        elseif loose.accept(id, queue, priority, row, redis.call('HEXISTS', K.parked, queue) == 1) then
+          ids[#ids + 1] = id
+          return
+        elseif not opened[queue] then
+          open(queue, false, false)
+          empty = empty + 1
+        end
+        CHOICE.leave(opened[queue], id, priority, row)
+        met = met + 1
+        return
+      elseif not opened[queue] then
         open(queue, id, priority)
       elseif CHOICE.pass_over(opened[queue], priority, id) then
         met = met + 1

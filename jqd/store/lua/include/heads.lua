@@ -1,9 +1,10 @@
 -- Which job is next of each jobtype and priority, in one order over all of them. Needs keys, fail, order.
 --
 --     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them.
---                            Of a jobtype's keyed queues only the best of each priority has one
+--                            Of a jobtype's keyed queues only the best of each priority has one, loose or not
 --     queues:<tenant>\31 zset  the same of one tenant; in `heads` are those of the tenant ""
 --     queues:<jobtype> zset  rows of all keyed queues of a jobtype
+--     loose:<jobtype>  zset  the same rows, each of a job that waits here and nowhere else: few came at once for its queue, and those stay here until it must wait
 --     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in those above
 --     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
@@ -16,7 +17,7 @@
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
 -- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
--- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.paged(queue, number): of ids in its pages; keyed.learn_paged(queues): that number of many at once. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.may_loosen(queue); keyed.loosen(queue, priority, ids), in between: these come loose, or to their queue if it is parked; keyed.taken(priority, row), in between, of the only jobtype: it is not loose any more; keyed.loose_key(queue); keyed.is_loose(queue, id) → priority; keyed.drop_loose(queue, id) → whether it was; keyed.best(jobtype) → best row in `queues` and `loose`, priority. keyed.paged(queue, number): of ids in its pages; keyed.learn_paged(queues): that number of many at once. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -105,6 +106,7 @@ function keyed.all_of(queue)
   local at = queue:find('\31', 1, true)
   return at and K.queues .. queue:sub(1, at) or K.heads
 end
+function keyed.loose_key(queue) return K.loose .. keyed.type_of(queue) end
 function keyed.aside_key(bucket) return K.aside .. bucket end
 
 function keyed.some() return keyed.known end
@@ -140,7 +142,7 @@ do
     local jobtype = keyed.type_of(queue)
     local its = gathered[jobtype]
     if not its then
-      its = {gone = {}, rows = {}, queues = {}, priorities = {}, count = 0, best = math.huge}
+      its = {gone = {}, rows = {}, queues = {}, priorities = {}, loose = {}, taken = {}, count = 0, best = math.huge}
       gathered[jobtype] = its
     end
     return its
@@ -192,7 +194,18 @@ do
   end
 
   local function lead_of(jobtype, priority)
-    return redis.call('ZRANGE', K.queues .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
+    local row = redis.call('ZRANGE', K.queues .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
+    local loose = redis.call('ZRANGE', K.loose .. jobtype, priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
+    return loose and not (row and before(row, loose)) and loose or row
+  end
+
+  function keyed.best(jobtype)
+    local row, priority = unpack(redis.call('ZRANGE', K.queues .. jobtype, 0, 0, 'WITHSCORES'))
+    local loose, its = unpack(redis.call('ZRANGE', K.loose .. jobtype, 0, 0, 'WITHSCORES'))
+    if loose and not (row and precedes(tonumber(priority), row, tonumber(its), loose)) then
+      return loose, its
+    end
+    return row, priority
   end
 
   -- The best row of a jobtype's keyed queues under that priority is to be in the index of all.
@@ -223,6 +236,45 @@ do
         redis.call('ZADD', keyed.all_of(jobtype), priority, row)
       end
     end
+  end
+
+  function keyed.is_loose(queue, id)
+    return keyed.known and keyed.is(queue) and redis.call('ZSCORE', keyed.loose_key(queue), head_row(id, queue)) or nil
+  end
+
+  function keyed.drop_loose(queue, id)
+    local priority = keyed.is_loose(queue, id)
+    if not priority then
+      return false
+    end
+    local row, all = head_row(id, queue), keyed.all_of(queue)
+    redis.call('ZREM', keyed.loose_key(queue), row)
+    keyed.count(queue, -1)
+    if redis.call('ZSCORE', all, row) == priority then
+      redis.call('ZREM', all, row)
+    end
+    keyed.lead(keyed.type_of(queue), priority)
+    return true
+  end
+
+  -- Not beside a daemon that does not know of it (knows.lua); and where jobs age each queue has its jobs together, for those that had dates go by what
+  -- stands behind them (ageing.lua).
+  local may_loosen
+  function keyed.may_loosen(queue)
+    if may_loosen == nil and keyed.is(queue) then
+      may_loosen = redis.call('HGET', K.life, 'loose') == '1' and redis.call('EXISTS', K.aged) == 0
+    end
+    return may_loosen and keyed.is(queue)
+  end
+
+  function keyed.loosen(queue, priority, ids)
+    local its = gathered_of(queue)
+    its.loose[#its.loose + 1] = {queue = queue, priority = priority, ids = ids}
+    its.priorities[tonumber(priority)] = true
+  end
+
+  function keyed.taken(priority, row)
+    only.taken[#only.taken + 1], only.priorities[priority] = row, true
   end
 
   function keyed.gather(jobtype)
@@ -271,6 +323,28 @@ do
     return left
   end
 
+  -- What comes loose; what is of a parked queue comes there.
+  local function write_loose(jobtype, its)
+    local rows, queues = {}, {}
+    for at, one in ipairs(its.loose) do
+      queues[at] = one.queue
+    end
+    local parked = #queues > 0 and redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
+    for at, one in ipairs(its.loose) do
+      local is_parked, words = parked and parked[at], parked and parked[at] and {} or rows
+      for _, id in ipairs(one.ids) do
+        words[#words + 1], words[#words + 2] = one.priority, is_parked and id or head_row(id, one.queue)
+      end
+      if is_parked then
+        its.count = its.count + redis.call('ZADD', ready_key(one.queue), unpack(words))
+        keyed.refresh(one.queue)
+      end
+    end
+    for at = 1, #rows, 1000 do
+      its.count = its.count + redis.call('ZADD', K.loose .. jobtype, unpack(rows, at, math.min(at + 999, #rows)))
+    end
+  end
+
   -- As many calls as it takes: `unpack` ends a script at some 8,000 words, after what it had written.
   function keyed.call(words, command, key, how)
     for at = 1, #words, 1000 do
@@ -287,6 +361,10 @@ do
     local index, all, leads, old, new = K.queues .. jobtype, keyed.all_of(jobtype), {}, {}, {}
     for priority in pairs(its.priorities) do
       leads[priority] = lead_of(jobtype, priority) or ''
+    end
+    write_loose(jobtype, its)
+    for at = 1, #its.taken, 1000 do
+      its.count = its.count - redis.call('ZREM', K.loose .. jobtype, unpack(its.taken, at, math.min(at + 999, #its.taken)))
     end
     keyed.call(its.gone, 'ZREM', index)
     keyed.call(without_parked(its), 'ZADD', index)

@@ -10,7 +10,7 @@ local KIND = {
   ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash', outbox = 'zset',
   keyed = 'hash', queues = 'zset', parked = 'hash',
   aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
-  expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset',
+  expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset',
 }
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -21,7 +21,7 @@ local K = {
   logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34], outbox = KEYS[35],
   keyed = KEYS[36], queues = KEYS[37], parked = KEYS[38], aside = KEYS[39],
   limits = KEYS[40], due = KEYS[41], again = KEYS[42], spent = KEYS[43], busy = KEYS[44], limited = KEYS[45],
-  expiring = KEYS[46], permits = KEYS[47], aged = KEYS[48], shelf = KEYS[49], shelves = KEYS[50],
+  expiring = KEYS[46], permits = KEYS[47], aged = KEYS[48], shelf = KEYS[49], shelves = KEYS[50], loose = KEYS[51],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end

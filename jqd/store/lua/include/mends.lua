@@ -31,7 +31,10 @@ do
       if id and not redis.call('ZSCORE', keyed.all_of(jobtype), head_row(id, jobtype)) then
         mends.wrong(jobtype, priority)
       end
-      local row, its = unpack(keyed.some() and redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES') or {})
+      local row, its
+      if keyed.some() then
+        row, its = keyed.best(jobtype)
+      end
       if row and not redis.call('ZSCORE', keyed.all_of(jobtype), row) then
         lead(jobtype, its)
       end

@@ -1,18 +1,20 @@
 -- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many of
 -- them lies in pages of few ids each, which the server keeps packed: a third of the memory. Needs keys, fail, order, heads.
 --
+-- Of keyed queues some lie loose (heads.lua).
+--
 --     ready:<jobtype>       zset  id → priority: any of them, in any number
 --     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that id,
 --                                 nor from the first id of the next page of its priority on
 --     page:<id>:<jobtype>   list  ids, ascending
 --     paged                 hash  jobtype → number of ids in its pages; no row when it has none
 --
--- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: a job that comes
+-- A job waits in `ready`, in one page or loose; its row says under which priority. `ready` is always right: a job that comes
 -- back, or finds no good page, goes there.
 -- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
--- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
--- first_waiting(jobtype) → id, priority or nil; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
+-- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
+-- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
 local function add_paged(jobtype, number, has_some)
@@ -54,6 +56,7 @@ local function expect_ready(queue)
   if not known and are_keyed then
     expect('keyed', 'parked')
     expect_kind(keyed.heads_key(jobtype), 'queues')
+    expect_kind(keyed.loose_key(jobtype), 'loose')
   end
   expected_types[jobtype] = known or are_keyed
   if paged_of(queue) > 0 then
@@ -70,6 +73,7 @@ end
 local add_waiting
 do
   local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  local LOOSE_MAX = 50  -- of one queue that come at once: more of them are packed, and cost a claim less each
   local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
   local function add_here(jobtype, priority, ids, first, last)
     local rows = {}
@@ -144,6 +148,11 @@ do
   end
 
   function add_waiting(jobtype, priority, ids)
+    if #ids <= LOOSE_MAX and keyed.may_loosen(jobtype) then
+      keyed.loosen(jobtype, priority, ids)
+      keyed.offers(jobtype, priority)
+      return
+    end
     local number = tonumber(priority)
     local leads, known, here = may_lead(jobtype, priority, ids[1])
     local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
@@ -267,6 +276,9 @@ local function take(jobtype, ids, where, heads)
 end
 
 local function drop_paged(jobtype, priority, id)
+  if keyed.drop_loose(jobtype, id) then
+    return
+  end
   if paged_of(jobtype) == 0 or not is_kind(backlog_key(jobtype), 'zset') then
     return
   end
@@ -301,7 +313,7 @@ local function place_of(jobtype, priority, id)
     expect_kind(page_key(first, jobtype), 'page')
     score = redis.call('LPOS', page_key(first, jobtype), id) and tostring(priority)
   end
-  return score
+  return score or keyed.is_loose(jobtype, id)
 end
 
 -- After jobs left: sets in `types` the best priority that still waits, or drops the row. Mends `heads`, too, for an older jqd
@@ -314,7 +326,7 @@ local function mend_type(queue)
   end
   local waits = keyed.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if waits then  -- of those that are parked nobody is to be offered the best
-    local row, best = unpack(redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES'))
+    local row, best = keyed.best(jobtype)
     best = tonumber(best)
     if row then
       redis.call('ZADD', keyed.all_of(jobtype), best, row)
