@@ -198,7 +198,7 @@ def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
     async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
-        self._note_applied(flight.end)
+        self._advance(flight.end)
         await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply

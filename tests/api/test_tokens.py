@@ -198,7 +198,7 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
 
     def whose(said: str | None, peer: str = "192.0.2.1") -> str:
         headers = {} if said is None else {"authorization": said}
-        asked: Any = SimpleNamespace(heading=SimpleNamespace(headers=headers), peer=peer)
+        asked: Any = SimpleNamespace(heading=SimpleNamespace(headers=headers, path="/v1/jobs"), peer=peer)
         return str(edge.api.whose(asked))
 
     assert {whose(f"Bearer {token}", peer) for peer in ("192.0.2.1", "2001:db8::1")} == {"tenant acme"}

@@ -8,7 +8,8 @@ unfollowed  what names it has succeeded, and it never came, or never came to an 
 
 Whether a success counted is not asked: after a loss of the store followers of one that never did may come, rather one
 too many than one lost. One may come twice if the store loses data while the daemon that pushed it is away, after
-journals that keep nothing gave it up, or if what names it succeeded twice, and all was deleted between (docs/adr/0047).
+journals that keep nothing gave it up, or if what names it succeeded twice, or an answer of the store was lost, and all
+was deleted between (docs/adr/0047).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,6 +102,9 @@ class Following:
     def _may_come_again(self, one: Follower) -> bool:
         history, now_s = self._history, trio.current_time()
         if PURGE in history.plan.kinds and len(self._named.get(one.number, ())) > 1:
+            return True
+        # An answer was lost: before the outbox tried once more it ran, ended and was purged (docs/adr/0047).
+        if PURGE in history.plan.kinds and all(run.fate not in (None, Fate.RETRY) for run in one.runs):
             return True
         for at_s, node, name in one.jobs.values():
             home = partition_of_name(name, history.plan.partitions)

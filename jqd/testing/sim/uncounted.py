@@ -8,7 +8,7 @@ UNCOUNTED: dict[str, Mistake] = {
         0,
         "counts",
         "a job that leaves a dead daemon's hand counts as running for ever",
-        in_scripts("  moved(jobtype or '', from, to, id)\n", ""),
+        in_scripts("      moved(jobtype, from, to, id)\n", ""),
     ),
     "retry-uncounted": mistake(
         "",

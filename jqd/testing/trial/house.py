@@ -199,6 +199,7 @@ class Journal:
 
     def __init__(self, clock: ManualClock) -> None:
         self.ids = IdSource(journal=NUMBER, salt=0, clock=clock)
+        self.journal_id = f"{NUMBER:032x}"
         self.frames: list[tuple[Lane, bytes]] = []
         self.end = 0
 
