@@ -103,6 +103,9 @@ class Following:
         history, now_s = self._history, trio.current_time()
         if PURGE in history.plan.kinds and len(self._named.get(one.number, ())) > 1:
             return True
+        # What it follows follows something itself, and came twice: that was judged there.
+        if (parent := self.of.get(one.parent)) is not None and len(parent.jobs) > 1:
+            return True
         # An answer was lost: before the outbox tried once more it ran, ended and was purged (docs/adr/0047).
         if PURGE in history.plan.kinds and all(run.fate not in (None, Fate.RETRY) for run in one.runs):
             return True
