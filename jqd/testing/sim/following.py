@@ -107,7 +107,7 @@ class Following:
         if (parent := self.of.get(one.parent)) is not None and len(parent.jobs) > 1:
             return True
         # An answer was lost: before the outbox tried once more it ran, ended and was purged (docs/adr/0047).
-        if PURGE in history.plan.kinds and all(run.fate not in (None, Fate.RETRY) for run in one.runs):
+        if PURGE in history.plan.kinds and any(run.fate not in (None, Fate.RETRY) for run in one.runs):
             return True
         for at_s, node, name in one.jobs.values():
             home = partition_of_name(name, history.plan.partitions)
