@@ -327,27 +327,24 @@ class Ingest(Generic[Record]):
         except StoreError as error:
             flight.error = error
             at = self._flights.index(flight)
-            if any(each.is_done for each in islice(self._flights, at, None)):  # the store does them in order
-                self._note_done(flight)
+            if any(each.is_done for each in islice(self._flights, at, None)):
+                self._let_go_of_done()
                 return
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
                 self._recheck = True  # an earlier one may have been done after this answer
             self._waiting.cancel()
         else:
             self.pace.went_well()
-            self._note_done(flight)
+            flight.is_done = True
+            self._let_go_of_done()
 
-    def _note_done(self, flight: Flight[Record]) -> None:
-        """Its call is over, and the store has done it. What is done goes in order: of several answers that come at
-        once the last may be looked at first, and each of the others has its own to give."""
-        flight.is_done = True
-        for before in self._flights:
-            if not (before.is_done or before.error is not None):
-                return
-            before.is_done = True  # its call failed, and a later one was done: only its answer was lost
-            if before is flight:
-                break
-        while self._flights and self._flights[0].is_done:
+    def _let_go_of_done(self) -> None:
+        """The store does calls in order: one that failed, with a later one done, was done, too, and only its answer was
+        lost. One that is still under way has an answer of its own to give, whichever of them is looked at first, and
+        those behind it wait: a call that is let go of is over."""
+        while (flights := self._flights) and (
+            flights[0].is_done or (flights[0].error is not None and any(each.is_done for each in flights))
+        ):
             self._pop()
 
     async def _apply(self, flight: Flight[Record]) -> object:

@@ -1,5 +1,6 @@
 """Several calls of a lane on their way to the store at once: lost, late, and in another order."""
 
+import itertools
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -153,6 +154,27 @@ async def test_who_is_answered_speaks_for_those_before_it(autojump_clock: None, 
     await there.end_all()
     assert made.applied == ids
     assert made.ingest.pace.reason is None
+
+
+@pytest.mark.parametrize("answered", list(itertools.product([True, False], repeat=FLIGHTS_MAX)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(FLIGHTS_MAX))))
+async def test_every_order_of_answers_and_losses_ends_well(
+    autojump_clock: None, way: Under, order: tuple[int, ...], answered: tuple[bool, ...]
+) -> None:
+    """The store has done them all. A call that is let go of before it is over ends the lane when it comes back."""
+    made, there, ids = way
+    here = await there.several()
+    for start in here:
+        await there.do(start)
+    for which in order:
+        await there.end(here[which], comes=False, answered=answered[which])
+    heard = max((which for which in range(FLIGHTS_MAX) if answered[which]), default=-1) + 1
+    assert made.applied[: heard * CHUNK] == ids[: heard * CHUNK]
+    while len(made.applied) < len(ids):
+        await trio.sleep(1)
+        await there.end_all()
+    assert made.applied == ids
+    assert made.rolled_back == 0
 
 
 @pytest.mark.parametrize("comes", [True, False])
