@@ -116,6 +116,10 @@ class Control:
         """How many jobs of that tenant have others that are to follow them and wait for its quota."""
         return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
 
+    def owes(self, tenant: str) -> bool:
+        """Whether jobs that follow others of that tenant wait for its quota, as a store told a moment ago."""
+        return any(each.outbox.owes(tenant) for each in self._partitions)
+
     def _shelves_told(self) -> list[str]:
         """What follows jobs and waits for the quotas of their tenants: for a rate much does for some seconds."""
         since: dict[str, int] = {}

@@ -119,7 +119,7 @@ async def _within(
             over[each.tenant].entries.append(each.entry)
             continue
         if each.tenant in desk.quotas.known:
-            if shelved or not desk.control.owed(each.tenant):
+            if shelved or not desk.control.owes(each.tenant):
                 charge = await reserve_owed(desk, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items))
             else:
                 charge = f"others of tenant {each.tenant!r} wait for its quota already"

@@ -69,7 +69,7 @@ async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:
     tenant = desk.principal.tenant
     if not await _bounded(desk, tenant):
         return FREE
-    if desk.quotas.owes(tenant) or desk.control.owed(tenant):
+    if desk.quotas.owes(tenant) or desk.control.owes(tenant):
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(desk)

@@ -6,9 +6,11 @@ Every step may be repeated, and any daemon may do it: the same push under the sa
 applied the outcome pushes at once, and the others look now and then for what it left.
 
 What the quota of a tenant has no room for lies on a shelf of that tenant meanwhile, where it is in nobody's way: each
-second some daemon tries what waits longest there (docs/adr/0065).
+second some daemon tries what waits longest there (docs/adr/0065). Once all that is left there waits for something else,
+it goes back to the outbox: as long as there is a shelf its tenant can push nothing.
 """
 
+import math
 import random
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
@@ -36,6 +38,7 @@ SHELF_LOOK_S = 0.5  # between looks while there is a shelf: so each is tried abo
 SHELVES = 100  # tried in one look, one call each for those that have no room
 SHELVES_MAX = 1_000  # of whose tenants is known that they wait; a tenant beyond them is tried in its turn all the same
 SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: what the outbox gets meanwhile waits so long
+SHELVES_HOLD_S = 5.0  # what a store told longer ago makes nobody wait: it may be away, and pushes need none
 
 
 class Push(Protocol):
@@ -57,6 +60,7 @@ class Outbox:
         """What could not be pushed → until when it is left alone, by the monotonic clock, and why."""
         self.shelves: dict[str, Shelf] = {}
         """What waits for the quotas of tenants, as the store told last."""
+        self._told_s = -math.inf
         self._log = get_logger("outbox")
 
     @property
@@ -66,6 +70,10 @@ class Outbox:
         if not odd:
             return None
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
+
+    def owes(self, tenant: str) -> bool:
+        """Whether some of that tenant waits for its quota now, as far as is known: its pushes have to wait, too."""
+        return tenant in self.shelves and self._clock.mono_s() - self._told_s < SHELVES_HOLD_S
 
     def ring(self) -> None:
         """Something was put there."""
@@ -79,7 +87,11 @@ class Outbox:
                 await self._bell.wait()
             rang, self._bell = self._bell.is_set(), trio.Event()
             try:
-                if await self._empty(0.0 if rang else LEFT_S) or self.shelves:
+                if self.shelves:
+                    await self._look_at_shelves()  # first: what is new goes behind what lies there, and there only
+                if await self._empty(0.0 if rang else LEFT_S):
+                    if not self.shelves:
+                        await self._look_at_shelves()
                     await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 self._bell.set()  # it may be ours
@@ -99,29 +111,46 @@ class Outbox:
             left, over = await self._push_some(found.entries, None)
             for tenant, its in over.items():
                 await self._store.put_off(tenant, its, SHELF_S)
-            passed += left
+            passed += len(left)
+
+    async def _look_at_shelves(self) -> None:
+        self.shelves = await self._store.list_shelves(SHELVES_MAX)
+        self._told_s = self._clock.mono_s()
 
     async def _try_shelves(self) -> None:
         """Push what there is room for now, of some tenants whose turn it is."""
-        self.shelves = await self._store.list_shelves(SHELVES_MAX)
         for _ in range(min(SHELVES, len(self.shelves))):
             # One entry first: it tells whether there is room.
             tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)
-            passed = tried = 0
-            while entries and tried < SHELVED_AT_ONCE:
-                left, over = await self._push_some(entries, tenant)
-                if over:
-                    break
-                passed, tried = passed + left, tried + len(entries)
-                _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=passed)
+            if not entries:
+                break  # no other's turn has come
+            await self._try_shelf(tenant, entries)
 
-    async def _push_some(self, entries: Sequence[bytes], shelf: str | None) -> tuple[int, dict[str, list[bytes]]]:
+    async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
+        wait: list[bytes] = []
+        tried = 0
+        while entries and tried < SHELVED_AT_ONCE:
+            left, over = await self._push_some(entries, tenant)
+            if over:
+                return
+            wait += left
+            tried += len(entries)
+            _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=len(wait))
+        if entries:
+            return  # there is more, perhaps for the quota: what went back now would be laid there again
+        for at in range(0, len(wait), ENTRIES):
+            await self._store.put_back(tenant, wait[at : at + ENTRIES])
+
+    async def _push_some(
+        self, entries: Sequence[bytes], shelf: str | None
+    ) -> tuple[list[bytes], dict[str, list[bytes]]]:
         """Push them, and take those that are done out of where they lie.
 
-        Returns how many have to wait there, and those that have to wait for the quotas of their tenants.
+        Returns those that have to wait there, and those that have to wait for the quotas of their tenants.
         """
         now_s = self._clock.mono_s()
-        due = [entry for entry in entries if self._rests.get(entry, NO_REST)[0] <= now_s]
+        rest = {entry for entry in entries if self._rests.get(entry, NO_REST)[0] > now_s}
+        due = [entry for entry in entries if entry not in rest]
         waits, over = await self._push(due, shelved=shelf is not None) if due else ({}, {})
         for tenant, its in over.items():
             if tenant not in self.shelves:
@@ -135,7 +164,7 @@ class Outbox:
             if self._rests.get(entry, NO_REST)[1] != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
             self._rests[entry] = self._clock.mono_s() + REST_S, why
-        return len(entries) - len(due) + len(waits), spent
+        return [*rest, *waits], spent
 
 
 def _parent(entry: bytes) -> str:

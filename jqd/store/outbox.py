@@ -67,6 +67,12 @@ class OutboxMethods:
         if entries:
             await self._caller.call("put_off", tenant, round(rest_s * 1000), *entries)
 
+    async def put_back(self, tenant: str, entries: Sequence[bytes]) -> None:
+        """Off the tenant's shelf into the outbox: they wait for something else."""
+        bound(entries)
+        if entries:
+            await self._caller.call("put_back", tenant, *entries)
+
     async def get_shelf(
         self, limit: int, bytes_max: int, rest_s: float, *, tenant: str | None = None, skip: int = 0
     ) -> tuple[str, list[bytes]]:

@@ -147,7 +147,8 @@ class Quotas:
     def over(self, tenant: str, jobs: int, daemons: int, *, owed: bool = False) -> tuple[str, float] | None:
         """Which limit forbids to push now, and for how many seconds about; None: none does.
 
-        `owed`: they are to come once there is room. More than a number allows at all need room for one of them.
+        `owed`: they are to come once there is room. They need room for one of them, however many they are: a quota may
+        allow fewer at all, and what needs more room than ever is free would keep all pushes waiting meanwhile.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -159,7 +160,7 @@ class Quotas:
         there = self.counts.get(tenant, NO_JOBS)
         new = self._reserved[tenant] + sum(since[tenant] for since in self._since)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
-            if most is not None and has + new + (1 if owed and jobs > most else jobs) > most:
+            if most is not None and has + new + (1 if owed else jobs) > most:
                 return f"{name}: {most} jobs", AGAIN_S
         if quota.dead is not None and there.dead >= quota.dead:
             return f"dead: {quota.dead} jobs that failed and are kept; retry or delete them", AGAIN_S

@@ -335,6 +335,9 @@ class FakeControl:
     def owed(self, tenant: str) -> int:
         return self.shelves[tenant]
 
+    def owes(self, tenant: str) -> bool:
+        return self.shelves[tenant] > 0
+
     def settled(self, where: Collection[int]) -> bool:
         return self.calm
 

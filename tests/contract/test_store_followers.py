@@ -172,3 +172,21 @@ async def test_what_waits_for_a_quota_lies_apart_and_is_tried_by_one_at_a_time(s
     await store.put_off("acme", entries[3:5], 1.0)
     assert len(await left(store_bench)) == 7, "another daemon has pushed them meanwhile"
     assert (await store.list_shelves(9))["acme"].entries == 3
+
+
+async def test_what_waits_for_something_else_goes_back_from_the_shelf_as_old_as_it_is(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    for number in range(3):
+        await store_bench.push()
+        won = outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED, follows=b"%02d" % number)
+        await store_bench.settle(won)
+        store_bench.clock.advance(1)
+    entries = (await store.get_outbox(100, 1 << 20)).entries
+    await store.put_off("acme", entries[:2], 1.0)
+    await store.put_back("acme", [])
+    await store.put_back("acme", [entries[0], entries[2], b"dropped meanwhile"])
+    assert [follows for _, follows in await left(store_bench, age_s=2.5)] == [b"00"]
+    assert (await store.list_shelves(9))["acme"].entries == 1
+    await store.put_back("acme", entries)
+    assert [follows for _, follows in await left(store_bench)] == [b"00", b"01", b"02"]
+    assert (await store.list_shelves(9), (await store.get_outbox(1, 1)).shelves) == ({}, 0)

@@ -150,15 +150,17 @@ def family(parent: int, jobs: int, tenant: str = "acme") -> bytes:
 
 
 async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -> None:
-    await quota(edge, queued=10)
+    await quota(edge, queued=6)
     first, second, third, other = family(1, 6), family(2, 6), family(3, 1), family(4, 3, "other")
     left = await follow(desk(edge), [first, second, third, other])
     await edge.apply()
     assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [second, third]}
-    assert "the quota of tenant 'acme' is spent, queued: 10 jobs" in left.over["acme"].why
+    assert "the quota of tenant 'acme' is spent, queued: 6 jobs" in left.over["acme"].why
     assert [len(await jobs(edge, tenant)) for tenant in ("acme", "other")] == [6, 3]
+    await quota(edge, queued=1_000)
     told = await edge.call("POST", "/v1/jobs", {"name": "a"}, headers={"jqd-tenant": "acme"})
-    assert (told.status, "wait for it and go first" in told.body["detail"]) == (429, True), "there is room for four"
+    assert (told.status, "wait for it and go first" in told.body["detail"]) == (429, True), "they were to have the room"
+    await quota(edge, queued=6)
     edge.control.shelves["acme"] = 2
     assert (await follow(desk(edge), [third])).over.keys() == {"acme"}, "others wait already"
     edge.clock.advance(10)
@@ -168,21 +170,27 @@ async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -
         edge.clock.advance(2)
         left = await follow(desk(edge), [second, third], shelved=True)
         await edge.apply()
-        assert (turn, len(await jobs(edge, "acme"))) == (turn, 13 if turn else 6)
-    assert left.over == {}
+        assert (turn, len(await jobs(edge, "acme"))) == (turn, 12 if turn else 6)
+    assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [third]}
 
 
-@pytest.mark.parametrize("limits", [{"queued": 10}, {"in_flight": 10}, {"rate": 2}])
-async def test_more_than_a_number_allows_at_all_come_when_there_is_room_for_one(
-    edge: Whole, limits: dict[str, int]
+@pytest.mark.parametrize("limits", [{"queued": 10}, {"in_flight": 10}, {"rate": 1}])
+@pytest.mark.parametrize("size", [9, 10, 30])
+async def test_those_of_one_parent_come_when_there_is_room_for_one_of_them(
+    edge: Whole, limits: dict[str, int], size: int
 ) -> None:
+    """Whatever their number: else 9 would wait behind 2 jobs with dates for as long as these, and 30 would not."""
     await quota(edge, **limits)
+    dated = [{"name": "a", "delay": 86_400}] * 2
+    assert (await edge.call("POST", "/v1/jobs", dated, headers={"jqd-tenant": "acme"})).status == 201
+    await edge.apply()
+    edge.clock.advance(2)
     for parent in (1, 2):
-        left = await follow(desk(edge), [family(parent, 30)])
+        left = await follow(desk(edge), [family(parent, size)])
         await edge.apply()
         edge.clock.advance(2)
         assert (parent, [*left.over]) == (parent, ["acme"] if parent == 2 else [])
-    assert len(await jobs(edge, "acme")) == 30
+    assert len(await jobs(edge, "acme")) == 2 + size
 
 
 async def test_what_is_pushed_again_costs_a_quota_nothing(edge: Whole) -> None:

@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from jqd.loops.outbox import ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, Outbox
+from jqd.loops.outbox import ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused
 from jqd.words.followers import Left, Over
@@ -25,15 +26,20 @@ class Pushes:
         self.waits: set[bytes] = set()
         self.refuses: Exception | None = None
         self.room = 10_000
+        self.outbox: Outbox | None = None
+        """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
     async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
-        self.calls.append([entry.partition(b" ")[2] for entry in entries])
+        its = [entry.partition(b" ")[2] for entry in entries]
+        self.calls.append(its)
         await trio.lowlevel.checkpoint()
         if self.refuses is not None:
             raise self.refuses
         done, left = [], Left({}, {})
-        for entry, it in zip(entries, self.calls[-1], strict=True):
-            if it in self.waits:
+        for entry, it in zip(entries, its, strict=True):
+            if not shelved and self.outbox and it.startswith(b"acme") and self.outbox.owes("acme"):
+                left.over.setdefault("acme", Over("others wait", [])).entries.append(entry)
+            elif it in self.waits:
                 left.waits[entry] = "its partition is away"
             elif it.startswith(b"acme") and not self.room:
                 left.over.setdefault("acme", Over("it is spent", [])).entries.append(entry)
@@ -136,3 +142,71 @@ async def test_what_a_quota_has_no_room_for_is_in_nobodys_way_and_goes_as_there_
     room.pushes.room, room.pushes.waits = 1_000, set()
     await trio.sleep(REST_S + SHELF_S + SHELF_LOOK_S)
     assert (sorted(room.pushes.taken[20:]), room.outbox.shelves) == ([acme[6], *acme[26:]], {})
+
+
+async def test_what_waits_for_something_else_keeps_no_shelf(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room, nursery: trio.Nursery
+) -> None:
+    """Its tenant can push nothing as long as there is one, and it may wait for ever."""
+    monkeypatch.setattr("jqd.loops.outbox.ENTRIES", 5)
+    acme = [b"acme %02d" % number for number in range(30)]
+    others = Pushes()
+    other = Outbox(store=room.store, push=others, clock=TrioClock(), source=random.Random(2))
+    await nursery.start(other.run)
+    room.pushes.outbox, others.outbox = room.outbox, other
+    room.pushes.room = others.room = 0
+    room.pushes.waits = others.waits = set(acme[:25])
+    await room.put(*acme)
+    room.outbox.ring()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (await room.left(), room.outbox.owes("acme"), room.outbox.owes("other")) == (acme[:25], True, False)
+    await room.store.put_off("acme", (await room.store.get_outbox(1000, 1 << 20)).entries, SHELF_S)
+    await trio.sleep(5 * SHELF_S)
+    assert await room.left() == [], "all lies behind what waits for the quota"
+    room.pushes.room = others.room = 10
+    await trio.sleep(10 * SHELF_S)
+    assert (sorted(room.pushes.taken + others.taken), await room.left()) == (acme[25:], acme[:25])
+    assert (room.outbox.shelves, other.shelves, room.outbox.owes("acme")) == ({}, {}, False)
+    for _ in range(100):
+        await trio.sleep(SHELF_S / 4)
+        assert await room.store.list_shelves(9) == {}, "neither lays them there again"
+    room.pushes.waits = others.waits = set()
+    await trio.sleep(REST_S + LOOK_S)
+    assert await room.left() == acme[:0]
+
+
+async def test_a_store_that_is_away_keeps_nobody_waiting(autojump_clock: None, room: Room) -> None:
+    room.pushes.room = 0
+    await room.put(b"acme")
+    room.outbox.ring()
+    await trio.sleep(10)
+    assert room.outbox.owes("acme")
+    room.store.away = "cable pulled"
+    await trio.sleep(SHELVES_HOLD_S + SHELF_LOOK_S)
+    assert (room.outbox.owes("acme"), [*room.outbox.shelves]) == (False, ["acme"]), "it is told all the same"
+    room.store.away = None
+    await trio.sleep(60)
+    assert room.outbox.owes("acme")
+
+
+async def test_a_shelf_whose_turn_has_not_come_costs_one_question(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    asked = []
+    get_shelf = room.store.get_shelf
+
+    async def count(*args: Any, **of: Any) -> tuple[str, list[bytes]]:
+        asked.append(of)
+        return await get_shelf(*args, **of)
+
+    monkeypatch.setattr(room.store, "get_shelf", count)
+    room.pushes.room = 0
+    await room.put(b"acme")
+    room.outbox.ring()
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(50):
+        await room.store.put_off(f"t{number}", (await room.store.get_outbox(1, 1)).entries, SHELF_S)
+        await room.put(b"x%d" % number)
+    asked.clear()
+    await trio.sleep(SHELF_LOOK_S * 1.5)
+    assert 0 < len(asked) <= 2

@@ -191,6 +191,7 @@ CALLS: dict[str, Call] = {
     "get_outbox": lambda here: here.bench.store.get_outbox(9, 999),
     "is_shelved": lambda here: here.bench.store.is_shelved("acme", [b"none"]),
     "put_off": lambda here: here.bench.store.put_off("acme", [b"none"], 1),
+    "put_back": lambda here: here.bench.store.put_back("acme", [b"none"]),
     "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),
     "list_shelves": lambda here: here.bench.store.list_shelves(9),
     "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
