@@ -21,7 +21,7 @@ from jqd.testing.sim.following import Following
 from jqd.testing.sim.limited import CLOCK_S
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.notes import Notes
-from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
+from jqd.testing.sim.plan import POISON, PURGE, Plan
 from jqd.testing.sim.word import DATE_S, Tale
 from jqd.words.job import Fate, State
 from jqd.words.jobid import partition_of
@@ -277,12 +277,7 @@ class History(Notes):
 
     def _may_have_failed(self, story: Story, fates: set[Fate | None]) -> bool:
         over = may_be_over(story.attempts, self.plan.works[story.number].max_retry)
-        return over or bool(fates & {Fate.FAILED, Fate.DEAD}) or self._is_poison(story)
-
-    def _is_poison(self, story: Story) -> bool:
-        """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""
-        deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
-        return story.reason == "crash" and deaths >= STORE.crash_limit
+        return over or bool(fates & {Fate.FAILED, Fate.DEAD}) or self.is_poison(story.reason)
 
     def _surely_succeeded(self, story: Story) -> bool:
         """Whether a daemon heard so that was never away: its success beats all else, in whatever order they come."""

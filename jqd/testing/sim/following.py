@@ -131,20 +131,25 @@ class Following:
         """Once all is quiet. `states`: of plain jobs, by their numbers."""
         known = dict(states)
         for one in self.of.values():  # who names others stands before them
-            known[one.number] = state = await self._state(one, stores)
-            if known.get(one.parent) is State.SUCCEEDED and (why := self._missing(one, state)) is not None:
+            known[one.number], reason = await self._state(one, stores)
+            its = one, known[one.number], reason
+            if known.get(one.parent) is State.SUCCEEDED and (why := self._missing(*its)) is not None:
                 self._history.wrong(
                     f"unfollowed: job {one.parent} succeeded, and job {one.number} that follows it {why}"
                 )
 
-    async def _state(self, one: Follower, stores: list[FakeStore]) -> State | None:
-        """How it stands. One whose name lapsed on its way is cancelled by its daemon, and another has come."""
+    async def _state(self, one: Follower, stores: list[FakeStore]) -> tuple[State | None, str]:
+        """How it stands, and why, as its outcome says.
+
+        One whose name lapsed on its way is cancelled by its daemon, and another has come.
+        """
         places = [(job_id, stores[partition_of(job_id, len(stores))].another_client()) for job_id in one.jobs]
         views: list[Any] = [await store.get_job(job_id) for job_id, store in places]
-        states = [view.state for view in views if isinstance(view, JobView)]
-        return next((state for state in states if state is not State.CANCELLED), states[0] if states else None)
+        found = [view for view in views if isinstance(view, JobView)]
+        found.sort(key=lambda view: view.state is State.CANCELLED)
+        return (found[0].state, found[0].outcome.reason if found[0].outcome else "") if found else (None, "")
 
-    def _missing(self, one: Follower, state: State | None) -> str | None:
+    def _missing(self, one: Follower, state: State | None, reason: str) -> str | None:
         kinds, is_over = self._history.plan.kinds, any(run.fate in ENDS for run in one.runs)
         if not one.jobs:
             return "never came"
@@ -152,6 +157,7 @@ class Following:
             return None if is_over and (PURGE in kinds or TRIM in kinds) else "is not known any more"
         if not state.is_final or state is State.CANCELLED:
             return f"is {state.value}"
-        if not is_over and not may_be_over(one.runs, self._history.plan.works[one.number].max_retry):
+        may_be = is_over or may_be_over(one.runs, self._history.plan.works[one.number].max_retry)
+        if not may_be and not self._history.is_poison(reason):
             return f"counts as {state.value}, but no attempt of it did"
         return None

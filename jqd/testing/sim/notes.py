@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from jqd.testing.sim.causes import Causes
-from jqd.testing.sim.plan import Plan
+from jqd.testing.sim.plan import STORE, Plan
 
 
 class Notes(Causes):
@@ -37,6 +37,11 @@ class Notes(Causes):
         """A new one: what happens at the same time by the world's clock happens one after the other."""
         self._moments += 1
         return self._moments
+
+    def is_poison(self, reason: str) -> bool:
+        """Whether a job is not tried any more for having been in hand at deaths, of which there were enough."""
+        deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
+        return reason == "crash" and deaths >= STORE.crash_limit
 
     def note(self, *what: Any) -> None:
         """Something for the event log."""
