@@ -66,7 +66,13 @@ class Api:
     async def __call__(self, asked: Asked) -> Answer | None:
         """Answer one request; None when its client went away before it was whole."""
         request = request_of(asked)
-        with Part(self._room, lambda: self.whose(asked), lambda: bool(self.urgent(asked))) as part:
+        found: tuple[Route, dict[str, str]] | None = None
+
+        def is_report() -> bool:
+            """Only of who was let in to a call that there is: what is kept for workers is nobody else's."""
+            return found is not None and bool(self.urgent(asked))
+
+        with Part(self._room, lambda: self.whose(asked), is_report) as part:
             try:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
                 found = verdict.found.get("GET" if request.method == "HEAD" else request.method)

@@ -19,52 +19,81 @@ HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
 TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
 NATIVE = "/v1/"
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+WAITING = 12 / 16  # of the room: up to here for bodies that may wait for a turn
+REPORTS = 15 / 16  # and up to here what workers say: three of the largest arrays, with the defaults
 
 
 class Disconnected(Exception):
     """The client went away before its request was whole: nobody is left to answer."""
 
 
+class Tally:
+    """Bytes of bodies that are here, by whose they are."""
+
+    def __init__(self) -> None:
+        self.of: Counter[str] = Counter()
+        self.bytes = 0
+        """Of all owners."""
+
+    def add(self, owner: str, size: int) -> None:
+        """So many more; fewer, if below 0."""
+        self.bytes += size
+        self.of[owner] += size
+        if not self.of[owner]:
+            del self.of[owner]
+
+
 class Room:
     """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks.
 
+        |<------------ what may wait ------------>|<- reports ->|small|
+        0                                     WAITING        REPORTS  1
+
     Bodies above SOME_BYTES may wait in line for a turn, so they stay here for long: they are counted by owner. While
     others ask, too, each owner's take at most half of what those of other owners leave (but one always may, if nothing
-    else forbids it), and all together three quarters of the room, or they are one. The last quarter is for small ones,
-    and for what workers say of their jobs.
+    else forbids it), and all together the first part of the room, or they are one.
+
+    What workers say of their jobs has as much, and beside it the second part, of which each owner has half of what the
+    reports of other owners leave: no push, of whomever, makes a report fail. The third is for small bodies.
     """
 
     def __init__(self, bytes_max: int, shared: Callable[[], bool]) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
         self.shared = shared
-        self.lasting: Counter[str] = Counter()
-        """Bytes of bodies that may wait, by whose they are."""
-        self.lasting_bytes = 0
-        """Of all owners."""
+        self.lasting = Tally()
+        """What may wait, reports among it."""
+        self.reports = Tally()
 
-    def has_share(self, owner: str, held: int, size: int, *, urgent: bool) -> bool:
+    def has_share(self, owner: str, held: int, size: int, *, report: bool) -> bool:
         """Whether so many bytes more of an owner may stay here while they wait, in a body of which `held` are here."""
-        own, theirs = self.lasting[owner], self.lasting_bytes - self.lasting[owner]
-        if not self.shared() or (own == held and not theirs):
+        if self.lasting.bytes == held:
             return True  # also where the room is smaller than two of the largest bodies
-        if not urgent and theirs + own + size > self.bytes_max * 3 // 4:
-            return False
-        return own == held or own + size <= (self.bytes_max - theirs) // 2
+        kept = int(self.bytes_max * (REPORTS - WAITING))
+        if report and self.reports.bytes + size <= kept and self._is_fair(self.reports, owner, held, size, kept):
+            return True
+        # What reports have of their own part is nobody else's loss.
+        bound = self.bytes_max * REPORTS if report else self.bytes_max * WAITING + min(self.reports.bytes, kept)
+        return self.lasting.bytes + size <= bound and self._is_fair(self.lasting, owner, held, size, self.bytes_max)
+
+    def _is_fair(self, there: Tally, owner: str, held: int, size: int, bytes_max: int) -> bool:
+        own = there.of[owner]
+        return own == held or not self.shared() or own + size <= (bytes_max - (there.bytes - own)) // 2
 
 
 class Part(Struct, gc=False):
-    """What one request has of a room, for the time of a `with`. `whose`: who makes it; asked above SOME_BYTES only.
+    """What one request has of a room, for the time of a `with`. Both are asked above SOME_BYTES only.
 
-    `urgent`: whether a worker says something of its jobs.
+    `whose`: who makes it. `reports`: whether a worker says something of its jobs.
     """
 
     room: Room
     whose: Callable[[], str]
-    urgent: Callable[[], bool]
+    reports: Callable[[], bool]
     bytes: int = 0
     owner: str = ""
     """Known when it may wait."""
+    is_report: bool = False
 
     def take(self, size: int) -> None:
         """Have so many bytes more. Raises Problem 503 when there is no room."""
@@ -80,13 +109,14 @@ class Part(Struct, gc=False):
         if self.bytes + size <= SOME_BYTES:
             return True
         if not self.owner:
-            self.owner = self.whose()
+            self.owner, self.is_report = self.whose(), self.reports()
             self._last(self.bytes)
-        return self.room.has_share(self.owner, self.bytes, size, urgent=self.urgent())
+        return self.room.has_share(self.owner, self.bytes, size, report=self.is_report)
 
     def _last(self, size: int) -> None:
-        self.room.lasting[self.owner] += size
-        self.room.lasting_bytes += size
+        self.room.lasting.add(self.owner, size)
+        if self.is_report:
+            self.room.reports.add(self.owner, size)
 
     def __enter__(self) -> "Part":
         return self
@@ -95,8 +125,6 @@ class Part(Struct, gc=False):
         self.room.bytes -= self.bytes
         if self.owner:
             self._last(-self.bytes)
-            if not self.room.lasting[self.owner]:
-                del self.room.lasting[self.owner]
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:

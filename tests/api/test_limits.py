@@ -110,30 +110,82 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
         )
         edge.journal.hold.set()
     assert sorted(statuses) == [201, 201, 503, 503]
-    assert (edge.api._room.bytes, edge.api._room.lasting_bytes, len(edge.api._room.lasting)) == (0, 0, 0)
+    assert (edge.api._room.bytes, edge.api._room.lasting.bytes, len(edge.api._room.lasting.of)) == (0, 0, 0)
+
+
+def fill(room: Room, owner: str, size: int, *, report: bool = False) -> int:
+    """How many bodies of so many bytes there is room for."""
+    number = 0
+    with contextlib.suppress(Problem):
+        while True:
+            Part(room, lambda: owner, lambda: report).take(size)
+            number += 1
+    return number
 
 
 def test_whoever_waits_in_line_leaves_room_for_small_bodies_and_for_workers():
     """However many there are, and however small what waits: arrays of 250 KB of one filled all the room."""
-    room = Room(1_000_000, shared=lambda: True)
+    room = Room(1_600_000, shared=lambda: True)
+    assert fill(room, "a", 10_000) == 80
+    assert fill(room, "b", 10_000) == 40
+    assert fill(room, "c", 10_000) == 0
+    assert fill(room, "worker", 100_000, report=True) == 2
+    assert fill(room, "c", SOME_BYTES) == 200_000 // SOME_BYTES
 
-    def take(owner: str, size: int, urgent: bool = False) -> int:
-        """How many bodies there is room for."""
-        number = 0
-        with contextlib.suppress(Problem):
-            while True:
-                Part(room, lambda: owner, lambda: urgent).take(size)
-                number += 1
-        return number
 
-    assert take("a", 10_000) == 50
-    assert take("b", 10_000) == 25
-    assert take("c", 10_000) == 0
-    assert take("worker", 100_000, urgent=True) == 1
-    assert take("c", SOME_BYTES) == 150_000 // SOME_BYTES
-    room.shared = lambda: False
-    room.bytes = room.bytes_max - 20_000
-    assert take("a", 10_000) == 2
+@pytest.mark.parametrize(("shared", "pushed", "reported"), [(True, 16, 3), (False, 24, 6)], ids=["others", "alone"])
+def test_no_push_takes_the_room_of_what_the_workers_of_its_tenant_say(shared, pushed, reported):
+    """They had one share of the room, and reports beside large pushes got 503: jobs that had ended ran again."""
+    room = Room(1_600_000, shared=lambda: shared)
+    assert fill(room, "a", 50_000) == pushed, "half, or all but what is kept"
+    assert fill(room, "a", 50_000, report=True) >= reported, "of what is kept, whatever was pushed"
+    assert not shared or fill(room, "b", 50_000) == 6, "and others have half of what both leave"
+
+
+async def test_reports_have_room_beside_pushes_and_what_is_none_has_not(autojump_clock):
+    """Nor what only has the path of one: a stranger's body would be kept a place for."""
+    edge = Edge(ApiConfig(job_bytes_max=400_000, array_bytes_max=400_000, bodies_bytes_max=1_600_000))
+    edge.journal.hold = trio.Event()
+    body, statuses = pack([{"name": "a", "argument": b"x" * 290_000}]), list[int]()
+
+    async def push():
+        statuses.append((await edge.call("POST", "/v1/jobs", body)).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(push)
+        await edge.journal.waiting.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        meanwhile = [*statuses]
+        rest = b" " * 200_000
+        told = {path: (await edge.call("POST", path, chunks=[rest])).status for path in ("/v1/outcomes", "/livez")}
+        edge.journal.hold.set()
+    assert meanwhile == [503], "four of them are three quarters of the room"
+    assert told == {"/v1/outcomes": 422, "/livez": 503}, "the one was read"
+    assert sorted(statuses) == [201, 201, 201, 201, 503]
+
+
+def test_no_worker_takes_the_room_of_others():
+    room = Room(1_600_000, shared=lambda: True)
+    reported = [fill(room, owner, 20_000, report=True) for owner in "abcd"]
+    assert reported == [40, 20, 10, 5], "half of what others leave"
+    assert fill(room, "b", SOME_BYTES) > 20
+    room = Room(1_600_000, shared=lambda: True)
+    fill(room, "a", 20_000)
+    fill(room, "b", 20_000)
+    first = [fill(room, owner, 20_000, report=True) for owner in "abcdefgh"]
+    assert first[0] >= first[1] >= first[2] >= 1, "none has all that is kept"
+    assert room.lasting.bytes <= room.bytes_max * 15 / 16, "small bodies have room, however many workers there are"
+
+
+def test_what_is_kept_for_reports_comes_back():
+    room = Room(1_600_000, shared=lambda: True)
+    for _ in range(3):
+        with Part(room, lambda: "a", lambda: False) as push, Part(room, lambda: "a", lambda: True) as report:
+            push.take(800_000)
+            report.take(150_000)
+            assert (room.lasting.bytes, room.reports.bytes) == (950_000, 150_000)
+    assert (room.bytes, room.lasting.bytes, room.reports.bytes, room.lasting.of, room.reports.of) == (0, 0, 0, {}, {})
 
 
 def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
