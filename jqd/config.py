@@ -191,6 +191,7 @@ def load_all(
     secrets = {key for key, one in settings(Config) if SECRET in one.metadata}
     merged: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
+    wrong: list[str] = []
     for source in (
         from_code(defaults or {}),
         from_file(path),
@@ -202,7 +203,10 @@ def load_all(
             if setting.value:  # an empty variable takes nothing back
                 _take_back(merged, EITHER.get(setting.path, ()), origins)
         for setting in said:
-            _put(merged, setting, origins)
+            try:
+                _put(merged, setting, origins)
+            except ConfigError as error:
+                wrong.append(str(error))
     # Absolute from here on: the store's server, which we start, has another working directory.
     data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default)).expanduser().absolute()
     merged["data_dir"] = str(data_dir)
@@ -210,7 +214,9 @@ def load_all(
     merged.setdefault("store", {}).setdefault(
         "url", ""
     )  # no store is named: the daemon keeps its own in the data directory
-    config = _build(Config, merged, (), origins)
+    config = _build(Config, merged, (), origins, wrong)
+    if wrong:
+        raise ConfigError(wrong[0] if len(wrong) == 1 else "\n- ".join([f"{len(wrong)} settings are wrong:", *wrong]))
     assert isinstance(config, Config)
     config = dataclasses.replace(config, manager=_manager(env))
     return Loaded(config, {".".join(place): origin for place, origin in origins.items()})
@@ -299,14 +305,21 @@ def _close_words(word: str, known: Iterable[str]) -> list[str]:
     return [words[name] for name in difflib.get_close_matches(word, words, n=1)]
 
 
-def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> Any:
-    hints = _fields(kind)
+def _build(
+    kind: Any,
+    values: Mapping[str, Any],
+    path: tuple[str, ...],
+    origins: Mapping[tuple[str, ...], str],
+    wrong: list[str],
+) -> Any:
+    """A section. None where something is wrong, which is then among `wrong`: all of it is told at once."""
+    hints, before = _fields(kind), len(wrong)
     built = {}
     whole = {one.name: one.metadata.get(SECRET) for one in dataclasses.fields(kind)}
     for name, value in values.items():
         place = (*path, name)
         if dataclasses.is_dataclass(hints[name]):
-            built[name] = _build(hints[name], value, place, origins)
+            built[name] = _build(hints[name], value, place, origins, wrong)
         else:
             try:
                 built[name] = read_setting(hints[name], value, name)
@@ -314,13 +327,16 @@ def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins:
                 message = str(error)
                 if whole.get(name) == WHOLE and str(value) in message:  # it is a password all the same
                     message = "is not of the right type: write one text, in quotes"
-                raise ConfigError(f"{origins.get(place, 'default')}: {'.'.join(place)} {message}") from error
+                wrong.append(f"{origins.get(place, 'default')}: {'.'.join(place)} {message}")
+    if len(wrong) > before:
+        return None
     try:
         return kind(**built)
     except (ValueError, TypeError, ConfigError) as error:
         section, message = ".".join(path), str(error)
         prefix = "" if message.startswith(section) else f"{section}: "
-        raise ConfigError(f"{prefix}{message}{_said_by(path, message, origins)}") from error
+        wrong.append(f"{prefix}{message}{_said_by(path, message, origins)}")
+        return None
 
 
 def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:

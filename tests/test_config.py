@@ -94,7 +94,7 @@ def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
         ("JQD_DRAIN_S", "0", ["JQD_DRAIN_S: drain_s must be 1 second to 1 day, not '0'"]),
         ("JQD_INSECURE", "perhaps", ["JQD_INSECURE", "true or false"]),
         ("JQD_STORE__CONNECTIONS_MAX", "1.5", ["JQD_STORE__CONNECTIONS_MAX", "whole number"]),
-        ("JQD_API__POLL_S", "-1", ["JQD_API__POLL_S", "0 or more"]),
+        ("JQD_API__POLL_S", "-1", ["JQD_API__POLL_S", "must be above 0"]),
         ("JQD_RETRY__CAP_S", "1e999", ["JQD_RETRY__CAP_S", "finite"]),
         (
             "JQD_LOG__LEVEL",
@@ -174,6 +174,11 @@ def test_a_key_of_the_wrong_type_is_not_repeated(text: str, tmp_path: Path) -> N
         ("broker_url = 5", "did you mean 'store.url'?"),
         ("[nonsense]\nx = 1", "nonsense.x"),
         ("drain_s = inf", "finite"),
+        ('[journal]\nsegment_bytes = "-5"', "journal.segment_bytes must be above 0, not '-5'"),
+        ("[store]\nended_keep_s = -1", "store.ended_keep_s must be"),
+        ("[lease]\nlease_s = 4", "lease_s = 4 must be more than renew_s = 3 and margin_s = 2 together"),
+        ("[api]\nbodies_bytes_max = 1024", "must not be more than bodies_bytes_max = 1024"),
+        ("[api]\njob_bytes_max = '64MiB'", "must not be more than array_bytes_max = "),
     ],
 )
 def test_a_wrong_file_is_named(text: str, part: str, tmp_path: Path) -> None:
@@ -368,3 +373,21 @@ def test_what_others_are_told_of_where_it_is_reached(bind: str, advertise: str, 
     assert http.advertised("http://127.0.0.1:4711") == url
     with pytest.raises(ConfigError, match="is no URL; write one like"):
         load(environ={"JQD_HTTP__ADVERTISE": "jqd.example.org:7420"})
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "jqd.toml"
+    file.write_text('[lease]\nlease_s = 1\n[journal]\nretry_s = 0\n[http]\nbind = "x"\nprot = 1\n')
+    with pytest.raises(ConfigError) as refused:
+        load(file=file, environ={"JQD_LOG__LEVEL": "loud"})
+    first, *found = str(refused.value).splitlines()
+    assert (first, len(found)) == ("5 settings are wrong:", 5)
+    for part in ("lease_s = 1 must", "journal.retry_s must", "host:port", "'http.prot'", "log.level must"):
+        assert sum(part in one for one in found) == 1, part
+
+
+def test_what_is_refused_tells_no_secret() -> None:
+    flags = {"api.master_key": "a-secret", "api.client_key": "b-secret", "api.bodies_bytes_max": "1KiB"}
+    with pytest.raises(ConfigError) as refused:
+        load(environ={}, flags=flags)
+    assert "secret" not in str(refused.value)

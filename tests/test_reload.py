@@ -61,7 +61,7 @@ async def test_what_can_be_taken_over_is_and_the_rest_is_named(house: House) -> 
         ("drain_s = 0", "drain_s must be"),
         ("dran_s = 1", "did you mean 'drain_s'"),
         ('[journal]\nframe_bytes_max = "60MiB"\n[api]\narray_bytes_max = "40MiB"', "with what needs a restart"),
-        ("[api]\narray_bytes_max = 1", "job_bytes_max <= array_bytes_max"),
+        ("[api]\narray_bytes_max = 1", "must not be more than array_bytes_max = 1"),
     ],
 )
 async def test_what_is_wrong_changes_nothing_and_is_told(house: House, text: str, why: str) -> None:

@@ -32,6 +32,9 @@ class ApiConfig(DeskConfig):
     def __post_init__(self) -> None:
         DeskConfig.__post_init__(self)
         if not self.array_bytes_max <= self.bodies_bytes_max:
-            raise ValueError(f"needed is array_bytes_max <= bodies_bytes_max; got {self}")
+            raise ValueError(
+                f"array_bytes_max = {self.array_bytes_max} must not be more than bodies_bytes_max = "
+                f"{self.bodies_bytes_max}: the largest array must fit into the room for all bodies"
+            )
         if self.client_key and self.client_key == self.master_key:
             raise ValueError("client_key and master_key must differ: clients would be masters")

@@ -52,17 +52,12 @@ class Request(Struct, gc=False):
     breathe: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Leaves the loop to others between two pieces."""
 
-    def query(self) -> dict[str, str]:
-        """Query parameters; the last of a name wins."""
-        if not self.query_string:
-            return {}
+    def query(self) -> list[tuple[str, str]]:
+        """Query parameters, in order. Raises Problem 400."""
         try:
-            pairs = parse_qsl(
-                self.query_string.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
-            )
+            return parse_qsl(self.query_string.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError as error:
             raise Problem(400, f"the query string cannot be read: {error}") from error
-        return dict(pairs)
 
     def wait_s(self, asked_s: float, max_s: float) -> float:
         """How long it may wait of what it asks for: at most `max_s`."""

@@ -20,4 +20,7 @@ class DeskConfig:
 
     def __post_init__(self) -> None:
         if self.job_bytes_max > self.array_bytes_max:
-            raise ValueError(f"needed is job_bytes_max <= array_bytes_max; got {self}")
+            raise ValueError(
+                f"job_bytes_max = {self.job_bytes_max} must not be more than array_bytes_max = {self.array_bytes_max}: "
+                "a job is pushed in an array, if only of one"
+            )

@@ -17,7 +17,8 @@ class Backoff:
     def __post_init__(self) -> None:
         if not (self.first_s > 0 and self.factor >= 1 and self.cap_s >= self.first_s and 0 <= self.jitter < 1):
             raise ValueError(
-                f"a back-off needs first_s > 0, factor >= 1, cap_s >= first_s, 0 <= jitter < 1; got {self}"
+                f"a back-off needs first_s > 0, factor >= 1, cap_s >= first_s, 0 <= jitter < 1, not first_s = "
+                f"{self.first_s:g}, factor = {self.factor:g}, cap_s = {self.cap_s:g}, jitter = {self.jitter:g}"
             )
 
     def delay_s(self, failures: int, source: random.Random) -> float:

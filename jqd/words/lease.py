@@ -35,7 +35,10 @@ class LeaseConfig:
 
     def __post_init__(self) -> None:
         if not (self.renew_s > 0 and self.margin_s > 0 and self.renew_s + self.margin_s < self.lease_s):
-            raise ValueError(f"lease_s must exceed renew_s + margin_s, all above 0; got {self}")
+            raise ValueError(
+                f"lease_s = {self.lease_s:g} must be more than renew_s = {self.renew_s:g} and "
+                f"margin_s = {self.margin_s:g} together, and all of them above 0: raise it, or lower these"
+            )
 
 
 class Trust:

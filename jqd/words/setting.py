@@ -33,7 +33,10 @@ def read(hint: Any, value: Any, name: str) -> Any:
     except (ValueError, OverflowError) as error:
         raise ValueError(f"= {_quoted(value)} is no {KINDS[kind]}: {error}") from error
     try:
-        return meant if kind is Path else msgspec.convert(meant, hint)
+        said = meant if kind is Path else msgspec.convert(meant, hint)
+        if isinstance(said, int | float) and said < 0:
+            raise ValueError(f"must be 0 or more, not {_quoted(value)}")
+        return said
     except msgspec.ValidationError as error:
         raise ValueError(f"must be {allowed(hint)}, not {_quoted(value)}") from error
 
@@ -97,8 +100,8 @@ def _meant(kind: Any, value: Any, name: str) -> Any:
             raise ValueError("nobody here has that home directory; write the whole path") from None
     if kind in (int, float):
         number = _number(value, name)
-        if not 0 <= number < math.inf:
-            raise ValueError("it is 0 or more, and finite")
+        if not math.isfinite(number):
+            raise ValueError("it is finite")
         if kind is int and number != int(number):
             raise ValueError("it has a fraction")
         return kind(number)

@@ -54,7 +54,7 @@ def test_a_query_that_cannot_be_read(query):
 
 
 def test_the_last_of_a_name_wins():
-    assert Request("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == {"a": "", "b": "\ufffd"}
+    assert Request("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == [("a", "1"), ("b", "\ufffd"), ("a", "")]
 
 
 def asked(query: bytes) -> Request:
@@ -83,3 +83,10 @@ def test_names_nobody_reads_are_refused():
         with pytest.raises(Invalid, match=f"there is no query parameter 'wiat'; {re.escape(text)}"):
             read_query(asked(b"wiat=1"), kind)
     assert read_query(asked(b"wiat=1"), AnyQuery) == AnyQuery()
+
+
+@pytest.mark.parametrize("query", [b"a=1&a=1", b"a=0&A=1&a=1", b"b=%61&a=0&a"])
+def test_a_name_that_stands_twice_is_refused_where_names_are_known(query):
+    with pytest.raises(Invalid, match="'a' stands in the query more than once"):
+        read_query(asked(query), Query)
+    assert read_query(asked(query), AnyQuery) == AnyQuery()

@@ -149,7 +149,7 @@ def test_absurd_back_offs_are_refused() -> None:
         Backoff().delay_s(0, random.Random(1))
     with pytest.raises(ValueError, match="a back-off needs"):
         Backoff(first_s=0)
-    with pytest.raises(ValueError, match="lease_s must exceed"):
+    with pytest.raises(ValueError, match="lease_s = 1 must be more than renew_s = 1 and margin_s = 2 together"):
         LeaseConfig(lease_s=1, renew_s=1)
 
 
