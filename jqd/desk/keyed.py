@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.desk.batch import Batch
-from jqd.words.errors import Fault, Invalid, NotYet
+from jqd.words.errors import Fault, Invalid, JournalRefused, NotYet
 from jqd.words.pushed import request_digest
 
 KEY_LENGTH_MAX = 255  # characters of a key: as others have it
@@ -78,10 +78,16 @@ def other_request() -> Invalid:
     )
 
 
-def overtaken() -> NotYet:
+def overtaken(refused: JournalRefused | None = None) -> NotYet:
     """What is said where the name of the first was given away while it was written: it is cancelled, and the others
-    were not written, or are, too. The same request would have kept the name, so a new key is needed."""
+    were not written, or are, too. The same request would have kept the name, so a new key is needed. `refused`: by the
+    journal, to cancel what was written."""
+    became = (
+        "nothing of this one was taken, but for what a worker had begun by then"
+        if refused is None
+        else f"what was written of this one could not be taken back ({refused}) and may run"
+    )
     return NotYet(
-        "while this request was written to disk another one came under its Idempotency-Key, and has it: nothing of "
-        "this one was taken, but for what a worker had begun by then. Send it under a new key"
+        "while this request was written to disk another one came under its Idempotency-Key, and has it: "
+        f"{became}. Send it under a new key"
     )

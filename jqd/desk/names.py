@@ -11,8 +11,9 @@ from jqd.desk.batch import Batch, in_order
 from jqd.desk.desk import Desk
 from jqd.desk.find import once_noted
 from jqd.desk.job import NewJob
+from jqd.desk.keyed import overtaken
 from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
-from jqd.words.errors import Fault, NotYet, StoreAway, StoreError
+from jqd.words.errors import Fault, JournalRefused, NotYet, StoreAway, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
@@ -124,8 +125,8 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
     before this returns. Of a request under a key all of `places` are, with the one.
 
-    Raises NotYet when the store is not there to agree, or what was to be replaced was edited in that time: the
-    edit, made of the older content, came later and stays. JournalRefused.
+    Raises NotYet when the store is not there to agree, when what was to be replaced was edited in that time (the edit,
+    made of the older content, came later and stays), or when the disk refuses to cancel what must not be acknowledged.
     """
     items = _items_decoder.decode(agreed.array)
     rows = {}
@@ -156,13 +157,28 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
                 f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(desk)}"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
-        position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-        await desk.journal.wsync(position, shielded=True)
+        try:
+            position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+            await desk.journal.wsync(position, shielded=True)
+        except JournalRefused as error:
+            raise _kept(agreed, sorted(lost), error) from error
     if Standing.OVERTAKEN in stands:
         raise NotYet(
             "a job that was to be replaced was changed while its replacement was written to disk: push it again"
         )
     return lost
+
+
+def _kept(agreed: Agreed, lost: Sequence[int], refused: JournalRefused) -> NotYet:
+    """What is said where jobs lost their names, and the journal takes no cancel of them. What the journal says of a
+    request that it takes in part does not hold here: the same again does not get the names."""
+    if agreed.request:
+        return overtaken(refused)
+    which = f"job_id {agreed.jobs[lost[0]].job_id!r}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
+    return NotYet(
+        f"{which} is another job's by now, which was pushed while this one was written to disk; this one could not be "
+        f"taken back ({refused}) and may run. Push the same again: it says which ids are taken; the rest counts once"
+    )
 
 
 def _advice(desk: Desk) -> str:

@@ -3,7 +3,9 @@
 import pytest
 
 from jqd.store import NameGiven, NameJournaled, NameWanted
+from jqd.words.errors import JournalRefused
 from jqd.words.job import Fate
+from jqd.words.record import Lane
 from tests.api.named import JOB, arguments, push
 from tests.api.whole import Whole
 
@@ -63,6 +65,36 @@ async def test_of_two_contents_under_one_id_one_pusher_is_told_that_his_is_not_t
     assert "has it now; this one is not taken" in told.body["errors"][0]["detail"]
     await edge.apply()
     assert len(await edge.claim()) == (2 if many else 0), "what was refused never runs"
+
+
+@pytest.mark.parametrize("many", [True, False])
+async def test_an_id_that_lapsed_and_whose_cancel_the_disk_refuses_is_told_by_the_same_push_again(
+    edge, many, monkeypatch
+):
+    wsync, write = edge.journal.wsync, edge.journal.write
+
+    async def slow(position: int | None = None, **_: bool) -> None:
+        monkeypatch.setattr(edge.journal, "wsync", wsync)
+        await reserve_elsewhere(edge, True)
+        await wsync(position)
+
+    def refuse(lane, *rest, **how):
+        if lane is Lane.CANCELS:
+            raise JournalRefused("the disk is full", full=True)
+        return write(lane, *rest, **how)
+
+    body = [JOB, {**JOB, "job_id": "b"}, {"name": "mail"}] if many else JOB
+    with monkeypatch.context() as patch:
+        patch.setattr(edge.journal, "wsync", slow)
+        patch.setattr(edge.journal, "write", refuse)
+        told = await edge.call("POST", "/v1/jobs", body)
+    assert told.status == 503
+    assert "job_id 'order/17' is another job's by now" in told.body["detail"]
+    assert "could not be taken back (the disk is full) and may run" in told.body["detail"]
+    again, ids = await push(edge, body)
+    assert (again, ids.get("job_ids", [None])[0]) == (207 if many else 409, None)
+    if many:
+        assert (ids["job_ids"][1], ids["duplicates"], len(ids["job_ids"][2])) == ("b", ["b"], 26)
 
 
 async def test_a_replacement_is_not_acknowledged_when_an_edit_of_what_it_replaces_stays(edge, monkeypatch):

@@ -167,6 +167,35 @@ async def test_of_a_request_whose_key_was_given_away_while_the_disk_stood_still_
     assert await arguments(edge) == [0, 1, 1, 1, 2, 3], "none of it twice"
 
 
+@pytest.mark.parametrize("at", ["write", "wsync"])
+@pytest.mark.parametrize("query", ["", "?atomic=1"], ids=["", "atomic"])
+async def test_who_lost_a_key_and_whose_cancel_the_disk_refuses_is_told_to_take_another(edge, query, at, monkeypatch):
+    """He was told to send the same again, and that was a 422 each time: the key is another request's by then."""
+    sync, call = edge.journal.wsync, getattr(edge.journal, at)
+
+    def refuse(first, *rest, **how):
+        if edge.journal.frames[-1][0] is Lane.CANCELS or first is Lane.CANCELS:
+            raise JournalRefused("the disk is full", full=True)
+        return call(first, *rest, **how)
+
+    async def slow(position, *, shielded=False):
+        edge.journal.wsync = sync
+        edge.clock.advance(StoreConfig().name_reserve_s + 1)
+        assert (await push(edge, [ONE, ONE])).status == 201
+        monkeypatch.setattr(edge.journal, at, refuse)
+        await sync(position, shielded=shielded)
+
+    edge.journal.wsync = slow
+    told = await push(edge, MANY, query=query)
+    monkeypatch.setattr(edge.journal, "wsync", sync)
+    monkeypatch.setattr(edge.journal, "write", type(edge.journal).write.__get__(edge.journal))
+    why = told.body["detail"]
+    assert (told.status, "Send it under a new key" in why, "the same" in why) == (503, True, False)
+    assert "could not be taken back (the disk is full) and may run" in why
+    assert [(await push(edge, MANY)).status, (await push(edge, MANY, "k-2", query)).status] == [422, 201]
+    assert {0, 1, 2, 3} <= {*await arguments(edge)}, "what may run twice is said to"
+
+
 @pytest.mark.parametrize("refused", [False, True], ids=["", "and the disk refuses the first"])
 @pytest.mark.parametrize("key", ["k-1", None], ids=["key", "job_id"])
 async def test_the_same_request_many_times_at_once_is_asked_taken_told_and_charged_once(
