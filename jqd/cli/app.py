@@ -19,8 +19,8 @@ from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
-# Words that stand before a command.
-GROUPS = ("config", "constraints", "journal", "quotas", "schedules", "tokens", "types", "workers")
+# Words that stand before a command. Written down, for asking the app imports all that there is.
+GROUPS = ("config", "constraints", "daemons", "journal", "quotas", "schedules", "tokens", "types", "workers")
 
 # What belongs together stands together in `jqd --help`; what is most wanted stands first.
 ONE, LOOK, MANY, RUN, DISK = (

@@ -1,6 +1,7 @@
 """Commands about constraints: what may start when, by what a job is."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -29,20 +30,42 @@ def get(name: Name, /, *, common: Common | None = None) -> int:
     return Exit.DONE
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Said:
+    """What a constraint says beside its name and expression: the options of `set`, and of `dry-run`."""
+
+    rate: str | None = None
+    """So many may start in a time: 10/s, 100/m, 5000/h, 3/90s."""
+    burst: int = 0
+    """So many more at once; they come back at the rate."""
+    concurrency: int | None = None
+    """So many may run at once."""
+    pause: str | None = None
+    """None starts: until a date like 2030-01-31T12:00:00Z, or ever."""
+    key: str | None = None
+    """An expression: each of its values has a limit of its own, like job.argument.customer."""
+    cost: str | None = None
+    """An expression: for how many a job counts of the rate, like job.argument.pages."""
+    on_error: Literal["hold", "pass"] | None = None
+    """Of jobs that an expression fails on: hold (they wait, the default) or pass."""
+
+    def asked(self) -> dict[str, Any]:
+        """As the client takes it. Raises Usage."""
+        if self.rate is None and self.burst:
+            raise Usage("--burst comes on top of a --rate")
+        return {
+            "rate": None if self.rate is None else _rate(self.rate, self.burst),
+            "concurrency": self.concurrency,
+            "pause": True if self.pause == "ever" else self.pause,
+            "key": self.key,
+            "cost": self.cost,
+            "on_error": self.on_error,
+        }
+
+
 def set_(
-    name: str,
-    match: str,
-    /,
-    *,
-    rate: str | None = None,
-    burst: int = 0,
-    concurrency: int | None = None,
-    pause: str | None = None,
-    key: str | None = None,
-    cost: str | None = None,
-    on_error: Literal["hold", "pass"] | None = None,
-    dry_run: Flag = False,
-    common: Common | None = None,
+    name: str, match: str, /, *, said: Said | None = None, dry_run: Flag = False, common: Common | None = None
 ) -> int:
     """Limit the jobs that an expression is true of: how many start, or run at once, at all daemons together.
 
@@ -52,38 +75,12 @@ def set_(
         Of the constraint; one of that name is replaced.
     match
         An expression in CEL: 'job.name == "mail"', '"bulk" in job.tags', 'job.argument.size > 10'.
-    rate
-        So many may start in a time: 10/s, 100/m, 5000/h, 3/90s.
-    burst
-        So many more at once; they come back at the rate.
-    concurrency
-        So many may run at once.
-    pause
-        None starts: until a date like 2030-01-31T12:00:00Z, or ever.
-    key
-        An expression: each of its values has a limit of its own, like job.argument.customer.
-    cost
-        An expression: for how many a job counts of the rate, like job.argument.pages.
-    on_error
-        Of jobs that an expression fails on: hold (they wait, the default) or pass.
     dry_run
         Say nothing; show what it would do to jobs that wait.
     """
-    common = common or Common()
-    if rate is None and burst:
-        raise Usage("--burst comes on top of a --rate")
+    common, asked = common or Common(), (said or Said()).asked()
     with common.client() as client:
-        told = client.set_constraint(
-            name,
-            match,
-            rate=None if rate is None else _rate(rate, burst),
-            concurrency=concurrency,
-            pause=True if pause == "ever" else pause,
-            key=key,
-            cost=cost,
-            on_error=on_error,
-            dry_run=dry_run,
-        )
+        told = client.set_constraint(name, match, **asked, dry_run=dry_run)
     if dry_run and common.output == "table":
         _tell_trial(name, told)
     else:
@@ -91,30 +88,9 @@ def set_(
     return Exit.DONE
 
 
-def dry_run(
-    name: str,
-    match: str,
-    /,
-    *,
-    rate: str | None = None,
-    burst: int = 0,
-    concurrency: int | None = None,
-    key: str | None = None,
-    cost: str | None = None,
-    common: Common | None = None,
-) -> int:
+def dry_run(name: str, match: str, /, *, said: Said | None = None, common: Common | None = None) -> int:
     """Show what a constraint would do to jobs that wait, and say nothing. The words are those of set."""
-    return set_(
-        name,
-        match,
-        rate=rate,
-        burst=burst,
-        concurrency=concurrency,
-        key=key,
-        cost=cost,
-        dry_run=True,
-        common=common,
-    )
+    return set_(name, match, said=said, dry_run=True, common=common)
 
 
 def rm(name: Name, /, *, common: Common | None = None) -> int:

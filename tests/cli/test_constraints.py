@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jqd.cli import run
+from jqd.cli.app import app
 from tests.cli.test_manage import Script, script
 
 __all__ = ["script"]
@@ -76,3 +77,38 @@ def test_a_trial_asks_and_says_nothing(script: Script, capsys: pytest.CaptureFix
 def test_words_that_mean_nothing_are_refused() -> None:
     for wrong in (["--rate", "10"], ["--rate", "x/s"], ["--burst", "3"], ["--rate", "1/day"]):
         assert run(["constraints", "set", "slow", "true", *wrong]) == 2
+
+
+GIVEN = {
+    "--rate": "10/m",
+    "--burst": "5",
+    "--concurrency": "3",
+    "--pause": "2030-01-31T12:00:00Z",
+    "--key": "job.argument.customer",
+    "--cost": "job.argument.pages",
+    "--on-error": "pass",
+}
+
+
+def options(command: str) -> set[str]:
+    """Of a command of this group, by what the parser knows."""
+    return {name for each in app["constraints"][command].assemble_argument_collection() for name in each.names}
+
+
+def test_a_trial_takes_each_option_of_set(script: Script) -> None:
+    """Which is what docs/SCHEDULING.md says. It took neither --pause nor --on-error."""
+    trial = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0}
+    script.on("PUT", PATH, 201, ROW)
+    script.on("PUT", PATH, 200, trial)
+    assert options("set") - options("dry-run") == {"--dry-run"}
+    assert options("dry-run") <= options("set")
+    of_all = {"*", "--output", "-o", "--url", "--token", "--tenant"}
+    assert options("dry-run") - of_all == {*GIVEN, "NAME", "MATCH"}, "each is given below"
+    words = ["slow", "true", *(word for pair in GIVEN.items() for word in pair)]
+    assert run(["constraints", "set", *words]) == run(["constraints", "dry-run", *words]) == 0
+    said, tried = (told for _, _, told in script.asked)
+    assert tried == said
+    assert said["rate"]["burst"] == 5
+    assert {name for name, value in said.items() if value is not None} == {
+        *("match", "rate", "concurrency", "pause", "key", "cost", "on_error")
+    }
