@@ -1,5 +1,7 @@
 """What happened in a runner since it began."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from jqd.words.job import Fate
@@ -30,17 +32,13 @@ class Counters:
     cancels_told: int = 0
     entrusted: int = 0
 
-    def ended(self, fate: Fate) -> None:
-        """An attempt ended so."""
-        match fate:
-            case Fate.SUCCEEDED:
-                self.succeeded += 1
-            case Fate.FAILED:
-                self.failed += 1
-            case Fate.RETRY:
-                self.retried += 1
-            case Fate.DEAD:
-                self.dead += 1
+    def ended(self, fates: Iterable[Fate]) -> None:
+        """Attempts ended so."""
+        counts = Counter(fates)
+        self.succeeded += counts[Fate.SUCCEEDED]
+        self.failed += counts[Fate.FAILED]
+        self.retried += counts[Fate.RETRY]
+        self.dead += counts[Fate.DEAD]
 
     def snapshot(self) -> dict[str, int]:
         """By name."""

@@ -137,7 +137,7 @@ class Gates:
         for claim in claims if self._lent else ():
             if (lent := self._lent.pop(claim, None)) is not None:
                 gate, jobtype = lent
-                gate.give(jobtype, claim[0], now_s, ended=True)
+                gate.give(jobtype, claim[:1], now_s, ended=True)
                 self.note_free()
 
     def note_free(self) -> None:

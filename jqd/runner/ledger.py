@@ -146,15 +146,16 @@ class Ledger:
             entry.begun = entry.begun or entry.phase is Phase.RUNNING
             entry.phase = Phase.QUEUED
 
-    def stop(self, entry: Entry, outcome: Outcome) -> None:
-        """An attempt ended."""
-        assert outcome.job_id == entry.held.job.id
-        self._stop(entry)
-        entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
-        weight = outcome.content_bytes
-        self._outcomes.append((entry, outcome, weight))
-        self._untaken_bytes += weight
-        self._some_stopped.set()
+    def stop(self, ended: Iterable[tuple[Entry, Outcome]]) -> None:
+        """Attempts ended."""
+        for entry, outcome in ended:
+            assert outcome.job_id == entry.held.job.id
+            self._stop(entry)
+            entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
+            weight = outcome.content_bytes
+            self._outcomes.append((entry, outcome, weight))
+            self._untaken_bytes += weight
+            self._some_stopped.set()
 
     def give_back(self, entry: Entry, *, refused: bool = False) -> None:
         """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""

@@ -54,10 +54,10 @@ class Speed:
             self._busy_since_s = now_s
         self.in_hand += count
 
-    def give(self, now_s: float, *, ended: bool) -> None:
-        """One left. Busy time only is measured: a worker without such jobs is not slow."""
-        self.in_hand -= 1
-        self._ended += ended
+    def give(self, count: int, now_s: float, *, ended: bool) -> None:
+        """So many left. Busy time only is measured: a worker without such jobs is not slow."""
+        self.in_hand -= count
+        self._ended += count if ended else 0
         self._busy_s += now_s - self._busy_since_s
         self._busy_since_s = now_s
         if self._busy_s < SAMPLE_S:
@@ -172,14 +172,16 @@ class Gate:
         if self.failures:
             self._probes.update(job_ids)
 
-    def give(self, jobtype: str, job_id: str, now_s: float, *, ended: bool) -> None:
-        """One of them left. `ended`: the worker has run it, so it counts for its speed."""
+    def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
+        """Some of them left. `ended`: the worker has run them, so they count for its speed."""
+        if not job_ids:
+            return  # else the time since then would count as busy
         speed = self._speeds.get(jobtype) or Speed()
-        assert speed.in_hand, f"the slot of job {job_id} is given back, but none was taken"
-        speed.give(now_s, ended=ended)
-        self.in_hand -= 1
+        assert speed.in_hand >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
+        speed.give(len(job_ids), now_s, ended=ended)
+        self.in_hand -= len(job_ids)
         self._used = None
-        self._probes.discard(job_id)
+        self._probes.difference_update(job_ids)
 
     def answered(self, sent_at_s: float) -> None:
         """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""

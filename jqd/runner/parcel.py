@@ -8,6 +8,7 @@ such a report once for each job.
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -18,7 +19,7 @@ from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
 from jqd.runner.suspects import COMPANY_LOSSES, Extent, Stay
-from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
+from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt, timed_out
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -26,6 +27,8 @@ from jqd.words.clock import Clock
 from jqd.words.job import Fate, Held, Outcome, entrust
 from jqd.words.lease import allowed_silence_s
 from jqd.words.log import get_logger
+
+Ended = tuple[Entry, Report]
 
 
 @dataclass(slots=True)
@@ -68,10 +71,8 @@ class Shared:
         """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
         longest_s = max(entry.held.job.timeout_s for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
-        for entry in entries:
-            at_ms = entry.started_at_ms
-            handed = entrust(entry.held, worker=worker_id, silence_s=silence_s, started_at_ms=at_ms)
-            self.ledger.stop(entry, handed)
+        handed = partial(entrust, worker=worker_id, silence_s=silence_s)
+        self.ledger.stop((entry, handed(entry.held, started_at_ms=entry.started_at_ms)) for entry in entries)
         self.counters.entrusted += len(entries)
         return silence_s
 
@@ -85,14 +86,7 @@ class Parcel:
     """A `Listener` of the carrier."""
 
     def __init__(
-        self,
-        shared: Shared,
-        worker: Worker,
-        gate: Gate,
-        jobtype: str,
-        entries: Sequence[Entry],
-        *,
-        losses: int = 0,
+        self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, losses: int = 0
     ) -> None:
         """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
@@ -165,12 +159,22 @@ class Parcel:
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             self.gate.answered(self._sent_at_s())
 
-    def said(self, answer: Answer) -> None:
-        """The worker speaks of a job, or of all."""
+    def said(self, answers: Iterable[Answer]) -> None:
+        """The worker speaks of some jobs, or of all. Ends that are told in a row, hundreds often, are taken at once."""
+        ended: list[Ended] = []
+        try:
+            for answer in answers:
+                if not isinstance(answer, Said):
+                    self._heard(ended)
+                    ended = []
+                    self._said_else(answer)
+                elif (job_id := self._meant(answer.job_id)) is not None and (entry := self._take(job_id)) is not None:
+                    ended.append((entry, answer.report))
+        finally:
+            self._heard(ended)
+
+    def _said_else(self, answer: Answer) -> None:
         match answer:
-            case Said(job_id, report):
-                if (job_id := self._meant(job_id)) is not None:
-                    self.report(job_id, report)
             case Refused(job_id, retry_after_s):
                 self._refused(self._meant(job_id), retry_after_s)
             case Started(job_id):
@@ -186,24 +190,17 @@ class Parcel:
 
     def report(self, job_id: str, report: Report) -> bool:
         """An attempt ended. False when the job is not of this parcel, or an earlier verdict stands: the first wins."""
-        entry = self._waited_for(job_id)
-        if entry is None:
-            return False
-        now_s = self._heard_at_s = self._shared.clock.mono_s()
-        self._end(entry, report, now_s)
-        self._after()
-        return True
+        entry = self._take(job_id)
+        self._heard([(entry, report)] if entry is not None else [])
+        return entry is not None
 
     def report_all(self, report: Report) -> None:
         """The same for every job still waited for."""
-        for entry in [*self.missing.values()]:
-            self._end(entry, report, self._shared.clock.mono_s())
-        self._after()
+        self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s())
 
     def entrust(self) -> None:
         """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
-        entries = [*self.missing.values()]
-        self.missing.clear()
+        entries = self._take_all()
         self.stay.fewer(len(entries))  # nobody hears of its death from us any more
         for entry in entries:
             del self._shared.parcels[entry.held.job.id]
@@ -214,7 +211,7 @@ class Parcel:
 
     def give_back(self, *, refused: bool = False) -> None:
         """Every job still waited for goes back, untried. `refused`: the worker says that it began none."""
-        for entry in [*self.missing.values()]:
+        for entry in self._take_all():
             self._return(entry, refused=refused)
         self._after()
 
@@ -225,6 +222,7 @@ class Parcel:
 
     def drop(self, entry: Entry) -> None:
         """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
+        del self.missing[entry.held.job.id]
         self._return(entry)
         self._after()
         if not self.missing:
@@ -246,10 +244,9 @@ class Parcel:
             return
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
         for entry in overdue:
-            message = f"TIMEOUT: no outcome within {entry.held.job.timeout_s:g} s from worker {self.worker.name}"
-            self._end(entry, Report(status=504, reason="timeout", message=message), now_s)
+            del self.missing[entry.held.job.id]
+        self._end([(entry, timed_out(entry.held, self.worker.name)) for entry in overdue], now_s)
         self._shared.counters.timeouts += len(overdue)
-        self._after()
         if self.missing:
             self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
         else:
@@ -276,9 +273,7 @@ class Parcel:
         if self.size > 1 or not is_known:
             self.give_back()
             return
-        for entry in [*self.missing.values()]:
-            self._end(entry, report, self._shared.clock.mono_s(), cleared=False)
-        self._after()
+        self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s(), cleared=False)
 
     def repacked(self) -> "Parcel":
         """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
@@ -294,8 +289,7 @@ class Parcel:
         """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""
         for entry in [entry for entry in self.missing.values() if entry.cancelled]:
             self.drop(entry)
-        entries = [*self.missing.values()]
-        self.missing.clear()
+        entries = self._take_all()
         if self.sent_at_s is not None:
             self.stay.fewer(len(entries))
         self._shared.open.pop(self, None)
@@ -305,29 +299,35 @@ class Parcel:
     def _sent_at_s(self) -> float:
         return self._shared.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
 
-    def _end(self, entry: Entry, report: Report, now_s: float, *, cleared: bool = True) -> None:
-        """`cleared`: its worker stands."""
-        shared = self._shared
-        outcome = shared.end(entry.held, report, self.worker.id, entry.started_at_ms, self.worker.scopes)
-        self._leave(entry, now_s, ended=True)
-        if cleared or outcome.fate is not Fate.RETRY:
-            shared.gates.suspects.cleared(outcome.job_id)
-        shared.ledger.stop(entry, outcome)
-        shared.counters.ended(outcome.fate)
+    def _heard(self, ended: Sequence[Ended]) -> None:
+        """The worker told how these ended."""
+        if ended:
+            self._heard_at_s = self._shared.clock.mono_s()
+            self._end(ended, self._heard_at_s)
+
+    def _end(self, ended: Sequence[Ended], now_s: float, *, cleared: bool = True) -> None:
+        """`cleared`: their worker stands."""
+        shared, name, scopes = self._shared, self.worker.id, self.worker.scopes
+        outcomes = [(one, shared.end(one.held, report, name, one.started_at_ms, scopes)) for one, report in ended]
+        self._leave([entry for entry, _ in ended], now_s, ended=True)
+        shared.gates.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
+        shared.ledger.stop(outcomes)
+        shared.counters.ended(one.fate for _, one in outcomes)
+        self._after()
 
     def _return(self, entry: Entry, *, refused: bool = False) -> None:
-        self._leave(entry, self._shared.clock.mono_s())
+        self._leave([entry], self._shared.clock.mono_s())
         self._shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
         self._shared.ledger.give_back(entry, refused=refused)
         self._shared.counters.returned += 1
 
-    def _leave(self, entry: Entry, now_s: float, *, ended: bool = False) -> None:
-        job_id = entry.held.job.id
-        del self.missing[job_id]
-        del self._shared.parcels[job_id]
+    def _leave(self, entries: Sequence[Entry], now_s: float, *, ended: bool = False) -> None:
+        job_ids = [entry.held.job.id for entry in entries]
+        for job_id in job_ids:
+            del self._shared.parcels[job_id]
         if self.sent_at_s is not None:
-            self.stay.fewer(1)
-        self.gate.give(self.jobtype, job_id, now_s, ended=ended)
+            self.stay.fewer(len(job_ids))
+        self.gate.give(self.jobtype, job_ids, now_s, ended=ended)
 
     def _after(self) -> None:
         self._shared.gates.note_free()
@@ -344,8 +344,9 @@ class Parcel:
             self._note_unclear("an outcome without job_id")
         return job_id
 
-    def _waited_for(self, job_id: str) -> Entry | None:
-        entry = self.missing.get(job_id)
+    def _take(self, job_id: str) -> Entry | None:
+        """It is waited for no more. None: it was not."""
+        entry = self.missing.pop(job_id, None)
         if entry is None:
             if job_id in self._ids:
                 self._shared.counters.repeated_ids += 1
@@ -353,9 +354,14 @@ class Parcel:
                 self._shared.counters.unknown_ids += 1
         return entry
 
+    def _take_all(self) -> list[Entry]:
+        entries = [*self.missing.values()]
+        self.missing.clear()
+        return entries
+
     def _refused(self, job_id: str | None, retry_after_s: float | None) -> None:
         """The worker has not begun the job and will not: the job goes back untried."""
-        entry = self._waited_for(job_id) if job_id is not None else None
+        entry = self._take(job_id) if job_id is not None else None
         if entry is None:
             return
         now_s = self._heard_at_s = self._shared.clock.mono_s()
@@ -378,9 +384,8 @@ class Parcel:
             self.report_all(Report(status=500, message=message))
             return
         good, bad = Report(), Report(status=500, message="listed in batchItemFailures")
-        for job_id, entry in [*self.missing.items()]:
-            self._end(entry, bad if job_id in listed else good, self._shared.clock.mono_s())
-        self._after()
+        ended = [(entry, bad if entry.held.job.id in listed else good) for entry in self._take_all()]
+        self._end(ended, self._shared.clock.mono_s())
 
     def _note_unclear(self, why: str) -> None:
         self.unclear = self.unclear or why

@@ -29,7 +29,7 @@ one process, and they have the whole host and port. Then after a second of suspe
 have one, however many suspects wait.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -143,9 +143,10 @@ class Suspects:
         while len(self._known) > SUSPECTS_MAX:
             del self._known[next(iter(self._known))]
 
-    def cleared(self, job_id: str) -> None:
-        """It ended, and the worker stood."""
-        self._known.pop(job_id, None)
+    def cleared(self, job_ids: Iterable[str]) -> None:
+        """They ended, and the worker stood."""
+        for job_id in job_ids if self._known else ():
+            self._known.pop(job_id, None)
 
     def extent(self, job_ids: Collection[str]) -> Extent:
         """The most that went down with any of them."""

@@ -55,6 +55,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
 
 
+def timed_out(held: Held, worker: str) -> Report:
+    """Nothing was heard of it in its time. `worker`: its name."""
+    message = f"TIMEOUT: no outcome within {held.job.timeout_s:g} s from worker {worker}"
+    return Report(status=504, reason="timeout", message=message)
+
+
 def nothing_follows(*_: object) -> str:
     """Of who cannot check what is to follow."""
     return "jobs that follow are not taken here"

@@ -147,8 +147,7 @@ class Beside:
             await trio.sleep(0.2)
             self._connections.heard(sending.worker.endpoint)
             listener.answered(Judgement.READ)
-            for held in sending.held:
-                listener.said(Said(held.job.id, Report()))
+            listener.said(Said(held.job.id, Report()) for held in sending.held)
         return Ending(End.COMPLETE)
 
 

@@ -27,9 +27,9 @@ def ended(entry: Entry, result: bytes = b"\xc0") -> Outcome:
 def test_a_job_stops_once() -> None:
     ledger = Ledger()
     (entry,) = ledger.take("w", [held("A")])
-    ledger.stop(entry, ended(entry))
+    ledger.stop([(entry, ended(entry))])
     for again in (
-        lambda: ledger.stop(entry, ended(entry)),
+        lambda: ledger.stop([(entry, ended(entry))]),
         lambda: ledger.give_back(entry),
         lambda: ledger.sent([entry], 0),
         lambda: ledger.requeue([entry]),
@@ -65,13 +65,13 @@ def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
     """The store applied a retry at once and gave the job again before the loop heard that it had."""
     ledger = Ledger()
     (old,) = ledger.take("w", [held("A", 1)])
-    ledger.stop(old, ended(old))
+    ledger.stop([(old, ended(old))])
     assert ledger.get_stopped(9).outcomes == [ended(old)]
     (new,) = ledger.take("w", [held("A", 2)])
     ledger.out_of_hand([("A", 1)])  # meant for the old one
     assert ledger.fences() == {"A": 2}
     assert ledger.find("A") is new
-    ledger.stop(new, ended(new))
+    ledger.stop([(new, ended(new))])
     assert ledger.get_stopped(9).outcomes == [ended(new)]
     ledger.out_of_hand([("A", 1)])  # late, and still of the old one: of the new one the store knows nothing yet
     assert ledger.fences() == {"A": 2}
@@ -91,7 +91,7 @@ def test_large_outcomes_are_taken_a_few_at_a_time() -> None:
     ledger = Ledger()
     large = b"x" * (TAKE_BYTES_MAX // 2)
     for entry in ledger.take("w", [held(name) for name in "ABCDE"]):
-        ledger.stop(entry, ended(entry, large))
+        ledger.stop([(entry, ended(entry, large))])
     assert [len(ledger.get_stopped(9).outcomes) for _ in range(4)] == [2, 2, 1, 0]
     assert ledger.untaken_bytes == 0
 
@@ -100,7 +100,7 @@ def test_what_is_taken_at_once_fits_into_a_frame_of_the_journal() -> None:
     """In bytes, not in characters: the daemon that cannot write its frame ends, and again when it has run the jobs."""
     ledger, message = Ledger(), "\N{MUSICAL SYMBOL G CLEF}" * MESSAGE_LENGTH_MAX
     for entry in ledger.take("w", [held(f"{n}") for n in range(600)]):
-        ledger.stop(entry, msgspec.structs.replace(ended(entry), message=message))
+        ledger.stop([(entry, msgspec.structs.replace(ended(entry), message=message))])
     frame_bytes_max = JournalConfig(Path("x")).frame_bytes_max
     while outcomes := ledger.get_stopped(1_000).outcomes:
         assert len(encode_outcomes(outcomes)) <= frame_bytes_max
@@ -125,7 +125,7 @@ async def test_waiting() -> None:
         ledger.give_back(one)
         await trio.testing.wait_all_tasks_blocked()
         assert heard == ["stopped"]
-        ledger.stop(two, ended(two))
+        ledger.stop([(two, ended(two))])
     assert heard == ["stopped", "idle"]
     await ledger.wait_stopped()
     assert len(ledger.get_stopped(9).outcomes) == 1
@@ -154,7 +154,7 @@ def test_any_walk_keeps_the_sums(moves: list[tuple[str, int]]) -> None:
             case "sent" if entry and at_work:
                 ledger.sent([entry], 5)
             case "stop" if entry and at_work:
-                ledger.stop(entry, ended(entry))
+                ledger.stop([(entry, ended(entry))])
             case "back" if entry and at_work:
                 ledger.give_back(entry)
             case "get":

@@ -27,7 +27,7 @@ class Hand(Gate):
 
     def back(self, count: int, now_s: float, *, ended: bool) -> None:
         for _ in range(count):
-            self.give("mail", self.jobs.pop(0), now_s, ended=ended)
+            self.give("mail", [self.jobs.pop(0)], now_s, ended=ended)
 
 
 def gate_of(max_jobs: int = 8, batch: int | None = None) -> Hand:
@@ -68,7 +68,20 @@ def test_slots_balance() -> None:
     gate.put(1, 0)
     gate.back(1, 0, ended=True)
     with pytest.raises(AssertionError):
-        gate.give("mail", "another", 0, ended=True)
+        gate.give("mail", ["another"], 0, ended=True)
+
+
+def test_when_none_came_back_no_time_was_worked() -> None:
+    """An answer that ends behind its last outcome, and a look at what takes too long, give back no job."""
+    gate, idle = gate_of(8, 500), gate_of(8, 500)
+    for each in (gate, idle):
+        each.put(10, 0)
+        each.back(10, 0.01, ended=True)
+    gate.give("mail", [], 5.0, ended=True)
+    for each in (gate, idle):
+        each.put(10, 6.0)
+        each.back(10, 6.0625, ended=True)
+    assert gate.rate == idle.rate > 100
 
 
 def test_a_batch_within_the_slots_only_cuts() -> None:
@@ -117,7 +130,7 @@ def test_each_jobtype_has_its_own_window() -> None:
     gate.take("film", ["3", "4"], now_s)
     assert (gate.free("film", now_s), gate.free("mail", now_s)) == (0, 0)
     for number in range(1, 5):
-        gate.give("film", str(number), now_s + number, ended=True)
+        gate.give("film", [str(number)], now_s + number, ended=True)
     assert (gate.window("film"), gate.window("mail")) == (4, 504)
 
 
@@ -138,7 +151,7 @@ def test_the_speeds_of_any_number_of_jobtypes_take_a_bounded_room() -> None:
     gate = gate_of(4, 500)
     for number in range(3 * SPEEDS_MAX):
         gate.take(f"type-{number}", [str(number)], number)
-        gate.give(f"type-{number}", str(number), number + 0.5, ended=True)
+        gate.give(f"type-{number}", [str(number)], number + 0.5, ended=True)
     assert len(gate._speeds) == SPEEDS_MAX
 
 

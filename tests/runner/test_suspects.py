@@ -34,7 +34,7 @@ def test_a_group_is_cut_until_each_is_by_itself() -> None:
     suspects.lost(names[:12])
     suspects.lost(names[:1])
     assert [suspects.of(name) for name in ("0", "1", "12")] == [(3, 1), (2, 1), (1, 12)]
-    suspects.cleared("1")
+    suspects.cleared(["1"])
     assert suspects.of("1") is None
 
 

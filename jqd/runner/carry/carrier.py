@@ -4,6 +4,7 @@ Today there is one, an HTTP POST (`post.py`). What the worker's words mean for t
 """
 
 import enum
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from jqd.runner.styles import Answer, Judgement, Sending
@@ -20,8 +21,9 @@ class Listener(Protocol):
         """The worker has answered; what it says of the jobs may follow."""
         ...
 
-    def said(self, answer: Answer) -> None:
-        """The worker says something of the jobs."""
+    def said(self, answers: Iterable[Answer]) -> None:
+        """What the worker says of the jobs, as much of it as came at once. Where `answers` raises, so does this, and
+        what it gave before stands."""
         ...
 
 

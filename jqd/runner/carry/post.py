@@ -177,15 +177,13 @@ async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: 
             raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
         if wire.pieces > PIECES_MAX + PIECES_PER_JOB * jobs + size // PIECE_BYTES:
             raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-        for answer in reader.feed(chunk):
-            listener.said(answer)
+        listener.said(reader.feed(chunk))
     last = reader.end()
     # Without a length the end of the connection is the end of the body, also when the worker died there.
     framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
     if not framed and not reader.is_decided:
         return Ending(End.LOST, message="the connection closed, and the answer had no length to tell that it was whole")
-    for answer in last:
-        listener.said(answer)
+    listener.said(last)
     return Ending(End.COMPLETE, status=wire.status)
 
 
