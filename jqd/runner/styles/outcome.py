@@ -94,12 +94,13 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
 def _report(outcome: _Outcome, encoding: Encoding) -> Report:
     """Raises ValueError when the outcome says neither type nor status."""
     status = outcome.status
+    follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
+    if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
+        return Report(result=_value(outcome.result, encoding), follows=follows)
     if status is None:
         if outcome.type is None:
             raise ValueError("neither `type` nor `status` is given")
-        if outcome.type == "success":
-            status = 200
-        elif outcome.type == "snooze":
+        if outcome.type == "snooze":
             status = SNOOZE_STATUS
         elif outcome.should_retry is False:
             status = 400
@@ -115,7 +116,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         result=_value(outcome.result, encoding),
         is_snooze=outcome.type == "snooze",
         log=outcome.log or "",
-        follows=_value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b"",
+        follows=follows,
     )
 
 

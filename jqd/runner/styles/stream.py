@@ -7,6 +7,7 @@ never holds back its neighbours. At most one unfinished value is kept.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Protocol
 
 import msgpack
@@ -42,8 +43,7 @@ class AnswerReader:
             self._encoding = encoding_of(self._content_type)
             kind = _MessagePackCutter if self._encoding == "msgpack" else _JsonCutter
             self._cutter = kind(self._limit, self._counted)
-        for value in self._cutter.cut(data):
-            yield decode_answer(value, self._encoding)
+        return map(decode_answer, self._cutter.cut(data), repeat(self._encoding))
 
     def end(self) -> Sequence[Answer]:
         """See Reader."""
@@ -66,6 +66,9 @@ class _Counted:
             raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")
 
 
+_ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # MessagePack: first bytes of arrays
+
+
 class _MessagePackCutter:
     def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
@@ -80,32 +83,33 @@ class _MessagePackCutter:
     def cut(self, data: bytes) -> Iterator[bytes]:
         self._buffer += data
         self._unpacker.feed(data)
-        start = 0
+        buffer, unpacker, start = self._buffer, self._unpacker, 0
         try:
-            while start < len(self._buffer):
-                if self._in_header or (not self._array_left and _is_array(self._buffer[start])):
+            while start < len(buffer):
+                if self._in_header or (not self._array_left and buffer[start] in _ARRAYS):
                     self._in_header = True
-                    self._array_left = self._unpacker.read_array_header()
+                    self._array_left = unpacker.read_array_header()
                     self._in_header = False
                     self._counted.take(announced=self._array_left)
-                    start = self._unpacker.tell() - self._base
+                    start = unpacker.tell() - self._base
                     continue
-                self._unpacker.skip()
-                end = self._unpacker.tell() - self._base
-                value = bytes(memoryview(self._buffer)[start:end])
+                unpacker.skip()
+                end = unpacker.tell() - self._base
+                value = bytes(buffer[start:end])
                 start = end
                 self._counted.take()
-                self._array_left = max(0, self._array_left - 1)
+                if self._array_left:
+                    self._array_left -= 1
                 if len(value) > self._limit:
                     raise AnswerGarbled(f"one outcome has {len(value)} bytes, {self._limit} are read")
                 yield value
         except msgpack.OutOfData:
-            if len(self._buffer) - start > self._limit:
+            if len(buffer) - start > self._limit:
                 raise AnswerGarbled(f"one outcome has more than the {self._limit} bytes that are read") from None
         except (ValueError, msgpack.UnpackException, RecursionError) as error:
             raise AnswerGarbled(f"the answer is not MessagePack: {type(error).__name__} {error}") from error
         finally:
-            del self._buffer[:start]
+            del buffer[:start]
             self._base += start
 
     def end(self) -> None:
@@ -115,10 +119,6 @@ class _MessagePackCutter:
                 if self._buffer
                 else f"the answer announces an array with {self._array_left} more outcomes"
             )
-
-
-def _is_array(byte: int) -> bool:
-    return byte & 0xF0 == 0x90 or byte in (0xDC, 0xDD)
 
 
 # Brackets change the depth and quotes hide brackets; the regex engine passes over everything else.

@@ -10,6 +10,7 @@ import enum
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -219,5 +220,10 @@ def trace_of(held: Held) -> str:
 
 
 def _trace(text: str, span: int) -> str:
-    # Flagged as sampled: else whoever samples as his caller does, which is usual, would drop all that jqd sends.
-    return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{span:016x}-01"
+    # It ends with the flag for sampled: else whoever samples as his caller does, which is usual, would drop it all.
+    return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{_span(span)}"
+
+
+@lru_cache(maxsize=64)  # the jobs of a claim have one fence
+def _span(number: int) -> str:
+    return f"{number:016x}-01"
