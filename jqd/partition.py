@@ -358,7 +358,8 @@ class Partition:
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
         self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
-        self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is Fate.SUCCEEDED)
+        success = Fate.SUCCEEDED
+        self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):

@@ -33,6 +33,9 @@ class Phase(enum.IntEnum):
     """Its outcome, or its return, waits to be taken or was taken."""
 
 
+QUEUED, RUNNING, STOPPED = Phase  # to read a member of an enumeration costs as much as a call, and each job goes by
+
+
 class Entry:
     """One job in hand."""
 
@@ -41,7 +44,7 @@ class Entry:
     def __init__(self, held: Held, worker_id: str) -> None:
         self.held = held
         self.worker_id = worker_id
-        self.phase = Phase.QUEUED
+        self.phase = QUEUED
         self.started_at_ms = 0
         """Wall clock of the last send; 0 before."""
         self.begun = False
@@ -122,7 +125,7 @@ class Ledger:
         entries = []
         for each in held:
             known = self._entries.get(each.job.id)
-            assert known is None or (known.phase is Phase.STOPPED and known.held.fence < each.fence), (
+            assert known is None or (known.phase is STOPPED and known.held.fence < each.fence), (
                 f"job {each.job.id} is in hand already (fence {known.held.fence}, now {each.fence})"
             )
             entry = self._entries[each.job.id] = Entry(each, worker_id)
@@ -136,15 +139,15 @@ class Ledger:
     def sent(self, entries: Iterable[Entry], at_ms: int) -> None:
         """Their request goes out now."""
         for entry in entries:
-            assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
-            entry.phase, entry.started_at_ms = Phase.RUNNING, at_ms
+            assert entry.phase is not STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
+            entry.phase, entry.started_at_ms = RUNNING, at_ms
 
     def requeue(self, entries: Iterable[Entry]) -> None:
         """They are to be sent again."""
         for entry in entries:
-            assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
-            entry.begun = entry.begun or entry.phase is Phase.RUNNING
-            entry.phase = Phase.QUEUED
+            assert entry.phase is not STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
+            entry.begun = entry.begun or entry.phase is RUNNING
+            entry.phase = QUEUED
 
     def stop(self, ended: Iterable[tuple[Entry, Outcome]]) -> None:
         """Attempts ended."""
@@ -240,8 +243,8 @@ class Ledger:
         await self._idle.wait()
 
     def _stop(self, entry: Entry) -> None:
-        assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} stopped twice"
-        entry.phase = Phase.STOPPED
+        assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
+        entry.phase = STOPPED
         self._at_work -= 1
         if not self._at_work:
             self._idle.set()

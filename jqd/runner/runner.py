@@ -169,7 +169,7 @@ class Runner:
         assert all(each.job.jobtype == jobtype for each in held), f"a batch of {jobtype!r} holds other jobs"
         if not held:
             return
-        for each in held:
+        for each in [each for each in held if each.job.id in self._shared.parcels]:
             self._drop_void(each)
         self._linger.over(jobtype)
         entries = self._ledger.take(worker_id, held)
