@@ -29,7 +29,8 @@ NEW_EACH_TIME = re.compile(
 )
 ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{32}-[0-9a-f]{16}")
 NUMBER = re.compile(
-    r"[0-9a-f]{32}-[0-9a-f]{16}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}"
+    # What a page ends with is new each time; as a number it has an exponent, or a letter, or neither.
+    r"(?<='cursor': ')[^']+|[0-9a-f]{32}-[0-9a-f]{16}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}"
 )  # or a daemon's id
 OF_CONNECTIONS = frozenset({b"date", b"connection", b"transfer-encoding"})
 KEY = "the master key"  # that its daemon has
@@ -143,7 +144,7 @@ class Surface:
         shown, value = answer.body, answer.value() if answer.body else None
         if not numbers:
             told.pop(b"content-length")
-            shown = NUMBER.sub("0", ID.sub("*", repr(value))).encode()
+            shown = unnumbered(value)
         told = {name: NEW_EACH_TIME.sub(b"*", value) for name, value in told.items()}
         name = NEW_EACH_TIME.sub(b"*", f"{method} {target[:100]}".encode()).decode()
         self.told.append(Told(name, status, told, NEW_EACH_TIME.sub(b"*", shown)))
@@ -155,6 +156,11 @@ class Surface:
             rb"running.*[0-9a-f]{16}", (await self.client.request("GET", f"/job/{job_id}", None, {})).body
         ):
             await trio.sleep(SOON_S)  # watches a process of its own
+
+
+def unnumbered(value: Any) -> bytes:
+    """An answer without ids and numbers."""
+    return NUMBER.sub("0", ID.sub("*", repr(value))).encode()
 
 
 def _encoded(body: Any, kind: str) -> bytes:
