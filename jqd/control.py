@@ -3,8 +3,10 @@
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -12,14 +14,17 @@ import trio
 from jqd import __version__
 from jqd.desk import NewJob
 from jqd.doors import Certificate
+from jqd.journal.disk import examine_room
 from jqd.loops.pace import Pace
 from jqd.loops.pressure import Pressure
+from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
 from jqd.words.dates import iso
 from jqd.words.errors import Pressed, StaleOwner, StoreAway
+from jqd.words.finding import Finding
 from jqd.words.joblog import Row, named
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
@@ -46,6 +51,7 @@ class Control:
         self.schedules: Schedules | None = None
         """Once there are any parts that know of them."""
         self.reload: Reload | None = None
+        self._disk = watch_nothing()
         """What was not taken over of a changed configuration, once there is one that can change."""
         self.certificate: Certificate | None = None
         """Of the door, once it is open."""
@@ -64,6 +70,14 @@ class Control:
     def sysid(self) -> str:
         """This daemon's name in the store."""
         return self._partitions[0].membership.sysid
+
+    def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Finding]]) -> None:
+        """Watch the journal's disk, before the daemon runs. `looks`: what else there is to be looked at on it."""
+        self._disk = watch_disk(partial(examine_room, directory), *looks)
+
+    def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
+        """Those of the whole daemon that only watch."""
+        return self.pressure.run, self._disk.run
 
     def push_ready(self) -> str | None:
         """None when pushes are taken, else why not."""
@@ -99,6 +113,7 @@ class Control:
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
+            *self._disk.warnings,
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),

@@ -130,8 +130,7 @@ class Daemon:
         notify = Notify(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                pressure = self.control.pressure
-                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run, pressure.run):
+                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run, *self.control.loops()):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -327,7 +326,8 @@ async def _serve_once(
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
         left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
-        stack.enter_context(root.lying(config.data_dir, left, partial(log.warning, "daemon.no_root_file")))
+        lies = stack.enter_context(root.RootFile(config.data_dir, left))
+        daemon.control.watch_disk(config.journal.directory, lies.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         told = partial(_tell, interrupted, daemon)

@@ -31,7 +31,7 @@ def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Finding]:
     place = directory.absolute()
     while not place.exists():
         place = place.parent
-    return [*_writes(place, directory), *_room(place), *_kind(place, mounts)]
+    return [*_writes(place, directory), *examine_room(place), *_kind(place, mounts)]
 
 
 def _writes(place: Path, directory: Path) -> Iterator[Finding]:
@@ -54,7 +54,8 @@ def _writes(place: Path, directory: Path) -> Iterator[Finding]:
         )
 
 
-def _room(place: Path) -> Iterator[Finding]:
+def examine_room(place: Path) -> Iterator[Finding]:
+    """Whether the disk that has this directory is nearly full. Raises OSError."""
     state = os.statvfs(place)
     free = state.f_bavail * state.f_frsize
     if free < FREE_BYTES:

@@ -179,7 +179,7 @@ class Writer:
         self._full = error.errno in FULL
         name = errno.errorcode.get(error.errno or 0, "unknown")
         return JournalRefused(
-            f"{what} in {self._directory}: {error.strerror or error} ({name}). Nothing of it was accepted; "
+            f"{what} on this daemon's disk: {error.strerror or error} ({name}). Nothing of it was accepted; "
             + ("free some disk space" if self._full else "look at the disk")
             + ", pushes resume by themselves",
             full=self._full,

@@ -1,10 +1,10 @@
-"""Looks at the store's settings again and again: a change while we run may lose jobs.
+"""Looks at the store's settings, and at the journal's disk, again and again: a change while we run may lose jobs.
 
 A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs that are in
 the store already run and end, and pushes are taken as ever. All goes on as soon as the setting is mended.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -70,7 +70,7 @@ class Watch:
             try:
                 await self.look()
             except StoreAway as error:
-                # The loops that need the store report it. Another server may answer afterwards: it is looked at first.
+                # The loops that need it report it. Another server may answer afterwards: it is looked at first.
                 self._log.debug("watch.store_away", error=str(error))
             await trio.sleep(LOOK_S)
 
@@ -80,7 +80,7 @@ class Watch:
         try:
             findings = await self._examine()
         except OSError as error:  # no descriptor, no memory: it is ours, and may be over at the next look
-            raise StoreAway(f"the store cannot be looked at now: {error}") from error
+            raise StoreAway(f"it cannot be looked at now: {error}") from error
         self._known = True
         before, self._findings = self._findings, findings
         for finding in findings:
@@ -113,6 +113,21 @@ def _acceptable(findings: list[Finding]) -> bool:
 def watch_over(settings: StoreConfig) -> Watch:
     """A watch over the server that a store is kept in."""
     return Watch(partial(examine, settings), accept_loss=settings.i_accept_loss)
+
+
+def watch_disk(*looks: Callable[[], Iterable[Finding]]) -> Watch:
+    """A watch over what these find of the disk, which may stand still: each look waits for at most one thread."""
+    limiter = trio.CapacityLimiter(1)
+
+    async def look() -> list[Finding]:
+        with trio.move_on_after(LOOK_S):
+            found = await trio.to_thread.run_sync(
+                lambda: [finding for one in looks for finding in one()], abandon_on_cancel=True, limiter=limiter
+            )
+            return found
+        raise TimeoutError(f"the disk has not answered for {LOOK_S:.0f} s")
+
+    return Watch(look, accept_loss=False)
 
 
 def watch_nothing() -> Watch:

@@ -19,6 +19,7 @@ from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
 from jqd.words.job import Held
+from jqd.words.tenant import bare, tenant_of
 
 Claim = tuple[str, int]
 """A job's id and the fence of its claim."""
@@ -161,7 +162,8 @@ class Gates:
         """Each worker's load, for people."""
         return [
             {
-                "id": worker.id,
+                "id": bare(worker.id),
+                **({"tenant": tenant} if (tenant := tenant_of(worker.id)) else {}),
                 "name": worker.name,
                 "in_hand": gate.in_hand,
                 "window": gate.window(),

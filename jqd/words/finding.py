@@ -19,7 +19,16 @@ UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"}
 
 # How a server is, not how it was set up: what was well yesterday is worth saying today.
 PASSING = frozenset(
-    {"nearly_full", "many_dead", "aof_write_failed", "aof_rewrite_failed", "snapshot_failed", "clocks_apart"}
+    {
+        "nearly_full",
+        "many_dead",
+        "aof_write_failed",
+        "aof_rewrite_failed",
+        "snapshot_failed",
+        "clocks_apart",
+        "disk_nearly_full",
+        "no_root_file",
+    }
 )
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from jqd.words.tenant import SEPARATOR, bare, is_tenant, tenant_of
+
 Format = Literal["auto", "console", "json"]
 
 
@@ -32,6 +34,15 @@ def logging_with(**fields: object) -> Iterator[None]:
         yield
 
 
+def tell_tenants(_: object, __: str, event: Any) -> Any:
+    """Names as their tenants wrote them, and beside them whose they are. Sentences that have names in them stay."""
+    for key, value in [*event.items()]:
+        if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
+            event[key] = bare(value)
+            event.setdefault("tenant", tenant_of(value))
+    return event
+
+
 def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
     """Set the one format and level of this process. Call once, at start."""
     out = stream or sys.stderr
@@ -48,6 +59,7 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
+            tell_tenants,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),

@@ -7,11 +7,13 @@ each start draws another one, and no other daemon takes it.
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import msgspec
+
+from jqd.words.finding import Finding, Severity
 
 FILE = "root.json"
 SECRET_BYTES = 32
@@ -36,29 +38,51 @@ def draw() -> str:
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
-@contextmanager
-def lying(data_dir: Path, root: Root, failed: Callable[..., object]) -> Iterator[None]:
-    """While the file lies there, for its owner's eyes alone. `failed`: told of a disk that does not take it."""
-    path = data_dir / FILE
-    try:
-        _write(path, root)
-    except OSError as error:
-        failed(path=str(path), error=str(error))  # a full disk stops no start
-    try:
-        yield
-    finally:
+class RootFile:
+    """The file, for its owner's eyes alone."""
+
+    def __init__(self, data_dir: Path, root: Root) -> None:
+        self._path = data_dir / FILE
+        self._root = root
+        self._lies = False
+
+    def __enter__(self) -> Self:
+        """Who starts a daemon makes its first token next."""
+        self.examine()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The daemon ends."""
         with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
-            path.unlink()
+            self._path.unlink()
 
+    def examine(self) -> list[Finding]:
+        """Write it, unless it lies there; what there is to say where the disk does not take it: that stops no start."""
+        try:
+            if not self._lies:
+                self._write()
+                self._lies = True
+        except OSError as error:
+            return [
+                Finding(
+                    "no_root_file",
+                    Severity.WARN,
+                    f"{self._path} cannot be written",
+                    f"{error.strerror or error}; without it `--data-dir` lets nobody make a token",
+                    "make room, or mend the directory; it is written again every few seconds",
+                )
+            ]
+        return []
 
-def _write(path: Path, root: Root) -> None:
-    new = path.with_suffix(".new")
-    with suppress(FileNotFoundError):
-        new.unlink()
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump({"url": root.url, "token": root.token}, file)
-    new.replace(path)
+    def _write(self) -> None:
+        # The one of an earlier run opens nothing any more. A full disk lets files go all the same.
+        self._path.unlink(missing_ok=True)
+        new = self._path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump({"url": self._root.url, "token": self._root.token}, file)
+        new.replace(self._path)
 
 
 def read(data_dir: Path) -> Root | None:

@@ -1,13 +1,15 @@
 """Settings that change while we run: health red, new jobs kept in the journal, and all is well again by itself."""
 
 import errno
+import threading
 
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.to_thread import run_sync as run_in_a_thread
 
 from jqd.daemon import _look_at_all
-from jqd.loops.watch import LOOK_S, Apply, Watch, watch_nothing
+from jqd.loops.watch import LOOK_S, Apply, Watch, watch_disk, watch_nothing
 from jqd.store import StoreConfig
 from jqd.words.errors import StoreAway, StoreUnsafe
 from jqd.words.finding import Finding, Severity
@@ -198,3 +200,33 @@ async def test_a_look_that_the_system_does_not_allow_ends_nothing(server: Server
         nursery.cancel_scope.cancel()
     await apply("j", 0, 1, ["job"])
     assert len(store.applied) == 1
+
+
+async def test_a_disk_that_fills_up_is_told_and_one_that_stands_still_takes_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nearly = Finding("disk_nearly_full", Severity.WARN, "3 MiB left", "pushes are refused", "make room")
+    found, stands, began = [nearly], threading.Event(), 0
+
+    def stand() -> list[Finding]:
+        nonlocal began
+        began += 1
+        stands.wait(30)
+        return []
+
+    disk = watch_disk(lambda: found)
+    await disk.look()
+    assert (disk.warnings, disk.reason) == ([str(nearly)], None)
+    found.clear()
+    await disk.look()
+    assert disk.warnings == []
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_in_a_thread)
+    monkeypatch.setattr("jqd.loops.watch.LOOK_S", 0.02)  # by the real clock: a thread stands still by no other
+    still = watch_disk(stand)
+    try:
+        for _ in range(5):
+            with pytest.raises(StoreAway, match="the disk has not answered"):
+                await still.look()
+        assert began == 1
+    finally:
+        stands.set()
