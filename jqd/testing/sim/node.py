@@ -303,8 +303,10 @@ def _tell_endings(ledger: Any, tell: Callable[[Outcome], None]) -> None:
     """Let the ledger of this runner tell of each attempt that ended."""
     stop = ledger.stop
 
-    def told(entry: Entry, outcome: Outcome) -> None:
-        stop(entry, outcome)
-        tell(outcome)
+    def told(ended: Iterable[tuple[Entry, Outcome]]) -> None:
+        pairs = [*ended]
+        stop(pairs)
+        for _, outcome in pairs:
+            tell(outcome)
 
     ledger.stop = told
