@@ -1,4 +1,4 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, deaths, permits, limits.
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, holder, move, deaths, permits, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
 -- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
@@ -81,6 +81,13 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
   local key, offset, groups, filled, find, sub = keyed.loose_key(jobtype), 0, {}, 0, string.find, string.sub
   local loose = {at = 1, read_ids = {}, read_queues = {}, read_rows = {}, parked = false, ids = {}, rows = {}, priorities = {}, groups = {}}
   count = math.min(count, CHOICE.loose)
+  CHOICE.wrong = {}
+  if CHOICE.in_doubt then
+    expect_held_keys()
+    if redis.call('EXISTS', key) == 0 then
+      redis.call('HDEL', K.life, 'doubt:' .. jobtype)
+    end
+  end
 
   local function begin(queue)
     local items, allowed = limits.items(queue), {}
@@ -111,6 +118,10 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
     end
     local rows, ids, queues = reading.between('loose', key, priority_min, priority_max, offset, count), {}, {}
     offset = #rows == 2 * count and offset + count or nil
+    if CHOICE.in_doubt then
+      rows = CHOICE.right_of(rows)
+      offset = #CHOICE.wrong < CHOICE.passed and offset or nil  -- the next claim meets the others
+    end
     for place = 1, #rows / 2 do
       local row = rows[2 * place - 1]
       local mark = find(row, ':', 1, true) or #row + 1
@@ -118,10 +129,50 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
     end
     loose.at, loose.read_ids, loose.read_queues, loose.read_rows = 1, ids, queues, rows
     loose.parked = #queues > 0 and redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
-    return #queues > 0
+    return #queues > 0 or loose.has_next()
   end
 
   return loose
+end
+
+-- Of rows of jobs that are loose, flat with their priorities, those that are right. The others are of jobs that an older daemon, which does not know where they
+-- waited, has ended, taken, or let wait elsewhere: they are dropped when all were chosen.
+function CHOICE.right_of(rows)
+  local ids, queues, right = {}, {}, {}
+  for at = 1, #rows, 2 do
+    ids[#ids + 1], queues[#queues + 1] = rows[at]:match('^([^:]*):?(.*)$')
+  end
+  if #ids == 0 then
+    return rows
+  end
+  local in_hand, changed, gone = holders(ids), reading.as('generation', 'HMGET', K.generation, unpack(ids)), {}
+  for _, place in ipairs({'ended', 'dead', 'later'}) do
+    for at, score in ipairs(reading.as(place, 'ZMSCORE', K[place], unpack(ids))) do
+      gone[at] = gone[at] or score
+    end
+  end
+  for at, id in ipairs(ids) do
+    local queue, priority = queues[at], tonumber(rows[2 * at])
+    local its, its_priority = queue, priority
+    if changed[at] then
+      its, its_priority = header(redis.call('HGET', K.jobs, id) or '')
+    end
+    if its then
+      expect_ready(its)
+    end
+    if gone[at] or in_hand[id] or its and keyed.tied(its, its_priority, id) then
+      CHOICE.wrong[#CHOICE.wrong + 1] = {queue, id}
+    else
+      right[#right + 1], right[#right + 2] = rows[2 * at - 1], rows[2 * at]
+    end
+  end
+  return right
+end
+
+function CHOICE.drop_wrong()
+  for _, row in ipairs(CHOICE.wrong) do
+    keyed.drop_loose(unpack(row))
+  end
 end
 
 -- A job that is loose and may not start goes to its queue, when all were chosen.

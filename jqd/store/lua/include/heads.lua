@@ -262,7 +262,7 @@ do
   local may_loosen
   function keyed.may_loosen(queue)
     if may_loosen == nil and keyed.is(queue) then
-      may_loosen = redis.call('HGET', K.life, 'loose') == '1' and redis.call('EXISTS', K.aged) == 0
+      may_loosen = redis.call('HEXISTS', K.life, 'loose') == 1 and redis.call('EXISTS', K.aged) == 0
     end
     return may_loosen and keyed.is(queue)
   end

@@ -15,7 +15,7 @@
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; remove(jobtype, ids, where): some of
 -- those; take(jobtype, ids, where, heads): and mends the rows of what is next; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, or comes there now, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil: of those that are not loose; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
--- it waits under, or nil; mend_type(jobtype): after jobs left.
+-- it waits under, or nil; keyed.tied(jobtype, priority, id): the same unless it is loose; mend_type(jobtype): after jobs left.
 -- `has_some`: it is known to have pages.
 local function add_paged(jobtype, number, has_some)
   local sum = 0
@@ -306,14 +306,18 @@ local function all_waiting_of(jobtype)
   return waiting_of(jobtype) + (tonumber(more) or 0)
 end
 
-local function place_of(jobtype, priority, id)
+function keyed.tied(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
   if first then
     expect_kind(page_key(first, jobtype), 'page')
     score = redis.call('LPOS', page_key(first, jobtype), id) and tostring(priority)
   end
-  return score or keyed.is_loose(jobtype, id)
+  return score
+end
+
+local function place_of(jobtype, priority, id)
+  return keyed.tied(jobtype, priority, id) or keyed.is_loose(jobtype, id)
 end
 
 -- After jobs left: sets in `types` the best priority that still waits, or drops the row. Mends `heads`, too, for an older jqd
