@@ -33,6 +33,7 @@ from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
 
 OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
+OWED_JOBS_WARN = 10_000  # of one tenant: some MB of the store; where each has followers of 1 MiB, 10 GB
 SHELVES_SHOWN_MAX = 10  # tenants that wait for their quotas and are named
 SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
 
@@ -135,20 +136,32 @@ class Control:
         """Whether jobs that follow others of that tenant wait for its quota, as a store told a moment ago."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
+    def owed_told(self, tenant: str) -> str | None:
+        """What is to be said of what waits for that tenant's quota: for a rate much does for some seconds."""
+        since_ms = self._owed_since_ms(tenant)
+        is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
+        if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - OWED_S * 1000):
+            return None
+        text = f"what follows {jobs} jobs of tenant {tenant!r} waits since {iso(since_ms)} for its quota"
+        todo = "it takes room in the store: raise the quota, or pause the jobtypes that make so many follow"
+        return f"{text}; these are {OWED_JOBS_WARN} or more, and {todo}" if is_much else text
+
+    def _owed_since_ms(self, tenant: str) -> int | None:
+        its = (each.outbox.shelves.get(tenant) for each in self._partitions)
+        return min((shelf.since_ms for shelf in its if shelf is not None), default=None)
+
     def _shelves_told(self) -> list[str]:
-        """What follows jobs and waits for the quotas of their tenants: for a rate much does for some seconds."""
-        since: dict[str, int] = {}
-        late_ms = self._shared.clock.wall_ms() - OWED_S * 1000
-        for partition in self._partitions:
-            for tenant, shelf in partition.outbox.shelves.items():
-                since[tenant] = min(shelf.since_ms, since.get(tenant, shelf.since_ms))
-        longest = sorted((one for one in since if since[one] <= late_ms), key=lambda tenant: since[tenant])
-        told = [
-            f"what follows {self.owed(tenant)} jobs of tenant {tenant!r} waits since {iso(since[tenant])} for its quota"
-            for tenant in longest[:SHELVES_SHOWN_MAX]
+        """Where it is much first, then where it waits longest."""
+        tenants = sorted(
+            {tenant for each in self._partitions for tenant in each.outbox.shelves},
+            key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
+        )
+        told = [text for tenant in tenants if (text := self.owed_told(tenant)) is not None]
+        more = len(told) - SHELVES_SHOWN_MAX
+        return [
+            *told[:SHELVES_SHOWN_MAX],
+            *([f"and that of {more} more tenants; `jqd quotas` shows them"] * (more > 0)),
         ]
-        more = len(longest) - len(told)
-        return [*told, *([f"and that of {more} more tenants; `jqd quotas` shows them"] if more else [])]
 
     def _shelves(self) -> dict[str, int]:
         tenants = {tenant for each in self._partitions for tenant in each.outbox.shelves}

@@ -22,8 +22,17 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
-DRAINS = frozenset({"/v1/daemons/<daemon>/drain", "/v1/daemons/<daemon>/resume"})
-WHOLE = DRAINS | {"/v1/stats", "/v1/daemons", "/metrics", "/v1/quotas", "/v1/quotas/<tenant>"}
+WHOLE = frozenset(
+    {
+        ("POST", "/v1/daemons/<daemon>/drain"),
+        ("POST", "/v1/daemons/<daemon>/resume"),
+        ("GET", "/v1/stats"),
+        ("GET", "/v1/daemons"),
+        ("GET", "/metrics"),
+        ("PUT", "/v1/quotas/<tenant>"),
+        ("DELETE", "/v1/quotas/<tenant>"),
+    }
+)
 OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
@@ -38,6 +47,8 @@ NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/tokens"): (Role.MASTER,),
     ("GET", "/v1/tokens"): (Role.MASTER,),
     ("GET", "/v1/audit"): (Role.OPERATOR,),
+    ("GET", "/v1/quotas"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/v1/quotas/<tenant>"): (Role.PUSH, Role.VIEWER),
     ("PUT", "/v1/quotas/<tenant>"): (Role.MASTER,),
     ("DELETE", "/v1/quotas/<tenant>"): (Role.MASTER,),
     ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
@@ -88,7 +99,7 @@ class Porter(NamedTuple):
             who = speaking_for(who, named)
         if named == ALL and (route.method == "PUT" or (route.method == "POST" and route.path in OF_ONE)):
             raise Problem(422, "JQD-Tenant: '*' is for lists and for acts on jobs; this call is of one tenant: name it")
-        if who.tenant and route.path in WHOLE:
+        if who.tenant and (route.method, route.path) in WHOLE:
             raise Problem(403, f"{route.path} is of all tenants together, and for the tenant '' alone")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")

@@ -13,6 +13,7 @@ from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreA
 from jqd.words.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.words.rules import NIL
 from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
+from jqd.words.tokens import Role
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
 LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
@@ -62,6 +63,12 @@ async def delete(desk: Desk, tenant: str) -> None:
         return {(QUOTA, tenant): NIL}
 
     await say(desk, make)
+
+
+def exists(desk: Desk, tenant: str) -> bool:
+    """Whether it has a quota that whoever asks may know: his own tenant's, or of no tenant and looking at all."""
+    who = desk.principal
+    return tenant in desk.quotas.known and (who.sees(tenant) or (not who.tenant and who.may(Role.VIEWER)))
 
 
 async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:

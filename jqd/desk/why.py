@@ -71,7 +71,7 @@ def _ended(desk: Desk, view: JobView) -> Hitch:
     if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
         text += f" ({words})"
     if view.state is State.SUCCEEDED and (parents := desk.control.owed(tenant_of(view.jobtype))):
-        text += f"; what follows {parents} jobs of its tenant waits for the quota of that, it may be one of them"
+        text += f"; what follows {parents} jobs waits for the quota of its tenant, and it may be one of them"
     return Hitch(Cause.ENDED, text, since_ms=at_ms)
 
 

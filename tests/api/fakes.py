@@ -338,6 +338,9 @@ class FakeControl:
     def owes(self, tenant: str) -> bool:
         return self.shelves[tenant] > 0
 
+    def owed_told(self, tenant: str) -> str | None:
+        return f"what follows {self.owed(tenant)} jobs of {tenant} waits" if self.owes(tenant) else None
+
     def settled(self, where: Collection[int]) -> bool:
         return self.calm
 

@@ -344,3 +344,25 @@ async def test_a_report_of_many_jobs_is_answered_as_soon_as_one_of_one(edge, aut
     answer = await call(edge, worker, "POST", "/v1/outcomes", told)
     assert answer.status == 503
     assert trio.current_time() - began_s < 2 * edge.api._parts.desk.config.find_s
+
+
+async def test_each_token_reads_the_quota_of_its_own_tenant_and_what_waits_for_it(edge):
+    for tenant in ("acme", "other"):
+        assert (await call(edge, ROOT, "PUT", f"/v1/quotas/{tenant}", {"queued": 5})).status == 200
+        edge.control.shelves[tenant] = 3
+    for role in Role:
+        token = (await make(edge, role, tenant="acme"))["token"]
+        listed = await call(edge, token, "GET", "/v1/quotas")
+        assert [(row["tenant"], row["queued"], row["put_off"]) for row in listed.body["quotas"]] == [("acme", 5, 3)]
+        assert (await call(edge, token, "GET", "/v1/quotas/acme")).body == listed.body["quotas"][0]
+        there, none = [await call(edge, token, "GET", f"/v1/quotas/{name}") for name in ("other", "ether")]
+        assert (there.status, there.body["detail"]) == (404, none.body["detail"].replace("ether", "other"))
+        for method in ("PUT", "DELETE"):
+            assert (await call(edge, token, method, "/v1/quotas/acme", {"queued": 9})).status == 403
+        assert (await call(edge, token, "GET", "/readyz")).body["warnings"] == ["what follows 3 jobs of acme waits"]
+        ours = (await make(edge, role))["token"]
+        every = (await call(edge, ours, "GET", "/v1/quotas")).body["quotas"]
+        assert len(every) == (2 if Role.VIEWER in MAY[role] else 0), "who pushes for no tenant has no quota"
+    named = await call(edge, ROOT, "GET", "/v1/quotas", **{"jqd-tenant": "acme"})
+    assert [row["tenant"] for row in named.body["quotas"]] == ["acme"]
+    assert (await call(edge, "", "GET", "/readyz")).body["warnings"] == []

@@ -207,7 +207,7 @@ async def test_ended(edge: Edge) -> None:
     assert (await why(edge, edge.add(State.CANCELLED)))["text"] == "it has ended: cancelled"
     edge.control.shelves["acme"] = 3
     waits = await why(edge, edge.add(State.SUCCEEDED, jobtype="acme\x1fmail"))
-    assert "what follows 3 jobs of its tenant waits for the quota" in waits["text"]
+    assert "what follows 3 jobs waits for the quota of its tenant" in waits["text"]
 
 
 async def test_a_job_is_followed_through_its_life() -> None:

@@ -15,13 +15,13 @@ import structlog
 import trio
 
 from jqd.config import Config
-from jqd.control import OWED_S
+from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
 from jqd.daemon import Daemon
 from jqd.desk import schedules
 from jqd.desk.schedules import Plan, Template
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.retention import EVERY_S
-from jqd.store import Member, Owner, StoreConfig
+from jqd.store import Member, Owner, Shelf, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StoreAway
@@ -157,9 +157,26 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         await trio.sleep(OWED_S + 1)
         (warning,) = here.control.warnings()
         assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
+        assert (here.control.owed_told("acme"), here.control.owed_told("other")) == (warning, None)
         here.daemon.parts.desk.quotas.known.clear()
         await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
         nursery.cancel_scope.cancel()
+
+
+async def test_much_that_waits_for_a_quota_is_said_at_once_and_before_what_waits_longer(autojump_clock: None) -> None:
+    async with pair() as here:
+        now_ms = here.daemon.parts.desk.clock.wall_ms()
+        one, two = (each.outbox for each in here.control._partitions)
+        one.shelves = {f"t{number:02}": Shelf(1, now_ms - 70_000 - number) for number in range(SHELVES_SHOWN_MAX)}
+        one.shelves["acme"] = two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 - 1, now_ms)
+        assert here.control.owed_told("acme") is None
+        two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 + 1, now_ms)
+        first, *others, more = here.control.warnings()
+        assert first == here.control.owed_told("acme")
+        assert "10000 jobs of tenant 'acme'" in first
+        assert "raise the quota, or pause the jobtypes" in first
+        assert (len(others), more) == (SHELVES_SHOWN_MAX - 1, "and that of 1 more tenants; `jqd quotas` shows them")
+        assert "'t09'" in others[0], "the longest"
 
 
 async def test_an_outbox_that_is_stuck_and_what_a_newer_jqd_left_there_are_said(autojump_clock: None) -> None:

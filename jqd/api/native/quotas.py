@@ -43,13 +43,13 @@ async def put(parts: Parts, request: Request, tenant: str) -> Response:
 
 
 async def list_quotas(parts: Parts, request: Request) -> Response:
-    """200 {quotas}, by tenant."""
-    rows = [_row(parts, tenant) for tenant in sorted(parts.desk.quotas.known)]
+    """200 {quotas}, by tenant: to who is of one his own."""
+    rows = [_row(parts, tenant) for tenant in sorted(parts.desk.quotas.known) if quotas.exists(parts.desk, tenant)]
     return answer(200, Quotas(rows), request.answer_language())
 
 
 async def get(parts: Parts, request: Request, tenant: str) -> Response:
-    """200 and the quota of a tenant; 404 where it has none."""
+    """200 and the quota of a tenant; 404 where it has none, or it is not the asker's."""
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
@@ -60,7 +60,7 @@ async def delete(parts: Parts, request: Request, tenant: str) -> Response:
 
 
 def _row(parts: Parts, tenant: str) -> Quota:
-    one = parts.desk.quotas.known.get(tenant)
-    if one is None:
+    if not quotas.exists(parts.desk, tenant):
         raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
+    one = parts.desk.quotas.known[tenant]
     return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead, parts.desk.control.owed(tenant))

@@ -20,8 +20,11 @@ async def readyz(parts: Parts, request: Request) -> Response:
     warnings = list(parts.desk.control.warnings())
     status: Literal["ready", "degraded", "not ready"]
     status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
-    # They name workers and schedules of all tenants.
-    body = Ready(status, _half(push), _half(run), warnings if parts.desk.principal.sees_all else [])
+    who = parts.desk.principal
+    if not who.sees_all:  # they name workers and schedules of all tenants
+        owed = parts.desk.control.owed_told(who.tenant)
+        warnings = [] if owed is None else [owed]
+    body = Ready(status, _half(push), _half(run), warnings)
     return answer(200 if push is None else 503, body, request.answer_language())
 
 
