@@ -34,6 +34,7 @@ JOURNAL_BITS = 40
 SALT_BITS = 15
 HOME_BITS = 5
 HOMES = 1 << HOME_BITS  # and so no more partitions
+HOMES_KEPT = 20_000  # at most 14 MiB, if they are of the longest letters; the ids of two of the largest arrays
 ORDER_LENGTH = 14  # of an id's first characters, which say in what order a journal gave its ids
 
 _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
@@ -138,7 +139,7 @@ def parse_id(text: str) -> IdParts | None:
     return IdParts(int(digits[:10], 32), int(digits[10:14], 32), tail >> SALT_BITS + HOME_BITS, salt, tail & HOMES - 1)
 
 
-@lru_cache(maxsize=100_000)  # some 10 MiB; jobtypes are few, pushers' own ids are not
+@lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
     """The home of a jobtype's jobs, or of the job that stands under a pusher's own id: one character."""
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
