@@ -24,3 +24,7 @@ class Copied:
     """How they ended meanwhile stands behind the copies, durably."""
     applied_at_ms: list[int] | None = None
     """By the clock of each partition, however it is set, all that follows outcomes of the piece came before."""
+    patient_until_s: float = 0.0
+    """So long they are waited for, by the monotonic clock."""
+    owes: bool = False
+    """Whether some of that was not pushed then, or waited for a quota: only outcomes of the piece may say it."""

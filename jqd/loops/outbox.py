@@ -13,7 +13,7 @@ it goes back to the outbox: as long as there is a shelf its tenant can push noth
 import math
 import random
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -31,7 +31,7 @@ LOOK_S = 2.0  # between looks for what a daemon left that died or stands still
 LEFT_S = 1.0  # what has waited for so long was left
 REST_S = 2.0  # until what could not be pushed is tried again: its partition is away, or its id is promised to another
 FORGET_S = 60.0  # past that rest
-NO_REST = 0.0, ""
+COMPLAIN_S = 60.0  # a partition may be away for some seconds
 
 SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
 SHELF_LOOK_S = 0.5  # between looks while there is a shelf: so each is tried about when it is due
@@ -47,6 +47,19 @@ class Push(Protocol):
     def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[Left]: ...
 
 
+class Rest(NamedTuple):
+    """Of what could not be pushed."""
+
+    until_s: float
+    """It is left alone, by the monotonic clock."""
+    why: str
+    since_s: float
+    """When it was tried in vain first."""
+
+
+NO_REST = Rest(0.0, "", math.inf)
+
+
 class Outbox:
     """One for each partition of the store."""
 
@@ -56,8 +69,8 @@ class Outbox:
         self._push = push
         self._clock = clock
         self._bell = trio.Event()
-        self._rests: dict[bytes, tuple[float, str]] = {}
-        """What could not be pushed → until when it is left alone, by the monotonic clock, and why."""
+        self._rests: dict[bytes, Rest] = {}
+        """What could not be pushed."""
         self.shelves: dict[str, Shelf] = {}
         """What waits for the quotas of tenants, as the store told last."""
         self._told_s = -math.inf
@@ -65,8 +78,13 @@ class Outbox:
 
     @property
     def complaint(self) -> str | None:
-        """What nobody here can ever push, and why; None while there is nothing of that."""
-        odd = [(entry, why) for entry, (_, why) in self._rests.items() if why.startswith(UNREADABLE)]
+        """What nobody here can push, never or not for a while, and why; None while there is nothing of that."""
+        before_s = self._clock.mono_s() - COMPLAIN_S
+        odd = [
+            (entry, rest.why)
+            for entry, rest in self._rests.items()
+            if rest.why.startswith(UNREADABLE) or rest.since_s <= before_s
+        ]
         if not odd:
             return None
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
@@ -103,7 +121,7 @@ class Outbox:
         """Push all that has waited for so long, oldest first. Returns whether some waits for a quota now."""
         now_s, passed = self._clock.mono_s(), 0
         # Somebody else has pushed what was not met again for a while.
-        self._rests = {entry: rest for entry, rest in self._rests.items() if rest[0] > now_s - FORGET_S}
+        self._rests = {entry: rest for entry, rest in self._rests.items() if rest.until_s > now_s - FORGET_S}
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)
             if not found.entries:
@@ -149,7 +167,7 @@ class Outbox:
         Returns those that have to wait there, and those that have to wait for the quotas of their tenants.
         """
         now_s = self._clock.mono_s()
-        rest = {entry for entry in entries if self._rests.get(entry, NO_REST)[0] > now_s}
+        rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
         due = [entry for entry in entries if entry not in rest]
         waits, over = await self._push(due, shelved=shelf is not None) if due else ({}, {})
         for tenant, its in over.items():
@@ -161,9 +179,10 @@ class Outbox:
         if done:
             await self._store.drop_outbox(done, shelf)
         for entry, why in waits.items():
-            if self._rests.get(entry, NO_REST)[1] != why:
+            before = self._rests.get(entry, NO_REST)
+            if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
-            self._rests[entry] = self._clock.mono_s() + REST_S, why
+            self._rests[entry] = Rest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s))
         return [*rest, *waits], spent
 
 

@@ -22,7 +22,7 @@ from jqd.loops.horizon import Horizon
 from jqd.loops.keeper import Keeper, Stand
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.loops.shelved import has_shelves, shelved
+from jqd.loops.shelved import has_shelves, owing
 from jqd.loops.useless import carried
 from jqd.store import CALL_JOBS_MAX
 from jqd.words.clock import Clock
@@ -49,6 +49,7 @@ from jqd.words.rules import Rule, Rules
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
 LOOK_BYTES = 256 << 20  # looked at in one go
 REST = 50  # looks that freed nothing may take one part in so many of the time
+PUSHED_S = 60.0  # what follows jobs takes seconds into a journal; what has to wait for more is written once more
 DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
 COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
@@ -163,12 +164,18 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: Copied) -> bool:
-        """Whether the jobs that follow these are in a journal, or wait for a quota: until then these alone say them."""
+        """Whether the jobs that follow these are in a journal, or may wait long: until then these alone say them."""
         found = [await keeper.store.get_outbox(0, 1) for keeper in self._keepers]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
+            copied.patient_until_s = self._clock.mono_s() + PUSHED_S
         pairs = zip(found, copied.applied_at_ms, strict=True)
-        return all(each.oldest_ms is None or each.oldest_ms > at_ms for each, at_ms in pairs)
+        is_waited = any(each.oldest_ms is not None and each.oldest_ms <= at_ms for each, at_ms in pairs)
+        if is_waited and self._clock.mono_s() < copied.patient_until_s:
+            return False
+        # By the same answer: what moves between outbox and shelf meanwhile is seen in one of them.
+        copied.owes = is_waited or any(each.shelves for each in found)
+        return True
 
     async def _say_ends(self, copied: Copied, stands: Sequence[Stand]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
@@ -180,7 +187,7 @@ class Retention:
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
         await self._expect_remembered(stands)
-        async with aclosing(self._owed_in(copied.start, copied.end)) as owed:
+        async with aclosing(self._owed_in(copied.start, copied.end, copied.owes)) as owed:
             async for said in owed:
                 self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
                 await self._journal.wsync()
@@ -251,7 +258,8 @@ class Retention:
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
             total = sum([len(encode_rules(rules)) async for rules in frames])
-        async with aclosing(self._owed_in(start, end)) as owed:
+        shelves = await has_shelves([keeper.store for keeper in self._keepers])
+        async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for some in owed])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
             async for piece in pieces:
@@ -330,16 +338,16 @@ class Retention:
                 self._journal.write(Lane.RULES, len(rules), encode_rules(rules))
                 await self._journal.wsync()
 
-    async def _owed_in(self, start: int, end: int) -> AsyncGenerator[list[Outcome]]:
-        """Outcomes that alone say what waits for a quota: by frames of these lanes."""
+    async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[list[Outcome]]:
+        """Outcomes that alone say what waits to be pushed, by frames; none while nothing does."""
         stores = [keeper.store for keeper in self._keepers]
-        if not await has_shelves(stores):
+        if not owes:
             return
         async with aclosing(self._read(start, end, Lane.OUTCOMES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
                     outcomes = decode_outcomes(piece.body)
-                if owed := await shelved(stores, outcomes):
+                if owed := await owing(stores, outcomes):
                     yield owed
 
     async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:

@@ -1,6 +1,7 @@
 """What retention asks of outcomes: which of them say what waits for the quota of a tenant, and is in no journal itself.
 
-That may wait for days, and pins no journal: such an outcome is written once more behind the end (docs/adr/0065).
+That may wait for days, and pins no journal: such an outcome is written once more behind the end (docs/adr/0065). What
+waits moves between outbox and shelf meanwhile, so it is asked after in both at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,8 +22,8 @@ async def has_shelves(stores: Iterable[Store]) -> bool:
     return any([bool(await store.list_shelves(1)) for store in stores])
 
 
-async def shelved(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those of these that say what lies on a shelf, without their results: what is told again has those."""
+async def owing(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those of these whose followers are not pushed yet, without their results: what is told again has those."""
     owed: list[Outcome] = []
     groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:
@@ -32,13 +33,18 @@ async def shelved(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[
         try:
             tenant = read_entry(entry).tenant
         except DECODE_ERRORS:
-            continue  # a newer jqd wrote it: it stays in the outbox, which retention waits for
+            owed.append(_bare(outcome))  # a newer jqd wrote it, and may have laid it on a shelf
+            continue
         groups.setdefault((partition_of(outcome.job_id, len(stores)), tenant), []).append((entry, outcome))
     for (number, tenant), pairs in groups.items():
         for some in _pieces(pairs):
-            lies = await stores[number].is_shelved(tenant, [entry for entry, _ in some])
-            owed += [replace(one, result=NIL, log="") for (_, one), there in zip(some, lies, strict=True) if there]
+            waits = await stores[number].is_owed(tenant, [entry for entry, _ in some])
+            owed += [_bare(one) for (_, one), is_owed in zip(some, waits, strict=True) if is_owed]
     return owed
+
+
+def _bare(outcome: Outcome) -> Outcome:
+    return replace(outcome, result=NIL, log="")
 
 
 def _pieces(pairs: Sequence[tuple[bytes, Outcome]]) -> Iterable[list[tuple[bytes, Outcome]]]:

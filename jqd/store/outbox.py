@@ -87,10 +87,10 @@ class OutboxMethods:
             return tenant or "", []
         return codec.text(self._keys, "shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
-    async def is_shelved(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
-        """Of each whether it lies on that tenant's shelf."""
+    async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
+        """Of each whether it waits to be pushed: in the outbox, or on that tenant's shelf."""
         bound(entries)
-        answer = await self._caller.call("is_shelved", tenant, *entries)
+        answer = await self._caller.call("is_owed", tenant, *entries)
         return [codec.whole(self._keys, "shelf", one) == 1 for one in codec.list_of(self._keys, "shelf", answer)]
 
     async def list_shelves(self, limit: int) -> dict[str, Shelf]:

@@ -158,7 +158,8 @@ async def test_what_waits_for_a_quota_lies_apart_and_is_tried_by_one_at_a_time(s
     assert [shelves[tenant].entries for tenant in ("acme", "b")] == [3, 2]
     assert store_bench.clock.wall_ms() - shelves["acme"].since_ms == 12_000, "it is as old as it was"
     assert len(await store.list_shelves(1)) == 1
-    assert await store.is_shelved("b", entries[2:5]) == [False, True, True]
+    assert await store.is_owed("b", entries[2:5]) == [False, True, True], "the first is on another's"
+    assert await store.is_owed("b", entries[3:6]) == [True, True, True], "the last is in the outbox"
     assert await shelved(store_bench) == ("", []), "they rest"
     store_bench.clock.advance(1)
     first, second = await shelved(store_bench, 1), await shelved(store_bench, 1)

@@ -1,6 +1,7 @@
 """The journal's space: what may go goes, unfinished jobs are copied forward, and nothing is deleted too early."""
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -262,4 +263,41 @@ async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(aut
         here.store.wipe()
         await trio.sleep(10)  # it is noticed, and told again
         assert (await here.store.get_outbox(9, 1 << 20)).entries == entries[1:]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("stuck", [False, True], ids=["moves", "stuck"])
+async def test_what_moves_to_the_outbox_meanwhile_or_stays_there_is_said_once_more_and_pins_nothing(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, stuck: bool
+) -> None:
+    """It waits for something that may last; where it lies when it is looked for is all the same."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
+        outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+        await push(here, 60)
+        await finish(here, owner, set())
+        entry = ids[3].encode() + b" " + follows
+        if not stuck:
+            await here.store.put_off("acme", [entry], 1.0)
+            get_outbox = here.store.get_outbox
+
+            async def get_then_move(*args: Any, **of: Any) -> Any:
+                told = await get_outbox(*args, **of)
+                await here.store.put_back("acme", [entry])
+                return told
+
+            monkeypatch.setattr(here.store, "get_outbox", get_then_move)
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.stats().segments <= 2)
+        monkeypatch.undo()
+        assert min(await outcomes_of(here.journal, ids[3])) > here.journal.retired
+        here.store.wipe()
+        await trio.sleep(20)  # it is noticed, and told again
+        assert (await here.store.get_outbox(9, 1 << 20)).entries == [entry]
         nursery.cancel_scope.cancel()

@@ -192,7 +192,7 @@ CALLS: dict[str, Call] = {
     "free_names": lambda here: here.bench.store.free_names([NameWanted("yours", here.bench.make().id, "d", False)]),
     "confirm_names": lambda here: here.bench.store.confirm_names([NameJournaled("mine", here.named.id, "d", 1 << 52)]),
     "get_outbox": lambda here: here.bench.store.get_outbox(9, 999),
-    "is_shelved": lambda here: here.bench.store.is_shelved("acme", [b"none"]),
+    "is_owed": lambda here: here.bench.store.is_owed("acme", [b"none"]),
     "put_off": lambda here: here.bench.store.put_off("acme", [b"none"], 1),
     "put_back": lambda here: here.bench.store.put_back("acme", [b"none"]),
     "get_shelf": lambda here: here.bench.store.get_shelf(9, 999, 1),

@@ -66,11 +66,11 @@ def _pass_by(real: Real) -> Real:
 
 
 def _say_nothing(real: Real) -> Real:
-    async def has_shelves(*_: object) -> bool:
+    async def owing(*_: object) -> list[Outcome]:
         await trio.lowlevel.checkpoint()
-        return False
+        return []
 
-    return has_shelves
+    return owing
 
 
 FOLLOWED: dict[str, Mistake] = {
@@ -106,7 +106,7 @@ FOLLOWED: dict[str, Mistake] = {
         14,
         "unfollowed",
         "a journal gives up what alone says the followers that wait for a quota",
-        (retention_module, "has_shelves", _say_nothing),
+        (retention_module, "owing", _say_nothing),
         follows=True,
         quotas=True,
         dense=3,
