@@ -19,11 +19,11 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.desk.batch import Batch
+from jqd.desk.limits import KEY_STEM
 from jqd.words.errors import Fault, Invalid, JournalRefused, NotYet
 from jqd.words.pushed import request_digest
 
 KEY_LENGTH_MAX = 255  # characters of a key: as others have it
-STEM = "idempotency-key."
 DIGEST_BYTES = 15  # of a key: 24 characters; two of 2^40 keys are alike with a chance of 2^-41
 
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
@@ -39,7 +39,7 @@ def under_key(batch: Batch, key: str) -> Batch:
     # What cannot be read is told by its place: none of it is ever taken, whatever it is.
     shape = [batch.single, batch.size, *(fault.place or 0 for fault in batch.refused)]
     request = request_digest(batch.array, shape)
-    first = STEM + b32encode(sha256(key.encode()).digest()[:DIGEST_BYTES]).decode().lower()
+    first = KEY_STEM + b32encode(sha256(key.encode()).digest()[:DIGEST_BYTES]).decode().lower()
     names = [first, *(f"{first}.{request}.{place}" for place in range(1, len(batch.jobs)))]
     return _named(batch, names, key=first, request=request)
 

@@ -7,10 +7,12 @@ from jqd.desk.job import NewJob
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Fault
 from jqd.words.fields import FAULTS_MAX
+from jqd.words.followers import is_made_of
 from jqd.words.job import is_name
-from jqd.words.jobid import parse_id
+from jqd.words.jobid import ID_LENGTH, parse_id
 
 PRINTABLE = "has printable characters only"
+KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
 
 
 def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] | None:
@@ -83,6 +85,9 @@ def _id_fault(job_id: str) -> str | None:
         return f"a job_id {PRINTABLE}, this one is {job_id!r}"
     if job_id in (".", ".."):
         return "a job_id stands in URLs, where . and .. mean something else"
-    if parse_id(job_id) is not None:
+    # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
+    parent = job_id[:ID_LENGTH]
+    is_given = parse_id(parent) is not None and (job_id == parent or is_made_of(job_id, parent))
+    if is_given or job_id.startswith(KEY_STEM):
         return "a job_id of this form is one that jqd gives itself; choose another"
     return None

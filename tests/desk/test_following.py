@@ -201,3 +201,20 @@ async def test_what_is_pushed_again_costs_a_quota_nothing(edge: Whole) -> None:
     edge.clock.advance(1)
     assert (await follow(desk(edge), [family(2, 4)])).over == {}
     assert (await follow(desk(edge), [family(3, 1)])).over.keys() == {"acme"}
+
+
+@pytest.mark.parametrize("own", [PARENT, f"{PARENT}.0", f"{PARENT}.3.499", "idempotency-key.abc.1"])
+async def test_nobody_takes_an_id_that_is_to_be_given_to_another_job(edge: Whole, own: str) -> None:
+    """What follows would never come, for a job stands under its id, whoever pushed that."""
+    for job in {"name": "a", "job_id": own}, [{"name": "a", "job_id": own}, {"name": "b"}]:
+        told = await edge.call("POST", "/v1/jobs", job)
+        assert (told.status, "jqd gives itself" in str(told.body)) == (422 if isinstance(job, dict) else 207, True)
+    assert "jqd gives itself" in wrong(desk(edge).config, packed({"name": "a", "job_id": own}))
+    await edge.apply()
+    assert await push(edge, entry({"name": "next"})) == {}
+    assert (await jobs(edge))[f"{PARENT}.0"]["name"] == "next"
+
+
+@pytest.mark.parametrize("own", ["order-7.0", f"{PARENT}.0.0.0", f"{PARENT}.x", f"{PARENT}x.0", "idempotency-key"])
+async def test_ids_that_only_look_alike_may_be_chosen(edge: Whole, own: str) -> None:
+    assert (await edge.call("POST", "/v1/jobs", {"name": "a", "job_id": own})).status == 201
