@@ -206,7 +206,7 @@ async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: 
                 desk, wanted.state, wanted.name, wanted.tag, narrowed.step(STEP_JOBS), tally.cursor, narrowed.row_bytes
             )
             tally.cursor = page.cursor
-            fit = await fitting(narrowed, [*filter(may, page.jobs)])
+            fit = await fitting(desk, narrowed, [*filter(may, page.jobs)])
             await _act_on(fit, wanted, tally, act)
             if not tally.cursor or trio.current_time() >= until_s:
                 return

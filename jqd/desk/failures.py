@@ -50,8 +50,8 @@ async def failures(
         page = await page_of(desk, state, name, tag, narrow.step(STEP_JOBS), cursor, narrow.row_bytes)
         cursor = page.cursor
         looked += len(page.jobs)
-        failed = [(view, view.outcome) for view in await fitting(narrow, page.jobs) if view.outcome is not None]
-        lines = await aside(partial(_lines, [last for _, last in failed]))
+        failed = [(view, view.outcome) for view in await fitting(desk, narrow, page.jobs) if view.outcome is not None]
+        lines = await aside(desk, partial(_lines, [last for _, last in failed]))
         for (view, last), line in zip(failed, lines, strict=True):
             key, at_ms = (bare(view.jobtype), line), last.finished_at_ms
             known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -17,6 +18,8 @@ WITHIN_S = 2.0  # no page is asked for later than this: a short answer with a cu
 T = TypeVar("T")
 
 _searching = trio.CapacityLimiter(1)
+_lines: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
+"""Where a tenant's searches wait for each other: one of them at most stands in everybody's line."""
 
 
 async def page_of(
@@ -47,19 +50,24 @@ async def list_jobs(
     looked, until_s = 0, trio.current_time() + WITHIN_S
     while True:
         page = await page_of(desk, state, name, tag, narrow.step(limit - len(found)), cursor, narrow.row_bytes)
-        found += await fitting(narrow, page.jobs)
+        found += await fitting(desk, narrow, page.jobs)
         looked, cursor = looked + max(1, len(page.jobs)), page.cursor
         if len(found) >= limit or not cursor or looked >= LOOKED_MAX or trio.current_time() >= until_s:
             return Page(found, cursor)
 
 
-async def fitting(narrow: Narrow, views: Sequence[JobView]) -> list[JobView]:
+async def fitting(desk: Desk, narrow: Narrow, views: Sequence[JobView]) -> list[JobView]:
     """Those that fit. Values are looked through aside: some take 30 ms."""
     if not narrow.reads_values:
         return [*filter(narrow.fits, views)]
-    return await aside(lambda: [*filter(narrow.fits, views)])
+    return await aside(desk, lambda: [*filter(narrow.fits, views)])
 
 
-async def aside(look: Callable[[], T]) -> T:
-    """What comes of looking through values: in a thread, for one request at a time, so that nobody else waits."""
-    return await trio.to_thread.run_sync(look, limiter=_searching)
+async def aside(desk: Desk, look: Callable[[], T]) -> T:
+    """What comes of looking through values: in a thread, for one request at a time, so that nobody else waits.
+
+    A tenant's searches wait for one search of each other tenant at most, however many others ask for.
+    """
+    line = _lines.setdefault(desk.principal.tenant, trio.CapacityLimiter(1))
+    async with line:
+        return await trio.to_thread.run_sync(look, limiter=_searching)
