@@ -149,7 +149,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        9,
+        13,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -177,7 +177,7 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 46, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 47, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
@@ -227,11 +227,11 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 288, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 311, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
-        6,
+        7,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (claims_module, "reconcile", _do_not),
@@ -253,7 +253,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "trusts-asleep": mistake(
         "suspend,lag",
-        173,
+        187,
         "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),

@@ -38,7 +38,7 @@ def _endings_only(real: Any) -> Any:
 UNKEPT: dict[str, Mistake] = {
     "copies-create": mistake(
         "trim,purge,backlog,pause",
-        153,
+        154,
         "again",
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
@@ -108,7 +108,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        26,
+        40,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
