@@ -183,6 +183,8 @@ class Outbox:
             if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
             self._rests[entry] = Rest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s))
+        if self.shelves and self._clock.mono_s() - self._told_s > SHELF_LOOK_S:
+            await self._look_at_shelves()  # a turn may last: pushes are not to pass by what waits meanwhile
         return [*rest, *waits], spent
 
 

@@ -26,13 +26,14 @@ class Pushes:
         self.waits: set[bytes] = set()
         self.refuses: Exception | None = None
         self.room = 10_000
+        self.takes_s = 0.0
         self.outbox: Outbox | None = None
         """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
     async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.takes_s)
         if self.refuses is not None:
             raise self.refuses
         done, left = [], Left({}, {})
@@ -210,3 +211,18 @@ async def test_a_shelf_whose_turn_has_not_come_costs_one_question(
     asked.clear()
     await trio.sleep(SHELF_LOOK_S * 1.5)
     assert 0 < len(asked) <= 2
+
+
+async def test_a_shelf_counts_as_long_as_it_is_worked_on(autojump_clock: None, room: Room) -> None:
+    """Else pushes would take the room that its entries are on their way into."""
+    acme = [b"acme %03d" % number for number in range(6 * ENTRIES)]
+    room.pushes.room = 0
+    await room.put(*acme)
+    room.outbox.ring()
+    await trio.testing.wait_all_tasks_blocked()
+    room.pushes.room, room.pushes.takes_s = 10_000, SHELVES_HOLD_S / 2
+    owed = set()
+    while len(room.pushes.taken) < len(acme):
+        await trio.sleep(0.1)
+        owed.add(room.outbox.owes("acme") or len(room.pushes.taken) == len(acme))
+    assert owed == {True}

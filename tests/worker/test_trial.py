@@ -205,3 +205,11 @@ def test_one_after_another_knows_nothing_of_the_one_before() -> None:
             greet.options(id="mine").push("ann")
             trials.append(t)
     assert trials[0] is not trials[1]
+
+
+def test_why_is_told_before_a_job_and_behind_it() -> None:
+    with app.testing() as t:
+        job_id = t.client.push("greet", {"name": "Ada"})
+        assert t.client.why(job_id)["reason"] != "ended"
+        t.run_all()
+        assert t.client.why(job_id)["reason"] == "ended"

@@ -261,6 +261,18 @@ class Control:
         await self._house.apply()
         return True
 
+    def owed(self, tenant: str) -> int:
+        """Nothing waits for a quota."""
+        return 0
+
+    def owes(self, tenant: str) -> bool:
+        """Nothing does."""
+        return False
+
+    def owed_told(self, tenant: str) -> str | None:
+        """Nothing is to be said of it."""
+        return None
+
     def rate(self, jobtype: str) -> float:
         """Nothing is measured."""
         return 0.0
