@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.store import CALL_JOBS_MAX, StoreConfig, looks, open_store
+from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, looks, open_store
 from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreRefused
-from jqd.words.job import Fate, Held, Wanted
-from jqd.words.jobid import IdSource
+from jqd.words.job import Fate, Held, Job, Wanted
+from jqd.words.jobid import IdSource, journal_number
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.contract.limited import KEYED, item
 from tests.valkey import Valkey
 
 FEW, MANY = 200, 5_000  # jobs
@@ -326,3 +327,22 @@ async def test_big_rows_are_moved_a_few_at_a_time(bench: StoreBench) -> None:
     owner = await bench.join()
     assert len(await bench.claim(owner, bytes_max=3 * size)) == 3 - 1, "the third would go beyond"
     assert len(await bench.claim(owner, bytes_max=1)) == 1, "but one at least"
+
+
+async def test_jobs_of_many_queues_are_added_by_few_calls(store: RedisStore, client: "redis.Redis") -> None:
+    """What is asked and written of each job is so for all queues at once; only the type of each queue is its own."""
+    SLACK = 5  # commands that a call has at most for more words than one takes
+    await store.look(fresh=True)
+    await store.reserve_sysid("one", True, through=True)
+    source = IdSource(journal=journal_number(JOURNAL), salt=7, clock=ManualClock())
+    count, inside, queues_met = Count(client), list[int](), 0
+    for at, queues in enumerate((10, 10, 210)):  # the first call finds an empty store
+        jobs = [
+            Job(job_id, KEYED.partition("\x1e")[0], queue=KEYED + item("one", key=f"={queues_met + place:04}"))
+            for place, job_id in enumerate(source.take(queues).ids())
+        ]
+        queues_met += queues
+        count.look()
+        await store.apply_jobs(JOURNAL, at, at + 1, jobs)
+        inside.append(count.look().inside)
+    assert inside[2] - inside[1] <= 200 + SLACK

@@ -26,7 +26,7 @@ end
 if not at_position(field, from, to) then
   return 0
 end
-local changes, groups, at, arguments = {}, {}, FIRST, #ARGV
+local changes, groups, queues, at, arguments = {}, {}, {}, FIRST, #ARGV
 for position = 1, change_count do
   changes[position] = read_change(at, field)
   at = at + CHANGE
@@ -45,12 +45,15 @@ while at <= arguments do
   if group.count < 1 then
     fail('JQD_ARGUMENT', 'count')
   end
-  expect_ready(group.jobtype)
-  groups[#groups + 1] = group
+  groups[#groups + 1], queues[#queues + 1] = group, group.jobtype
   at = at + GROUP + group.count * FIELDS
 end
 if at ~= arguments + 1 then
   fail('JQD_ARGUMENT', 'jobs')
+end
+keyed.learn_paged(queues)
+for _, queue in ipairs(queues) do
+  expect_ready(queue)
 end
 
 local has_notes = redis.call('ZCARD', K.tomb) > 0
@@ -121,22 +124,29 @@ local function place(group, id, ready, later, new)
 end
 
 -- Sets first, rows second, position last: if the script were ever cut short, applying the jobs again would find the rows missing.
--- One call asks for all rows of a group: a call for each id costs more than all the rest. Only jobs that were applied
--- before have a row.
-local added = 0
+-- One call asks for all rows, and one writes them, whatever groups the jobs are of: each may have a queue of its own, and a call for each costs more
+-- than all the rest. Only jobs that were applied before have a row.
+local ids, met = {}, 0
+for _, group in ipairs(groups) do
+  for place = group.first, group.first + (group.count - 1) * FIELDS, FIELDS do
+    met = met + 1
+    ids[met] = ARGV[place]
+  end
+end
+local known = met > 0 and redis.call('HMGET', K.jobs, unpack(ids)) or {}
+local rows, filled = {}, 0
+met = 0
 keyed.gather()
 for _, group in ipairs(groups) do
-  local ids, ready, later, rows, filled, new = {}, {}, {}, {}, 0, {waiting = {}, scheduled = {}}
-  for position = 1, group.count do
-    ids[position] = ARGV[group.first + (position - 1) * FIELDS]
-  end
-  local known = redis.call('HMGET', K.jobs, unpack(ids))
+  local ready, later, new = {}, {}, {waiting = {}, scheduled = {}}
   local is_plain = not has_early and not has_notes and group.eligible_at_ms <= now_ms  -- as nearly all are
   if is_plain then
     new.waiting = ready
   end
-  for position, id in ipairs(ids) do
-    local is_new = not known[position] and not known_copies[id]
+  for position = 1, group.count do
+    met = met + 1
+    local id = ids[met]
+    local is_new = not known[met] and not known_copies[id]
     if is_new and is_plain then
       ready[#ready + 1] = id
     elseif is_new then
@@ -153,20 +163,34 @@ for _, group in ipairs(groups) do
   if #ready > 0 then
     add_waiting(group.jobtype, group.priority, ready)
   end
-  group.rows, group.new = rows, new
+  group.new = new
 end
 keyed.write()
+if filled > 0 then
+  redis.call('HSET', K.jobs, unpack(rows))
+end
+local added, came = filled / 2, {}  -- jobtype → how → ids: counted at once, of all its queues
 for _, group in ipairs(groups) do
-  if #group.rows > 0 then
-    redis.call('HSET', K.jobs, unpack(group.rows))
-    added = added + #group.rows / 2
-  end
+  local jobtype = keyed.type_of(group.jobtype)
+  local its_type = came[jobtype] or {}
+  came[jobtype] = its_type
   for how, its in pairs(group.new) do
-    moved(group.jobtype, nil, how, its)
     if how == 'waiting' and group.eligible_at_ms > 0 then
       note_since(its, group.eligible_at_ms)
     end
     note_expiry(its, group.expires_at_ms)
+    local all = its_type[how]
+    for _, id in ipairs(all and its or {}) do
+      all[#all + 1] = id
+    end
+    its_type[how] = all or its  -- nobody else needs that list any more
+  end
+end
+for jobtype, its_type in pairs(came) do
+  for how, its in pairs(its_type) do
+    if #its > 0 then
+      moved(jobtype, nil, how, its)
+    end
   end
 end
 for _, one in ipairs(changes) do
