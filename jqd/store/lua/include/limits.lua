@@ -259,36 +259,49 @@ do
     end
   end
 
-  -- Behind the last entry; it may be used up to `ahead_us` later.
-  function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
-    local key, begin_us, due_us = K.spent .. bucket, now_us, 0
+  -- What stands behind the last entry, until when it counts (ms), and whether the last one is in it. It may be used up to `ahead_us` later.
+  local function next_entry(rule, count, last, now_us, ahead_us)
+    local begin_us, due_us, joins = now_us, 0, false
     local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
     local total = count + (last and last.total or 0)
     if rule.burst > 0 then
       due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
     end
     if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
-      redis.call('LTRIM', key, 0, -2)
-      count, begin_us = count + last.count, last.begin_us
+      count, begin_us, joins = count + last.count, last.begin_us, true
     end
-    redis.call('RPUSH', key, string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us))
-    return math.ceil((end_us + rule.window_us) / 1000)
+    local row = string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us)
+    return row, math.ceil((end_us + rule.window_us) / 1000), joins
+  end
+
+  function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
+    local row, due_ms, joins = next_entry(rule, count, last, now_us, ahead_us)
+    if joins then
+      redis.call('LTRIM', K.spent .. bucket, 0, -2)
+    end
+    redis.call('RPUSH', K.spent .. bucket, row)
+    return due_ms
   end
 
   function limits.write_spent(fence, now_us)
-    local dues, fresh = {}, {}
+    local dues, fresh, alike = {}, {}, {}
     for bucket, count in pairs(spent) do
+      local rule, last = rules[bucket], limits.states[bucket].last
       if permits.many() then
         permits.used(bucket, count)
-      else
-        local last = limits.states[bucket].last
-        local due_ms = limits.write_rate(bucket, rules[bucket], count, last, now_us, 0)
-        if last then
-          dues[#dues + 1], dues[#dues + 2] = due_ms, bucket
-        else
-          local its = fresh[due_ms] or {}
-          fresh[due_ms], its[#its + 1] = its, bucket
+      elseif last then
+        dues[#dues + 1], dues[#dues + 2] = limits.write_rate(bucket, rule, count, last, now_us, 0), bucket
+      else  -- of one rule and count they are all alike, and spelled once
+        local firsts = alike[rule] or {}
+        local first = firsts[count]
+        if not first then
+          local row, due_ms = next_entry(rule, count, nil, now_us, 0)
+          fresh[due_ms] = fresh[due_ms] or {}
+          first = {row = row, buckets = fresh[due_ms]}
+          alike[rule], firsts[count] = firsts, first
         end
+        redis.call('RPUSH', K.spent .. bucket, first.row)
+        first.buckets[#first.buckets + 1] = bucket
       end
     end
     -- Those of which nothing was spent have no row, and get one together.
