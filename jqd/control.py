@@ -28,6 +28,7 @@ from jqd.words.finding import Finding
 from jqd.words.joblog import Row, named
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
+from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
@@ -50,6 +51,7 @@ class Control:
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
+        self.quotas: Quotas | None = None
         """Once there are any parts that know of them."""
         self.reload: Reload | None = None
         self._disk = watch_nothing()
@@ -124,6 +126,7 @@ class Control:
             *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),
+            *(self.quotas.complaints() if self.quotas else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]

@@ -205,7 +205,7 @@ class Daemon:
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )
-        self.control.schedules = desk.schedules
+        self.control.schedules, self.control.quotas = desk.schedules, desk.quotas
         return desk
 
     def change(self, config: Config) -> None:

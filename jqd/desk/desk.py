@@ -123,6 +123,10 @@ class Desk:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         return annotate(self.principal.tenant, name)
 
+    def homes(self, job_ids: Sequence[str]) -> list[int]:
+        """The partition of each of these jobs."""
+        return [partition_of(job_id, self.partitions) for job_id in job_ids]
+
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""
         if self.partitions == 1:

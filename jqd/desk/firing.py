@@ -23,6 +23,7 @@ from jqd.scheduler import Firing, Last
 from jqd.store import JobView
 from jqd.words.dates import iso
 from jqd.words.errors import NotFound, NotYet
+from jqd.words.jobid import partition_of_name
 from jqd.words.log import get_logger
 from jqd.words.quotas import Charge
 from jqd.words.record import Lane, encode_rules
@@ -131,7 +132,8 @@ async def _fire_all(
         desk.control.entered(written.job_ids, agreed.jobs, desk.principal.tenant)
         for place, each in enumerate(jobs):
             if place not in agreed.known and place not in agreed.refused:
-                charge[each.one.name].taken(1, len(each.one.schedule.job))
+                home = partition_of_name(each.job_id, desk.partitions)
+                charge[each.one.name].taken([home], len(each.one.schedule.job))
     if not done:
         return unsure
     now_ms, given = desk.clock.wall_ms(), _given(agreed)

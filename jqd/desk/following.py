@@ -170,7 +170,8 @@ async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:
         taken = await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
-                owner.charge.taken(1, len(bytes(item)))
+                home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), desk.partitions)
+                owner.charge.taken([home], len(bytes(item)))
         await confirm(desk, agreed, taken.position)
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreAway, StoreRefused
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreError
 from jqd.words.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
+from jqd.words.record import Lane
 from jqd.words.rules import NIL
 from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
 from jqd.words.tokens import Role
@@ -122,14 +123,40 @@ async def _look(desk: Desk) -> None:
     if now_s - quotas.looked_at_s < LOOK_S:
         return
     quotas.looked_at_s = now_s  # one look for all who come meanwhile
-    counts: dict[str, Numbers] = {}
-    with trio.move_on_after(ANSWER_S):
+    begun = [number for number in range(desk.partitions) if number not in quotas.looking]
+    quotas.look_begins(desk.journal.end)
+    told = trio.Event()
+    left = set(begun)
+
+    async def look(number: int) -> None:
         try:
-            views = (await desk.store.list_types()).types
-        except (StoreAway, StoreRefused):
-            return
+            await _ask(desk, number)
+        finally:
+            left.discard(number)
+            if not left:
+                told.set()
+
+    for number in begun:
+        quotas.looking[number] = now_s
+        # What it tells counts whenever it comes: a push that waits no longer, or is gone, does not end it.
+        trio.lowlevel.spawn_system_task(look, number)
+    with trio.move_on_after(ANSWER_S):
+        if begun:
+            await told.wait()
+
+
+async def _ask(desk: Desk, number: int) -> None:
+    """Have one partition count; a store that is away is asked again by a later look."""
+    quotas = desk.quotas
+    applied = min(desk.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
+    counts: dict[str, Numbers] = {}
+    try:
+        views = (await desk.store.list_types(number)).types
         for view in views:
-            told, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
-            waiting, alive = told.queued, told.queued + told.running
-            counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + told.failed)
-        quotas.counted(counts)
+            its, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
+            waiting, alive = its.queued, its.queued + its.running
+            counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + its.failed)
+    except StoreError as error:
+        quotas.missed(number, str(error))
+    else:
+        quotas.counted(number, counts, applied)

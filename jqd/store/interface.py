@@ -151,8 +151,11 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def list_types(self) -> Types:
-        """All jobtypes that have jobs, by name, with exact numbers, read in parts: a long list is not of one moment."""
+    async def list_types(self, partition: int | None = None) -> Types:
+        """All jobtypes that have jobs, by name, with exact numbers, read in parts: a long list is not of one moment.
+
+        `partition`: with the numbers of that one alone.
+        """
         ...
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:

@@ -273,7 +273,7 @@ class LookMethods:
 
     # ------------------------------------------------------------ numbers
 
-    async def list_types(self) -> Types:
+    async def list_types(self, partition: int | None = None) -> Types:
         """See EdgeStore."""
         views: dict[str, TypeView] = {}
         place, counting = "0", False

@@ -173,10 +173,11 @@ class Spread:
             counts=added(one.counts for one in told.values()),
         )
 
-    async def list_types(self) -> Types:
+    async def list_types(self, partition: int | None = None) -> Types:
         """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
-        told = await self._each(range(len(self._stores)), lambda store: store.list_types())
+        asked = range(len(self._stores)) if partition is None else (partition,)
+        told = await self._each(asked, lambda store: store.list_types())
         for its in told:
             for row in its.types:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row

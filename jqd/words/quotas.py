@@ -3,7 +3,8 @@
 Rates are kept by each daemon for its share, the limit divided by the living daemons: all together never take more than
 the limit, and less where a tenant's pushes come to one of them only. A batch is taken whole or not at all, and may take
 a rate into debt, which is waited for. Numbers of jobs are those of the store, looked at each second, and what was
-pushed here since: so a limit may be passed by what other daemons took in that second.
+pushed here that it did not have yet by then: so a limit may be passed by what other daemons took meanwhile. Each
+partition of the store counts by what it told last: one that is away keeps only its own numbers from going on.
 
 What nobody can be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes
 leave that room to it meanwhile (docs/adr/0065).
@@ -13,8 +14,8 @@ beside each other are bounded as those after one another, and only what was take
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
@@ -26,6 +27,8 @@ from jqd.words.rules import Rule, Rules
 QUOTA = "quota"  # a kind of rule
 BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
 AGAIN_S = 5  # until numbers of jobs are asked for again
+PUSHED_MAX = 16  # looks of which what was pushed is kept apart: later ones share the last of these
+STALE_S = 60.0  # without a word from a partition: then health says so
 OWED_S = 3.0  # what was put off is tried each second by some daemon: longer than until the next time
 
 
@@ -82,18 +85,21 @@ class Charge:
     def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
         self.reserved = jobs, size_bytes
         self._taken = 0, 0
-        self._move: Callable[[int], None] | None = None
+        self._move: Callable[[Sequence[int]], None] | None = None
         self._settle: list[Callable[[int, int], None]] = []
 
-    def taken(self, jobs: int, size_bytes: int) -> None:
-        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store."""
-        if self._settle:
-            self._taken = self._taken[0] + jobs, self._taken[1] + size_bytes
-        if self._move is not None:
-            self._move(jobs)
+    def taken(self, homes: Sequence[int], size_bytes: int) -> None:
+        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store.
 
-    def when_taken(self, move: Callable[[int], None]) -> None:
-        """Call `move` with jobs as they are taken."""
+        `homes`: the partition of each job.
+        """
+        if self._settle:
+            self._taken = self._taken[0] + len(homes), self._taken[1] + size_bytes
+        if self._move is not None:
+            self._move(homes)
+
+    def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
+        """Call `move` with the partitions of jobs as they are taken."""
         self._move = move
 
     def when_over(self, settle: Callable[[int, int], None]) -> None:
@@ -118,17 +124,34 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Quota)
 
 
+class Pushed:
+    """Jobs that were journaled before a look, by tenant and partition."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        """A position of the journal behind all of them."""
+        self.jobs: dict[str, Counter[int]] = {}
+
+    def add(self, tenant: str, homes: Sequence[int]) -> None:
+        """More of them."""
+        self.jobs.setdefault(tenant, Counter()).update(homes)
+
+
 class Quotas:
     """Those that are known here."""
 
     def __init__(self, rules: Rules, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
         """By tenant."""
-        self.counts: Mapping[str, Numbers] = {}
-        """Those of each tenant, as a store told last."""
+        self.counts: dict[int, Mapping[str, Numbers]] = {}
+        """Those of each tenant, as each partition told last."""
         self.looked_at_s = -math.inf
+        self.looking: dict[int, float] = {}
+        """Partitions that are asked now → since when."""
+        self._missed: dict[int, tuple[float, str]] = {}
+        """Partitions that did not answer → since when, and why last."""
         self._clock = clock
-        self._since: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._pushed = deque([Pushed()])
         self._reserved: Counter[str] = Counter()
         """By pushes, of jobs that are not journaled: however long they wait, no count has them yet."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
@@ -139,10 +162,40 @@ class Quotas:
         for rule in rules.all(QUOTA):
             self._ruled(rule)
 
-    def counted(self, counts: Mapping[str, Numbers]) -> None:
-        """A store told; what was pushed in the second before may not have been in it yet."""
-        self.counts = counts
-        self._since = Counter(), self._since[0]
+    def look_begins(self, end: int) -> None:
+        """What was pushed so far is before `end` of the journal: what comes from now on is kept apart."""
+        self._pushed[-1].end = end
+        if self._pushed[-1].jobs and len(self._pushed) < PUSHED_MAX:
+            self._pushed.append(Pushed())
+
+    def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
+        """A partition told; what the journal has before `applied` was in it."""
+        self.counts[partition] = counts
+        self.looking.pop(partition, None)
+        self._missed.pop(partition, None)
+        for pushed in [each for each in self._pushed if each.jobs and each is not self._pushed[-1]]:
+            if pushed.end <= applied:
+                for homes in pushed.jobs.values():
+                    homes.pop(partition, None)
+                pushed.jobs = {tenant: homes for tenant, homes in pushed.jobs.items() if homes}
+        self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
+
+    def missed(self, partition: int, why: str) -> None:
+        """A partition did not answer: what it told before counts, and what was pushed since."""
+        since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
+        self._missed[partition] = since_s, why
+        del self.looking[partition]
+
+    def complaints(self) -> list[str]:
+        """What to say in health."""
+        now_s = self._clock.mono_s()
+        waits = {number: (at_s, "it takes so long to count") for number, at_s in self.looking.items()} | self._missed
+        return [
+            f"quotas go by what partition {number} of the store told {now_s - at_s:.0f} s ago or earlier, and by what"
+            f" was pushed since: {why}"
+            for number, (at_s, why) in sorted(waits.items())
+            if now_s - at_s >= STALE_S
+        ]
 
     def over(self, tenant: str, jobs: int, daemons: int, *, owed: bool = False) -> tuple[str, float] | None:
         """Which limit forbids to push now, and for how many seconds about; None: none does.
@@ -157,8 +210,9 @@ class Quotas:
             bucket = self._bucket(tenant, name)
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
-        there = self.counts.get(tenant, NO_JOBS)
-        new = self._reserved[tenant] + sum(since[tenant] for since in self._since)
+        told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
+        there = Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
+        new = self._reserved[tenant] + sum(its.jobs[tenant].total() for its in self._pushed if tenant in its.jobs)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
             if most is not None and has + new + (1 if owed else jobs) > most:
                 return f"{name}: {most} jobs", AGAIN_S
@@ -186,9 +240,9 @@ class Quotas:
                 self._spend(charge, self._bucket(tenant, name), rate / daemons, place)
         self._reserved[tenant] += jobs
 
-        def move(taken: int) -> None:
-            self._release(tenant, taken)
-            self._since[0][tenant] += taken
+        def move(homes: Sequence[int]) -> None:
+            self._release(tenant, len(homes))
+            self._pushed[-1].add(tenant, homes)
 
         charge.when_taken(move)
         charge.when_over(lambda taken, _: self._release(tenant, jobs - taken))

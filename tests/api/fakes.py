@@ -222,7 +222,7 @@ class FakeStore:
         self._check()
         return self.places.get(job_id)
 
-    async def list_types(self) -> Types:
+    async def list_types(self, partition: int | None = None) -> Types:
         await trio.lowlevel.checkpoint()
         self._check()
         return Types(sorted(self.types), self.counting)

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.words.errors import JournalRefused
+from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate
 from jqd.words.quotas import BURST_S
 from tests.api.edge import JSON, Answer
@@ -231,5 +231,60 @@ async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge
         desk.quotas.known.clear()
         return await real()
 
-    monkeypatch.setattr(type(store), "list_types", lambda _: gone())
+    monkeypatch.setattr(type(store), "list_types", lambda *_: gone())
     assert (await push(edge, 3)).status == 201
+
+
+async def test_what_is_not_in_the_store_yet_counts_however_often_the_store_is_looked_at(edge):
+    """A backlog after an outage, or a barrier: the store answers, and has none of what was pushed."""
+    await put(edge, queued=10)
+    taken = 0
+    for _ in range(30):
+        while (await push(edge)).status == 201:
+            taken += 1
+        edge.clock.advance(1.1)
+    assert taken == 10
+    await edge.apply()
+    assert len(await edge.claim("acme\x1fmail")) == 10
+    edge.clock.advance(1.1)
+    assert (await push(edge, 10)).status == 201
+
+
+@pytest.mark.parametrize("why", ["slow", "away"])
+async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_jobs_end(
+    edge, monkeypatch, why, autojump_clock
+):
+    """So many jobtypes of somebody else that a look takes long, or one partition of two away."""
+    await put(edge, queued=10)
+    desk = edge.api._parts.desk
+    real = desk.store.list_types
+
+    async def list_types(_: object, number: int) -> Any:
+        if why == "slow":
+            await trio.sleep(0.6)
+        elif number == 1:
+            raise StoreAway("it is away")
+        return await real()
+
+    monkeypatch.setattr(type(desk.store), "list_types", list_types)
+    if why == "away":
+        desk.partitions = 2
+        monkeypatch.setattr(type(desk), "homes", lambda _, job_ids: [0] * len(job_ids))
+    for number in range(40):
+        told = await push(edge)
+        assert told.status == 201, (number, told.body)
+        await edge.apply()
+        (held,) = await edge.claim("acme\x1fmail")
+        await edge.end(held, Fate.SUCCEEDED)
+        edge.clock.advance(5)
+        await trio.sleep(5)
+    said = desk.quotas.complaints()
+    assert [("partition 1 of the store" in one, "it is away" in one) for one in said] == [(True, True)] * (
+        why == "away"
+    )
+    if why == "away":
+        monkeypatch.setattr(type(desk), "homes", lambda _, job_ids: [1] * len(job_ids))
+        for _ in range(10):
+            assert (await push(edge)).status == 201
+            edge.clock.advance(5)
+        assert (await push(edge)).status == 429, "what goes there counts until it tells"
