@@ -13,7 +13,9 @@ from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 from jqd.client.errors import Unavailable
 
+TOP_TYPES = 15  # those that wait longest, where there are more
 TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
+STUCK_SHOWN_MAX = 10  # jobtypes that wait: one tenant with a thousand of them hides nothing else
 PARTS = ("push", "run")
 
 
@@ -84,20 +86,28 @@ def _summary(url: str, seen: Glance) -> Text:
     oldest = [row for row in seen.types if row.get("oldest_s") is not None]
     if oldest:
         worst = max(oldest, key=lambda row: row["oldest_s"])
-        lines.append((f"oldest    {worst['name']} waits for {lasting(worst['oldest_s'])}", ""))
+        lines.append((f"oldest    {_named(worst)} waits for {lasting(worst['oldest_s'])}", ""))
     lines.append((f"workers   {seen.workers}", "" if seen.workers else "yellow"))
     for one in seen.paused:
         whose = f"tenant {one['tenant']!r}" if one["tenant"] else "whatever has no tenant"
         by = f" by {one['by']}" if one.get("by") else ""
         lines.append((f"paused    {whose}{by} since {one['paused_at']}", "yellow"))
-    stuck = [row for row in oldest if row.get("note")]
-    lines += [(f"waits     {row['name']} ({_ready(row)}): {row['note']}", "red") for row in stuck]
+    stuck = sorted((row for row in oldest if row.get("note")), key=lambda row: -row["oldest_s"])
+    lines += [(f"waits     {_named(row)} ({_ready(row)}): {row['note']}", "red") for row in stuck[:STUCK_SHOWN_MAX]]
+    if (more := len(stuck) - STUCK_SHOWN_MAX) > 0:
+        lines.append((f"waits     and {more} more, for a shorter time: `jqd types` shows them", "red"))
     lines += [(f"warning   {warning}", "yellow") for warning in seen.ready.get("warnings") or ()]
     text = Text()
     for line, style in lines:
         text.append(line.translate(CONTROLS), style=style)
         text.append("\n")
     return text
+
+
+def _named(row: dict[str, Any]) -> str:
+    """In quotes where it ends in blanks, or has none but these: else nobody saw them."""
+    name = row["name"] if row["name"].strip() == row["name"] else repr(row["name"])
+    return f"{name} of tenant {row['tenant']}" if row.get("tenant") else str(name)
 
 
 def _ready(row: dict[str, Any]) -> int:
@@ -130,7 +140,12 @@ def _top(client: Client) -> Text:
     text = _summary(client.url, seen)
     if seen.types:
         text.append("\n")
-        text.append_text(type_table(seen.types))
+        rows = seen.types
+        if len(rows) > TOP_TYPES:
+            rows = sorted(rows, key=lambda row: -(row.get("oldest_s") or 0))[:TOP_TYPES]
+        text.append_text(type_table(rows))
+        if more := len(seen.types) - len(rows):
+            text.append(f"and {more} more, whose jobs wait for a shorter time: `jqd types`\n")
     if seen.stats.get("store") is not None:
         for state in ("running", "failed"):
             if found := list(client.jobs(state=state, limit=TOP_JOBS)):

@@ -214,7 +214,7 @@ async def _schedules(surface: Surface) -> None:
     await ask(f"PUT {one}", 422, {**plan, "cron": "0 0 30 2 *"}, into="s", kind=MSGPACK)
     await ask(f"GET {one}", 200, into="s", accept=MSGPACK)
     await ask(f"GET {one}", 404, into="none")
-    await ask("GET /v1/schedules", 200, query="?limit=1&cursor=a")
+    await ask("GET /v1/schedules", 200, query="?limit=1&cursor=YQ")
     await ask("GET /v1/schedules", 422, query="?limit=0")
     await ask(f"POST {one}/pause", 200, into="s", numbers=False)
     await ask(f"POST {one}/resume", 200, into="s")

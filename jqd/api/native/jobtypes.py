@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
+from jqd.api.native.cursor import cursor_of, name_of
 from jqd.api.native.pauses import Halted, halted
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
@@ -89,10 +90,11 @@ async def list_types(parts: Parts, request: Request) -> Response:
     told = await parts.desk.store.list_types()
     named = {row.jobtype for row in told.types}
     views = [*told.types, *(TypeView(name) for name in parts.desk.pauses.names if name not in named)]
-    mine = sorted(view for view in views if view.jobtype > query.cursor and sees(tenant_of(view.jobtype)))
+    behind = name_of(query.cursor)
+    mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
     takers = Takers(parts.desk.workers.list())
     rows = [_jobtype(parts, view, takers) for view in mine[: query.limit]]
-    cursor = mine[query.limit - 1].jobtype if len(mine) > query.limit else ""
+    cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
     return answer(200, Jobtypes(rows, cursor, told.counting, halted(parts)), request.answer_language())
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
+from jqd.api.native.cursor import cursor_of, name_of
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
 from jqd.api.read import read_body, read_query
@@ -110,14 +111,15 @@ async def list_schedules(parts: Parts, request: Request) -> Response:
     query = read_query(request, Listing)
     # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
     sees, every = parts.desk.principal.sees, parts.desk.schedules.known.items()
-    later = (item for item in every if item[0] > query.cursor and sees(tenant_of(item[0])))
+    behind = name_of(query.cursor)
+    later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
     found = nsmallest(query.limit + 1, later)
     rows = []
     for _, one in found[: query.limit]:
         rows.append(_row(parts, one))
         if len(rows) % ROWS_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
-    cursor = found[query.limit - 1][0] if len(found) > query.limit else ""
+    cursor = cursor_of(found[query.limit - 1][0]) if len(found) > query.limit else ""
     return answer(200, Schedules(rows, cursor), request.answer_language())
 
 

@@ -1,0 +1,60 @@
+"""Where a list goes on is told in words that the door takes, also where names are of tenants."""
+
+from urllib.parse import quote
+
+import pytest
+
+from jqd.api.routes import ROUTES
+from jqd.words.job import Fate
+from tests.api.edge import JSON
+from tests.api.whole import Whole
+
+TENANTS = ("", "acme", "beta")
+LISTS = [one.path for one in ROUTES if one.method == "GET" and "cursor" in one.query.__struct_fields__]
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    edge = await Whole().begin()
+    for tenant in TENANTS:
+        headers = {"jqd-tenant": tenant} if tenant else None
+        for name in ("mail", "sms"):
+            told = await edge.call("POST", "/v1/jobs", {"name": name, "max_retry": 0}, headers=headers)
+            assert told.status == 201
+            plan = {"every": 60, "job": {"name": name}}
+            assert (await edge.call("PUT", f"/v1/schedules/{name}", plan, headers=headers)).status == 201
+    await edge.apply()
+    for tenant in TENANTS:
+        (held,) = await edge.claim(f"{tenant}\x1fmail" if tenant else "mail")
+        await edge.end(held, Fate.FAILED)
+    return edge
+
+
+def test_there_are_such_lists() -> None:
+    assert {"/v1/jobs", "/v1/types", "/v1/schedules", "/v1/errors", "/v1/audit"} <= {*LISTS}
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize("tenant", TENANTS)
+async def test_every_list_is_walked_to_its_end(edge: Whole, path: str, tenant: str) -> None:
+    headers = {"jqd-tenant": tenant} if tenant else None
+    limited = "limit" in next(one.query.__struct_fields__ for one in ROUTES if (one.method, one.path) == ("GET", path))
+    seen, cursor = [], ""
+    for _ in range(50):
+        query = f"?cursor={quote(cursor)}{'&limit=1' if limited else ''}"
+        told = await edge.call("GET", path + query, headers=headers, accept=JSON)
+        assert told.status == 200, told.body
+        (rows,) = [value for key, value in told.body.items() if isinstance(value, list) and key not in ("paused",)]
+        seen += [str(row) for row in rows]
+        if not (cursor := told.body["cursor"]):
+            break
+    assert (cursor, len(seen)) == ("", len({*seen}))
+    if path in ("/v1/types", "/v1/schedules", "/v1/jobs"):
+        assert len(seen) == (2 if tenant else 6)
+
+
+@pytest.mark.parametrize("path", ["/v1/types", "/v1/schedules"])
+@pytest.mark.parametrize("wrong", ["%00", "a", "====", "_w", "%C3%BC"])
+async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, path: str, wrong: str) -> None:
+    told = await edge.call("GET", f"{path}?cursor={wrong}", accept=JSON)
+    assert (told.status, "none that an answer gave" in told.body["detail"]) == (422, True)
