@@ -10,6 +10,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreError
+from jqd.words.log import get_logger
 from jqd.words.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.words.record import Lane
 from jqd.words.rules import NIL
@@ -158,5 +159,8 @@ async def _ask(desk: Desk, number: int) -> None:
             counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + its.failed)
     except StoreError as error:
         quotas.missed(number, str(error))
+    except Exception as error:  # noqa: BLE001 - a mistake of ours: in a task of its own it would end the daemon
+        get_logger("quotas").exception("quotas.look_failed", partition=number)
+        quotas.missed(number, repr(error))
     else:
         quotas.counted(number, counts, applied)

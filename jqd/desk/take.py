@@ -98,7 +98,8 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(desk, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
         await desk.journal.wsync(frame.position, shielded=True)
-        charge.taken(desk.homes(frame.job_ids), len(batch.array))
+        if charge is not FREE:  # nearly all are, and need no homes
+            charge.taken(desk.homes(frame.job_ids), len(batch.array))
         desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
@@ -261,7 +262,8 @@ async def take(
             elif frame.lane is Lane.CHANGES:
                 desk.taken.unsure_to = frame.position
             written.append(frame)
-            charge.taken(desk.homes(frame.job_ids), frame.size_bytes)
+            if charge is not FREE:
+                charge.taken(desk.homes(frame.job_ids), frame.size_bytes)
             its = [jobs[place] for place in frame.places] if several else jobs
             desk.control.entered(frame.job_ids, its, desk.principal.tenant)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":

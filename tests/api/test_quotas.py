@@ -288,3 +288,20 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
             assert (await push(edge)).status == 201
             edge.clock.advance(5)
         assert (await push(edge)).status == 429, "what goes there counts until it tells"
+
+
+async def test_a_mistake_in_a_look_ends_no_daemon_and_is_said(edge, monkeypatch):
+    """It is a task of its own: what it raised would end the whole process."""
+    await put(edge, queued=10)
+    desk = edge.api._parts.desk
+
+    async def list_types(*_: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("no such row")
+
+    monkeypatch.setattr(type(desk.store), "list_types", list_types)
+    assert (await push(edge)).status == 201
+    edge.clock.advance(61)
+    assert (await push(edge)).status == 201
+    (said,) = desk.quotas.complaints()
+    assert "LookupError('no such row')" in said
