@@ -366,9 +366,9 @@ class Partition:
             self.outbox.ring()
         shared.joblog.ended(outcomes, void or ())
 
-    def _cancelled(self, records: Sequence[str], _: object) -> None:
+    def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
             self.membership.hurry()  # the renewal says which of them are meant as they run now
         self._shared.endings.ring(job_ids)
-        self._shared.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))
+        self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -88,7 +88,7 @@ async def _jobs(desk: Desk, mine: Listener) -> list[Event]:
 
 
 async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
-    """Of a cancel nobody says here whose job it was, and of which jobtype; of an end not which tags it has."""
+    """Of a cancel of what the store had not yet nobody says whose job it was; of an end not which tags it has."""
     is_told = "jobtype" in row or (mine.jobtype is None and mine.knows is None)
     if is_told and (mine.tag is None or row["event"] in TAGGED):
         return True

@@ -13,6 +13,7 @@ from jqd.words.joblog import TAGGED, Row
 from jqd.words.tenant import annotate
 
 QUEUE_MAX = 1_000  # rows of one listener, some 300 KB: a second of a busy daemon
+UNNAMED_MAX = 100  # of those, ones that have to be looked up: each is a call of the store
 
 
 class Listener:
@@ -40,6 +41,7 @@ class Listener:
         self._job_id = job_id
         self._event = event
         self._rows: deque[Row] = deque()
+        self._unnamed: deque[Row] = deque()
         self._dropped = 0
         self.bell = trio.Event()
         """Set when there is something to be taken."""
@@ -49,6 +51,16 @@ class Listener:
         for row in rows:
             if not self._means(row):
                 continue
+            if "jobtype" not in row and (self.knows is not None or self.jobtype is not None):
+                # It may be anybody's: it takes no room from what is known to be meant, and who may not know of all
+                # jobs is not told how many of these there were.
+                if len(self._unnamed) < UNNAMED_MAX:
+                    self._unnamed.append(row)
+                    self.bell.set()
+                elif self.knows is None:
+                    self._dropped += 1
+                    self.bell.set()
+                continue
             if len(self._rows) >= QUEUE_MAX:
                 self._dropped += 1
             else:
@@ -57,8 +69,9 @@ class Listener:
 
     def take(self) -> tuple[list[Row], int]:
         """What came since the last time, and how many rows were dropped behind it."""
-        rows, dropped = [*self._rows], self._dropped
+        rows, dropped = [*self._rows, *self._unnamed], self._dropped
         self._rows.clear()
+        self._unnamed.clear()
         self._dropped, self.bell = 0, trio.Event()
         return rows, dropped
 

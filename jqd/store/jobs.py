@@ -171,14 +171,18 @@ class JobMethods:
             return None
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
-    async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
+    async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
         """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.
 
         `record.cancel_of` makes such an id: it says up to which generation of the job the cancel is meant.
+        Returns the jobtype of each, "" of a job that is not here; None when all were applied before.
         """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
-        await self._caller.call_behind("apply_cancels", *lane, *job_ids)
+        answer = await self._caller.call_behind("apply_cancels", *lane, *job_ids)
+        if answer is None:
+            return None
+        return [codec.text(self._keys, "jobs", jobtype) for jobtype in codec.list_of(self._keys, "jobs", answer)]
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.

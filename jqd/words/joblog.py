@@ -104,6 +104,11 @@ class JobLog:
         """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing."""
         self.write("ended", (_ending(outcome, void=outcome.job_id in void) for outcome in outcomes))
 
+    def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
+        """Cancels were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of them."""
+        pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
+        self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
+
     def write(self, event: str, rows: Iterable[Row]) -> None:
         """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
         if not self.is_on:

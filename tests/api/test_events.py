@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from jqd.desk.events import LISTENERS_MAX, TENANT_MAX
-from jqd.desk.heard import QUEUE_MAX, Listener
+from jqd.desk.heard import QUEUE_MAX, UNNAMED_MAX, Listener
 from jqd.desk.principal import Principal
 from jqd.words.job import State
 from jqd.words.tokens import Role
@@ -132,6 +132,19 @@ async def test_whose_cancel_it_was_is_looked_up(edge, autojump_clock):
 
     told = await listen(edge, "counters=0&name=mail", meanwhile)
     assert [data["job_id"] for _, data in told] == [mail]
+
+
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_what_may_be_anybodys_takes_no_room_of_what_is_meant(is_bound):
+    """And whom it is kept from is not told how much it was."""
+    bound = Listener(knows=lambda jobtype: jobtype.startswith("acme\x1f"), tenant="acme")
+    mine = bound if is_bound else Listener(jobtype="mail")
+    mine.hear([row("cancelled", str(number), None) for number in range(QUEUE_MAX + 345)])
+    mine.hear([row("ended", "K", tenant="acme")])
+    rows, dropped = mine.take()
+    assert [each["job_id"] for each in rows] == ["K", *map(str, range(UNNAMED_MAX))]
+    assert dropped == (0 if is_bound else QUEUE_MAX + 345 - UNNAMED_MAX)
+    assert mine.take() == ([], 0)
 
 
 async def test_which_tags_a_job_has_that_ended_is_looked_up(edge, autojump_clock):

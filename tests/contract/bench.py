@@ -101,9 +101,9 @@ class StoreBench:
         assert late is not None, "they were not applied before"
         return late
 
-    async def cancel(self, *job_ids: str) -> None:
+    async def cancel(self, *job_ids: str) -> list[str] | None:
         """Apply cancels at the present position."""
-        await self.store.apply_cancels(JOURNAL, *self._range(Lane.CANCELS, 100), job_ids)
+        return await self.store.apply_cancels(JOURNAL, *self._range(Lane.CANCELS, 100), job_ids)
 
     async def join(self, sysid: str = "one", period_ms: int = 0) -> Owner:
         """Take a seat."""

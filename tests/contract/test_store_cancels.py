@@ -9,6 +9,7 @@ import pytest
 from jqd.words.job import Fate, Outcome, State
 from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, holds, ids, outcome, outcome_of
+from tests.contract.limited import KEYED
 
 
 async def test_a_cancel_ends_what_nobody_holds(store_bench: StoreBench) -> None:
@@ -20,6 +21,18 @@ async def test_a_cancel_ends_what_nobody_holds(store_bench: StoreBench) -> None:
     assert await store_bench.state(later) is State.CANCELLED
     assert ids(await store_bench.claim(await store_bench.join())) == [stays.id]
     assert (await store_bench.store.stats())[:4] == (0, 0, 1, 2)
+
+
+async def test_a_cancel_tells_the_jobtype_of_each(store_bench: StoreBench) -> None:
+    """Wherever the job is; nobody else knows whose it was."""
+    owner = await store_bench.join()
+    held = await store_bench.push("acme\x1fmail")
+    await store_bench.claim_one(owner, held.jobtype)
+    ready = await store_bench.push("acme\x1fbill", queue=KEYED)
+    later = await store_bench.push("bill", eligible_at_ms=store_bench.clock.wall_ms() + 9000)
+    job_ids = [held.id, ready.id, later.id, ready.id, store_bench.make().id]
+    told = ["acme\x1fmail", "acme\x1fbill", "bill", "acme\x1fbill", ""]
+    assert await store_bench.cancel(*job_ids) == told
 
 
 async def test_a_cancel_of_a_held_job_is_noted(store_bench: StoreBench) -> None:

@@ -2,9 +2,9 @@
 -- Cancels jobs from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
--- Returns  number of jobs that this ended
+-- Returns  per id the jobtype of that job, "" of one that is not here; nil when these were applied before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
--- Cost     O(ids · members · log jobs), and the bytes of those that are ready
+-- Cost     O(ids · members · log jobs), and the bytes of their rows
 --@include fail keys now counts order heads pages position holder move stands early tries change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
@@ -13,49 +13,56 @@ local FIRST = 5
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
-  return 0
+  return false
 end
 
-local function cancel(record)
-  local id, to = record:match('^(.-)@(%d+)$')
-  id, to = id or record, tonumber(to) or 0
+-- As it was pushed: without the queue that `header` adds.
+local function jobtype_of(row)
+  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  return good and type(fields) == 'table' and type(fields[2]) == 'string' and fields[2] or ''
+end
+
+local function cancel(id, to, row)
   if began(id) > to then
-    return 0
+    return
   end
   note_cancel(id, to)
   local sysid, fence = holder(id)
-  if redis.call('HEXISTS', K.jobs, id) == 0 or sysid then
+  if not row or sysid then
     redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
     -- A worker is told when it asks. What is in the hand may be of a later content, whose change comes yet.
     if sysid and sysid ~= WORKERS and content_in_hand(id, {fence = fence}) <= to then
       redis.call('HSET', K.asked, id, sysid)
     end
-    return 0
+    return
   elseif has_ended(id) then
     watch(id)
     prefer_cancel(id, began(id), now_ms)
-    return 0
+    return
   end
-  local jobtype, priority = header(redis.call('HGET', K.jobs, id))
+  local jobtype, priority = header(row)
   local is_later = redis.call('ZSCORE', K.later, id)
   moved(jobtype or '', waits(id, is_later and 'scheduled' or 'waiting'), 'cancelled', id)
   end_cancelled(id, now_ms)
   if is_later then
     redis.call('ZREM', K.later, id)
-    return 1
+    return
   end
   -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
   if jobtype then
     drop_waiting(jobtype, priority, id)
   end
-  return 1
 end
 
-local cancelled = 0
+local jobtypes = {}
 for at = FIRST, #ARGV do
-  cancelled = cancelled + cancel(ARGV[at])
+  local id, to = ARGV[at]:match('^(.-)@(%d+)$')
+  id, to = id or ARGV[at], tonumber(to) or 0
+  local row = redis.call('HGET', K.jobs, id)
+  jobtypes[#jobtypes + 1] = row and jobtype_of(row) or ''
+  cancel(id, to, row)
 end
 count_watched()
 write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
-return cancelled
+return jobtypes
