@@ -153,6 +153,20 @@ async def test_arrays_that_are_none(edge: Whole) -> None:
     assert (await edge.call("POST", "/v1/outcomes", b"\x90")).status == 400
 
 
+async def test_what_is_refused_says_of_which_job_where_that_can_be_read(edge: Whole) -> None:
+    held = await handed(edge)
+    wrong = [
+        {**held, "lease_id": "nope", "type": "success"},
+        held,  # neither type nor status
+        {**held, "job_id": "nonsense", "type": "success"},
+        {"job_id": 5, "lease_id": "7", "type": "success"},
+    ]
+    for outcomes in (wrong[:3], wrong):  # the last one has all of them read one by one
+        told = (await edge.call("POST", "/v1/outcomes", outcomes)).body["outcomes"]
+        expected = [(409, held["job_id"]), (422, held["job_id"]), (404, "nonsense"), (422, None)]
+        assert [(one["status"], one.get("job_id")) for one in told] == expected[: len(outcomes)]
+
+
 async def test_what_is_wrong_is_said_of_the_first_of_many_outcomes(edge: Whole) -> None:
     claim = await handed(edge)
     wrong = [{"job_id": 5, "lease_id": 5}] * (SAID_MAX + 50)

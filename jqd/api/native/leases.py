@@ -1,11 +1,11 @@
 """Workers that ask for jobs, and what workers report later: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import trio
-from msgspec import UNSET, Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jqd.api.large import answer_with, packed_body
 from jqd.api.message import Request, Response, answer
@@ -74,6 +74,14 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
     extend: Heartbeat | None = None
 
 
+class Untaken(NamedTuple):
+    """An outcome that is not even asked about."""
+
+    job_id: str | UnsetType
+    """UNSET where it cannot be read."""
+    error: JqdError
+
+
 _decoder = msgspec.msgpack.Decoder(list[Outcome])
 _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
@@ -102,7 +110,7 @@ async def report(parts: Parts, request: Request) -> Response:
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await reports.report(parts.desk, [each for each in told if each is not None])
     results = iter(taken)
-    errors = [refused.get(place) if each is None else next(results) for place, each in enumerate(told)]
+    errors = [refused[place].error if each is None else next(results) for place, each in enumerate(told)]
     failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
     if failed and len(failed) == len(errors):
         raise failed[0]
@@ -110,7 +118,7 @@ async def report(parts: Parts, request: Request) -> Response:
     for place, error in enumerate(errors):
         if place % PIECE == 0:
             await trio.lowlevel.checkpoint()
-        rows.append(_row(told[place], error))
+        rows.append(_row(told[place] or refused[place], error))
     told_of = Reports(rows)
     if len(rows) <= PIECE or request.answer_language() == "msgpack":
         return answer(200, told_of, request.answer_language())
@@ -136,7 +144,7 @@ def fence_of(lease_id: str) -> int:
     return int(lease_id) if is_one else 0
 
 
-async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, JqdError]]:
+async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, Untaken]]:
     """What is told of each, None where it cannot be taken; why, by its place. Raises Invalid, Unreadable, TooLarge.
 
     Others have their turn now and then: to say what is wrong with 10,000 outcomes takes a second.
@@ -153,7 +161,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, 
     if len(items) > most:
         raise TooLarge(f"more than {most} outcomes in one request; send them in several")
     told: list[Told | None] = []
-    refused: dict[int, JqdError] = {}
+    refused: dict[int, Untaken] = {}
     try:
         outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
     except DECODE_ERRORS:
@@ -161,11 +169,14 @@ async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, 
     for place, item in enumerate(outcomes):
         if place % PIECE == 0:
             await trio.lowlevel.checkpoint()
+        job_id: str | UnsetType = UNSET
         try:
-            told.append(_told(item if isinstance(item, Outcome) else _outcome(item, len(refused))))
+            outcome = item if isinstance(item, Outcome) else _outcome(item, len(refused))
+            job_id = outcome.job_id
+            told.append(_told(outcome))
         except JqdError as error:
             told.append(None)
-            refused[place] = error
+            refused[place] = Untaken(job_id, error)
     return told, refused
 
 
@@ -206,9 +217,8 @@ def _told(each: Outcome) -> Told:
     return Told(each.job_id, what, fence)
 
 
-def _row(told: Told | None, error: JqdError | None) -> Reported:
-    job_id: Any = told.job_id if told is not None else UNSET
+def _row(told: Told | Untaken, error: JqdError | None) -> Reported:
     if error is None:
-        return Reported(job_id=job_id, status=200)
+        return Reported(job_id=told.job_id, status=200)
     problem = as_problem(error)
-    return Reported(job_id=job_id, status=problem.status, detail=problem.detail)
+    return Reported(job_id=told.job_id, status=problem.status, detail=problem.detail)
