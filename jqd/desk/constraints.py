@@ -137,7 +137,7 @@ async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
     matched = failed = 0
     for view in page.jobs:
         whole = await desk.store.get_job(view.id) if one.reads_argument else view
-        for item in constraints.items_of(alone.queue_of(_job(whole if isinstance(whole, JobView) else view))):
+        for item in constraints.items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
             failed += item.cost is None
             matched += item.cost is not None
             if item.cost is not None:
@@ -199,5 +199,6 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
     return len(costs) - started
 
 
-def _job(view: JobView) -> Job:
+def job_of(view: JobView) -> Job:
+    """As expressions are asked about it."""
     return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))

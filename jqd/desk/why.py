@@ -9,6 +9,7 @@ The first of these that holds is told:
 
 from typing import NamedTuple
 
+from jqd.desk.constraints import job_of
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming
 from jqd.desk.health import why_waiting
@@ -122,8 +123,8 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
         if key == FAILED:
             text = (
-                f"constraint {by!r} could not be asked about it{_failure(desk, name)}, and holds such jobs up: it waits"
-                " until the constraint is said anew or deleted"
+                f"constraint {by!r} could not be asked about it{_failure(desk, name, view)}, and holds such jobs up: it"
+                " waits until the constraint is said anew or deleted"
             )
             return Hitch(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
         for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
@@ -163,7 +164,7 @@ def _counted(desk: Desk, name: str, key: str) -> str:
     return f"; partition {home_of(name, key, desk.partitions)} of {desk.partitions} counts it"
 
 
-def _failure(desk: Desk, name: str) -> str:
-    """What went wrong with the last job that the constraint failed on here, for who may know that job."""
-    known = desk.constraints.known.get(name) if _may_know(desk, name) else None
-    return f" ({known.error})" if known is not None and known.error else ""
+def _failure(desk: Desk, name: str, view: JobView) -> str:
+    """What goes wrong with this job, for who may see the constraint. It may have been said otherwise meanwhile."""
+    error = desk.constraints.failure_of(name, job_of(view)) if desk.principal.sees(tenant_of(name)) else ""
+    return f" ({error})" if error else ""

@@ -109,22 +109,29 @@ class Known:
     def item_of(self, view: Any) -> str:
         """Its part of the name of a job's queue; "" for a job that it lets pass."""
         try:
-            if self._trouble:
-                raise Failed(self._trouble)
-            if isinstance(view, Failed):
-                raise view
-            if not self._is_meant(view):
-                return ""
-            cost = 1 if self._cost is None else self._cost_of(view)
-            key = "" if self._key is None else key_text(self._key.value(view))
+            asked = self.ask(view)
         except Failed as error:
             self.failed += 1
             self.error = str(error)
             if self.constraint.on_error == "pass":
                 return ""
             return f"{BETWEEN}{self.name}{WITHIN}{WITHIN}{FAILED}"
+        if asked is None:
+            return ""
         self.matched += 1
+        cost, key = asked
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
+
+    def ask(self, view: Any) -> tuple[int, str] | None:
+        """What a job costs, and the value of its key; None: it is not meant. Raises Failed, which names the field."""
+        if self._trouble:
+            raise Failed(self._trouble)
+        if isinstance(view, Failed):
+            raise view
+        if not self._is_meant(view):
+            return None
+        cost = 1 if self._cost is None else self._cost_of(self._cost, view)
+        return cost, "" if self._key is None else key_text(_value("key", self._key, view))
 
     def _is_meant(self, view: Any) -> bool:
         """A job without a field that `match` names is not: it would hold up all other jobtypes else."""
@@ -132,13 +139,24 @@ class Known:
             return bool(self._match.value(view))
         except Missing:
             return False
+        except Failed as error:
+            raise Failed(f"match: {error}") from error
 
-    def _cost_of(self, view: Any) -> int:
-        assert self._cost is not None
-        cost, rate = int(self._cost.value(view)), self.constraint.rate
-        if cost < 0 or (rate is not None and cost > rate.limit + rate.burst):
-            raise Failed(f"it costs {cost}, and the rate allows {rate.limit + rate.burst if rate else 0} at most")
+    def _cost_of(self, expression: Expression, view: Any) -> int:
+        cost, rate = int(_value("cost", expression, view)), self.constraint.rate
+        if cost < 0:
+            raise Failed(f"cost: {expression.shown} is {cost}, and must be 0 or more")
+        if rate is not None and (most := rate.limit + rate.burst) < cost:
+            raise Failed(f"cost: {expression.shown} is {cost}, more than limit and burst, {most}, allow at all")
         return cost
+
+
+def _value(field: str, expression: Expression, view: Any) -> Any:
+    """Raises Failed, which names the field."""
+    try:
+        return expression.value(view)
+    except Failed as error:
+        raise Failed(f"{field}: {expression.explained(error)}") from error
 
 
 KEY_TYPES = ("STRING", "INT", "UINT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
@@ -230,6 +248,18 @@ class Constraints:
         if self._readers:
             items += self._items(self._readers, tenant, name, job)
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
+
+    def failure_of(self, name: str, job: Job) -> str:
+        """Why that constraint fails on this job, asked now; "" where it does not. It counts for nothing."""
+        tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
+        one = self.known.get(name)
+        if one is None or not one.concerns(tenant, jobtype):
+            return ""
+        try:
+            one.ask(view_of(fields_of(tenant, jobtype, job, with_argument=one.reads_argument)))
+        except Failed as error:
+            return str(error)
+        return ""
 
     def is_current(self, queue: str) -> bool:
         """Whether a job's queue was found by these matchers."""

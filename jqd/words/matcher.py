@@ -17,12 +17,14 @@ from typing import Any
 EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
 PLACES_MAX = 100  # of all patterns of an expression, as `places_of` counts: some 60 ms of 16 KiB at worst
 CLASS_PLACES = 20  # a class of Unicode has hundreds of ranges: all of a pattern that has one count so much
+SHOWN_CHARS = 80  # of an expression, where it is told why it has no value
 CLASS_CHARS = 10  # of a class that is written out count as a place: with 200 members it takes as long as one of Unicode
 ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it and to go through it once takes some ms
 
 _LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
 # A map without that key, and what is no map at all.
 _MISSING = ("NOT_FOUND: Key not found", "INVALID_ARGUMENT: Applying SELECT to non-message type")
+_NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(\w+)"')
 _LOOP_WORD = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
 # The budget counts the values gone through, and not what is done with each: to join a job's list in a loop over it, or
 # to build a regular expression, takes seconds to minutes.
@@ -90,9 +92,27 @@ class Expression:
             raise Failed(str(error)[:200]) from error
         type_ = found.type().name()
         if type_ not in self._types:
-            what = f"{found.value()}" if type_ == "ERROR" else f"it is {type_}, not {' or '.join(self._types)}"
+            what = (
+                f"{found.value()}" if type_ == "ERROR" else f"{self.shown} is {type_}, not {' or '.join(self._types)}"
+            )
             raise (Missing if what.startswith(_MISSING) else Failed)(what[:200])
         return found.value()
+
+    def explained(self, error: Failed) -> str:
+        """Why it has no value, in words: which field of what there is not, where that is plain to see."""
+        if not isinstance(error, Missing):
+            return str(error)
+        if (missing := _NO_KEY.match(str(error))) is None:
+            return f"{self.shown} asks for what there is not: {error}"[:200]
+        key = missing[1]
+        whose = re.findall(rf"\b(job(?:\.\w+)*)\.{key}\b", self.text)
+        only = len(re.findall(rf"\b{key}\b", self.text)) == 1  # else it may be another one that was asked for
+        return f"{whose[0] if whose and only else f'what {self.shown} looks into'} has no field {key}"
+
+    @property
+    def shown(self) -> str:
+        """Its text, or how it begins."""
+        return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
 
 
 def _refuse_large_patterns(text: str) -> None:

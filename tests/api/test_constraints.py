@@ -94,7 +94,7 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
         "looked_at": 5,
         "matched": 3,
         "failed": 1,
-        "error": 'NOT_FOUND: Key not found in map : "customer"',
+        "error": "key: job.argument has no field customer",
         "keys": 2,
         "delayed": 2,
     }

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.msgpack import encode as packb
 
 from jqd.runner import Running, Seen
 from jqd.store import OnItsWay, QueuePlace
@@ -232,17 +233,49 @@ async def test_a_tenant_is_told_no_ids_of_others_that_a_constraint_counts(
     headers = {} if tenant is None else {"jqd-tenant": tenant}
     body = {"name": "w", "url": ADDRESS, "max_jobs": 1, "jobs": ["mail"]}
     assert (await edge.call("POST", "/v1/workers", body, headers={"jqd-tenant": "acme"})).status == 201
-    job_id = edge.add(State.WAITING, jobtype=annotate("acme", "mail"))
+    job_id = edge.add(State.WAITING, jobtype=annotate("acme", "mail"), argument=packb({}))
     edge.store.places[job_id] = READY._replace(limited_by=constraint, holds=("j1",))
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
     assert (told["reason"], told.get("holds"), "j1" in told["text"]) == ("limited", held, held is not None)
-    packed = constraints.body_of(Constraint("true", key="job.argument.key", concurrency=1))
+    packed = constraints.body_of(Constraint("true", key="job.argument.SECRET", concurrency=1))
     said = Rule(CONSTRAINT, constraint, 1, 0, Raw(packed))
     edge.workers.rules.take([said])
-    edge.api._parts.desk.constraints.known[constraint].error = "Key not found: SECRET"
     edge.store.places[job_id] = READY._replace(limited_by=f"{constraint}{WITHIN}{FAILED}")
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
-    assert ("SECRET" in told["text"]) == (held is not None), "it is what the last job had, whosever that is"
+    assert ("SECRET" in told["text"]) == (held is not None), "it is what the constraint asks for, whosever that is"
+
+
+async def test_each_job_that_a_constraint_fails_on_is_told_its_own_failure(edge: Edge) -> None:
+    await works(edge)
+    wish = {
+        "match": "job.name == 'mail'",
+        "rate": {"limit": 10, "burst": 5},
+        "key": "job.argument.k",
+        "cost": "job.argument.c",
+    }
+    assert (await edge.call("PUT", "/v1/constraints/cr", wish)).status == 201
+    failures = [
+        ({"k": 9, "c": 100}, "cost: job.argument.c is 100, more than limit and burst, 15, allow at all"),
+        ({"k": 9, "c": -1}, "cost: job.argument.c is -1, and must be 0 or more"),
+        ({"k": 9}, "cost: job.argument has no field c"),
+        ({"c": 1}, "key: job.argument has no field k"),
+        ({"k": 9, "c": "x"}, "cost: job.argument.c is STRING, not INT"),
+        ({"k": 9, "c": 1.5}, "cost: job.argument.c is DOUBLE, not INT"),
+    ]
+    known = edge.api._parts.desk.constraints.known["cr"]
+    known.failed, known.error = 1, "of the last one"
+    for argument, failure in failures:
+        job_id = edge.add(State.WAITING, argument=packb(argument))
+        edge.store.places[job_id] = READY._replace(limited_by=f"cr{WITHIN}{FAILED}")
+        assert (await why(edge, job_id))["text"] == (
+            f"constraint 'cr' could not be asked about it ({failure}), and holds such jobs up: it waits until the"
+            " constraint is said anew or deleted"
+        )
+    assert (known.failed, known.error) == (1, "of the last one"), "to ask why counts for nothing"
+    edge.store.places[job_id] = READY._replace(limited_by=f"cr{WITHIN}{FAILED}")
+    edge.move(job_id, State.WAITING, argument=packb({"k": 9, "c": 1}))
+    told = (await why(edge, job_id))["text"]
+    assert told.startswith("constraint 'cr' could not be asked about it, and holds"), "it was said anew meanwhile"
 
 
 async def test_a_pause_is_told_with_the_command_that_ends_it(edge: Edge) -> None:

@@ -86,10 +86,11 @@ def test_equal_keys_are_equal_and_others_never() -> None:
 @pytest.mark.parametrize(
     ("argument", "why"),
     [
-        ({}, "Key not found"),
-        ({"n": "x"}, "it is STRING"),
-        ({"n": -1}, "it costs -1"),
-        ({"n": 10}, "allows 9"),
+        ({}, "cost: job.argument has no field n"),
+        (None, "cost: job.argument.n asks for what there is not: "),
+        ({"n": "x"}, "cost: job.argument.n is STRING, not INT"),
+        ({"n": -1}, "cost: job.argument.n is -1, and must be 0 or more"),
+        ({"n": 10}, "cost: job.argument.n is 10, more than limit and burst, 9, allow at all"),
         (b"\xc1", "cannot be read"),
         (b"\xa2\xff\xff", "cannot be read"),
         ({"n": list(range(ITEMS_MAX + 1))}, f"more than {ITEMS_MAX} items"),
@@ -107,6 +108,46 @@ def test_a_matcher_that_fails_holds_that_job_or_lets_it_pass(argument: Any, why:
     free = said(("r", msgspec.structs.replace(held, on_error="pass")))
     assert not limits(free.queue_of(job(argument)))
     assert free.complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("constraint", "argument", "why"),
+    [
+        (Constraint("job.argument.n", concurrency=1), {"n": 5}, "match: job.argument.n is INT, not BOOL"),
+        (
+            Constraint("true", concurrency=1, key="job.argument.to"),
+            {"to": []},
+            "key: job.argument.to is LIST<DYN>, not ",
+        ),
+        (
+            Constraint("true", concurrency=1, key="job.argument.to.id"),
+            {"to": {}},
+            "key: job.argument.to has no field id",
+        ),
+        (Constraint("true", concurrency=1, key="job.argument.to.id"), {}, "key: job.argument has no field to"),
+        (
+            Constraint("true", concurrency=1, key="job.argument.a.a"),
+            {"a": {}},
+            "key: what job.argument.a.a looks into has no field a",
+        ),
+        (
+            Constraint("true", concurrency=1, key="job.argument['to']"),
+            {},
+            "key: what job.argument['to'] looks into has no field to",
+        ),
+        (Constraint("true", concurrency=1, key=f"job.argument.{'k' * 200}"), {"k" * 200: []}, f"{'k' * 66}… is LIST"),
+        (Constraint("true", rate=Rate(9, 1.0), cost="1 / job.argument.n"), {"n": 0}, "cost: INVALID_ARGUMENT: divide"),
+    ],
+)
+def test_why_it_fails_on_a_job_is_told_of_that_job_and_counts_for_nothing(
+    constraint: Constraint, argument: Any, why: str
+) -> None:
+    known = said(("r", constraint))
+    assert why in known.failure_of("r", job(argument)), known.failure_of("r", job(argument))
+    assert (known.known["r"].failed, known.known["r"].matched, known.known["r"].error) == (0, 0, "")
+    assert known.failure_of("gone", job(argument)) == ""
+    elsewhere = said(("acme\x1fr", constraint))
+    assert elsewhere.failure_of("acme\x1fr", job(argument)) == "", "it does not concern that job"
 
 
 @pytest.mark.parametrize("argument", [{}, None, 5, [1], {"to": {}}, {"to": 5}])
