@@ -178,6 +178,9 @@ class Outbox:
         done = [entry for entry in due if entry not in left]
         if done:
             await self._store.drop_outbox(done, shelf)
+        for entry in due:
+            if entry not in waits:
+                self._rests.pop(entry, None)  # whoever reads the complaint is not told of what is done
         for entry, why in waits.items():
             before = self._rests.get(entry, NO_REST)
             if before.why != why:

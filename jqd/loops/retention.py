@@ -169,9 +169,15 @@ class Retention:
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
             copied.patient_until_s = self._clock.mono_s() + PUSHED_S
-        pairs = zip(found, copied.applied_at_ms, strict=True)
-        is_waited = any(each.oldest_ms is not None and each.oldest_ms <= at_ms for each, at_ms in pairs)
-        if is_waited and self._clock.mono_s() < copied.patient_until_s:
+        # How long what may follow these has waited. The longest wait tells of all: what nobody can push stays the
+        # oldest, and would make each piece wait anew.
+        waited_s = [
+            (each.now_ms - each.oldest_ms) / 1000
+            for each, at_ms in zip(found, copied.applied_at_ms, strict=True)
+            if each.oldest_ms is not None and each.oldest_ms <= at_ms
+        ]
+        is_waited = bool(waited_s)
+        if is_waited and max(waited_s) < PUSHED_S and self._clock.mono_s() < copied.patient_until_s:
             return False
         # By the same answer: what moves between outbox and shelf meanwhile is seen in one of them.
         copied.owes = is_waited or any(each.shelves for each in found)

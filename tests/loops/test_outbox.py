@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.loops.outbox import ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
+from jqd.loops.outbox import COMPLAIN_S, ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused
 from jqd.words.followers import Left, Over
@@ -62,6 +62,9 @@ class Room:
         for one in follows:
             await self.bench.settle(outcome(Held(self.bench.make(), 5, 1), Fate.SUCCEEDED, follows=one))
 
+    def complaint(self) -> str | None:
+        return self.outbox.complaint
+
     async def left(self) -> list[bytes]:
         return [entry.partition(b" ")[2] for entry in (await self.store.get_outbox(1000, 1 << 20)).entries]
 
@@ -104,6 +107,12 @@ async def test_what_has_to_wait_holds_up_nothing_and_goes_later(autojump_clock: 
     room.pushes.waits = {stuck[0]}
     await trio.sleep(REST_S + LOOK_S)
     assert await room.left() == stuck[:1]
+    await trio.sleep(COMPLAIN_S)
+    assert room.complaint() is not None
+    room.pushes.waits = set()
+    await trio.sleep(REST_S + LOOK_S)
+    assert await room.left() == []
+    assert room.complaint() is None, "nobody is told of what is done"
 
 
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.retention import EVERY_S
+from jqd.loops.retention import EVERY_S, PUSHED_S
 from jqd.store import JobView
 from jqd.store.shapes import Ends
 from jqd.words.errors import JournalRefused, StoreAway
@@ -297,6 +297,12 @@ async def test_what_moves_to_the_outbox_meanwhile_or_stays_there_is_said_once_mo
         await until(lambda: here.journal.stats().segments <= 2)
         monkeypatch.undo()
         assert min(await outcomes_of(here.journal, ids[3])) > here.journal.retired
+        if stuck:  # it stays the oldest: no other piece waits for it again
+            await push(here, 60)
+            await finish(here, owner, set())
+            began_s, at = trio.current_time(), here.journal.retired
+            await until(lambda: here.journal.retired > at)
+            assert trio.current_time() - began_s < PUSHED_S / 2
         here.store.wipe()
         await trio.sleep(20)  # it is noticed, and told again
         assert (await here.store.get_outbox(9, 1 << 20)).entries == [entry]
