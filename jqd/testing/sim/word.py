@@ -200,8 +200,8 @@ class Tale:
         self._check_age("started", content, run.claimed, life, stored=True)
         self._check_again(run)
         self._check_twins(run)
-        same = [each.fence for each in self.runs if each.job_id == job_id]
-        if same and fence < max(same) and not history.clock_jumps:
+        newer = [each for each in self.runs if each.job_id == job_id and each.fence > fence]
+        if not history.clock_jumps and not all(self._came_back(each, run) for each in newer):
             self._wrong("fence", f"{life} starts it under {fence}, which is older than one before")
         self.job_id = job_id
         self.runs.append(run)
@@ -375,6 +375,11 @@ class Tale:
 
     def _giving(self, content: int) -> Iterator[Word]:
         return (word for word in self._acting() if word.gives and word.content == content)
+
+    def _came_back(self, newer: Run, run: Run) -> bool:
+        """Whether the store had lost a later content when it gave this one, and got it back meanwhile."""
+        words = self._giving(newer.content) if newer.content != run.content else ()
+        return any(self._forgotten(word) for word in words)
 
     def _forgotten(self, word: Word, since_s: float | None = None) -> bool:
         at_s = word.answered_s if since_s is None else since_s
