@@ -125,7 +125,7 @@ async def _look(desk: Desk) -> None:
         return
     quotas.looked_at_s = now_s  # one look for all who come meanwhile
     begun = [number for number in range(desk.partitions) if number not in quotas.looking]
-    quotas.look_begins(desk.journal.end)
+    quotas.look_begins(desk.journal.written)  # not its end: who waits for no sync is told before one
     told = trio.Event()
     left = set(begun)
 

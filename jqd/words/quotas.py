@@ -163,7 +163,7 @@ class Quotas:
             self._ruled(rule)
 
     def look_begins(self, end: int) -> None:
-        """What was pushed so far is before `end` of the journal: what comes from now on is kept apart."""
+        """What was pushed so far lies before `end` of the journal, on disk or not: what comes from now on is apart."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs and len(self._pushed) < PUSHED_MAX:
             self._pushed.append(Pushed())

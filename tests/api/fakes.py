@@ -53,11 +53,15 @@ class FakeJournal:
         self.frames: list[tuple[Lane, int, bytes]] = []
         self.refuse: JournalRefused | None = None
         self.synced = 0
-        self.end = 0
+        self.written = 0
         self.read_points = dict.fromkeys(Lane, 0)
         self.hold: trio.Event | None = None
         self.waiting = trio.Event()
         self.patient: list[bool] = []
+
+    @property
+    def end(self) -> int:
+        return self.synced
 
     @property
     def refusing(self) -> str | None:
@@ -72,8 +76,8 @@ class FakeJournal:
             raise self.refuse
         self.patient.append(patient)
         self.frames.append((lane, records, body))
-        self.end += 32 + len(body)
-        return self.end
+        self.written += 32 + len(body)
+        return self.written
 
     async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
         self.waiting.set()
@@ -83,7 +87,7 @@ class FakeJournal:
             await trio.lowlevel.checkpoint()
         if self.refuse is not None:
             raise self.refuse
-        self.synced = max(self.synced, self.end if position is None else position)
+        self.synced = max(self.synced, self.written if position is None else position)
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
         return self.read_points[lane]

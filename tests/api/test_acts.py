@@ -38,7 +38,7 @@ async def test_a_job_that_failed_is_tried_anew(edge, fate, kind):
     told = await edge.call("POST", f"/v1/jobs/{job_id}/retry", accept=kind)
     assert (told.status, told.body["state"], told.body["job_id"]) == (200, "waiting", job_id)
     assert (told.body["priority"], told.body["tags"], told.body["max_retry"]) == (3, ["red"], 2)
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
     (held,) = await edge.claim()
     assert (held.job.id, held.attempt, held.job.argument) == (job_id, 1, pack({"n": 1}))
     assert held.job.keep_result

@@ -30,7 +30,7 @@ async def test_a_job_with_lightjq_defaults(edge):
     assert told.body == {"job_id": job.id}
     assert (job.max_retry, job.priority, job.timeout_s, job.keep_result) == (10, 0, 30.0, False)
     assert job.argument == pack({"to": "a"})
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
 
 
 async def test_an_argument_goes_on_as_it_came(edge):
@@ -386,7 +386,7 @@ async def test_a_report_after_the_end_of_its_attempt(edge, state, attempt, repor
             Fate.SUCCEEDED, ended.fence, "w1", "", "",
         )  # fmt: skip
         assert one.result == (pack([1]) if ended.keep_result else pack(None))
-    assert edge.journal.synced >= edge.journal.end, "and is on disk when it is said to be taken"
+    assert edge.journal.synced >= edge.journal.written, "and is on disk when it is said to be taken"
 
 
 # ------------------------------------------------------------ its own document

@@ -325,7 +325,7 @@ async def test_a_pusher_that_leaves_during_the_sync_changes_nothing(edge):
             scope.cancel()
             edge.journal.hold.set()
     # Its job was written: it is durable, logged as acknowledged, and known as waiting.
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
     ((ids, _),) = edge.control.acknowledged
     assert (await edge.call("GET", f"/v1/jobs/{ids[0]}")).body["state"] == "waiting"
 

@@ -30,7 +30,7 @@ async def test_one_job_in_messagepack(edge):
     assert told.headers["location"] == f"/v1/jobs/{job.id}"
     assert (job.jobtype, job.argument, job.tags) == ("mail", pack({"to": "a"}), ("x",))
     assert (job.priority, job.max_retry, job.timeout_s, job.keep_result) == (0, 5, 30.0, False)
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
     assert [ids for ids, _ in edge.control.acknowledged] == [[job.id]]
 
 
@@ -147,7 +147,7 @@ async def test_store_names_the_level_reached(edge):
     edge.control.applies = False
     told = await edge.call("POST", "/v1/jobs?ack=store", [{"name": "a"}])
     assert (told.status, told.body["ack"]) == (201, "fsync")
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
 
 
 async def test_store_comes_down_to_fsync_when_the_store_would_not_survive_a_crash_with_it(edge):

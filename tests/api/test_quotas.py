@@ -250,6 +250,22 @@ async def test_what_is_not_in_the_store_yet_counts_however_often_the_store_is_lo
     assert (await push(edge, 10)).status == 201
 
 
+async def test_what_is_not_on_disk_yet_counts_however_often_the_store_is_looked_at(edge):
+    """Who waits for no sync is told before it: what he pushed lies behind all that a store can have."""
+    await put(edge, queued=10)
+    await edge.apply()  # a lane that holds nothing more is said to be read up to what is on disk
+    taken = 0
+    for _ in range(30):
+        while (await edge.call("POST", "/v1/jobs?ack=memory", {"name": "mail"}, headers=ACME)).status < 300:
+            taken += 1
+        edge.clock.advance(1.1)
+    assert taken == 10
+    await edge.apply()
+    assert len(await edge.claim("acme\x1fmail")) == 10
+    edge.clock.advance(1.1)
+    assert (await push(edge, 10)).status == 201
+
+
 @pytest.mark.parametrize("why", ["slow", "away"])
 async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_jobs_end(
     edge, monkeypatch, why, autojump_clock

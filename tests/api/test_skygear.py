@@ -66,7 +66,7 @@ async def test_the_job_is_run_by_the_lambda_of_its_action(edge, args, kind):
     (held,) = await edge.claim("user:send-email")
     assert answer.body == {"result": {"job_id": held.job.id}}
     assert msgspec.msgpack.decode(held.job.argument) == args
-    assert edge.journal.synced == edge.journal.end
+    assert edge.journal.synced == edge.journal.written
 
 
 async def test_args_may_be_left_out(edge):

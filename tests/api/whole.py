@@ -64,6 +64,7 @@ class Whole(Edge):
         waiting = self._behind + self.journal.frames[self._taken :]
         self._taken = len(self.journal.frames)
         self._behind = []
+        self.journal.synced = self.journal.written  # what is not on disk is not read
         for lane, count, body in waiting:
             if lane is not Lane.CANCELS and self.cancels_first:
                 self._behind.append((lane, count, body))
