@@ -14,10 +14,11 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
 from jqd.cli.settings import daemon_settings
 from jqd.config import Config
-from jqd.doors import tls_context
+from jqd.doors import Certificate, DoorConfig
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
 from jqd.words import log
+from jqd.words.clock import SystemClock
 from jqd.words.errors import ConfigError, StoreAway
 from jqd.words.finding import Finding, Severity, refusals
 
@@ -69,13 +70,15 @@ async def doctor(
 
 
 def _examine_certificate(settings: Config) -> list[Finding]:
+    what, http = "the daemon's certificate", settings.http
     try:
-        if settings.http.certificate:
-            tls_context(*settings.http.certificate, settings.http.tls_clients)
+        door = DoorConfig(certificate=http.certificate, clients=http.tls_clients)
+        told = Certificate(door, log.get_logger("doctor"), SystemClock()).complaint
     except ConfigError as error:
         mend = "name the files that belong together, and let the daemon's user read them"
-        return [Finding("certificate", Severity.REFUSE, "the daemon's certificate", str(error), mend)]
-    return []
+        return [Finding("certificate", Severity.REFUSE, what, str(error), mend)]
+    mend = "have a certificate made that is valid today; the daemon starts with this one, and its clients refuse it"
+    return [Finding("certificate", Severity.WARN, what, told, mend)] if told else []
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:

@@ -34,6 +34,7 @@ BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+ASKED_FOR_ONE = "or the daemon asks for a certificate (http.tls_clients), and none is shown from here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,10 @@ class Http:
             return Unreachable(f"{told}; nothing was sent", sent=False)
         why = str(error) or type(error).__name__
         if _was_sent(error):
-            message = f"the connection to {url} broke before the answer came ({why}); the request may have arrived"
+            asks = "" if url.startswith("http:") else f"; {ASKED_FOR_ONE}"
+            message = (
+                f"the connection to {url} broke before the answer came ({why}); the request may have arrived{asks}"
+            )
             return Unreachable(message, sent=True)
         message = f"no daemon answers at {url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         return Unreachable(message, sent=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from jqd.client.environ import trust_file
 
 NOT_ITS_NAME = (62, 64)  # of OpenSSL's X509_V_ERR: host name mismatch, address mismatch
+NOT_ITS_DAY = (9, 10)  # not yet valid, has expired
 PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what OpenSSL calls an answer without TLS
 
 
@@ -34,6 +35,10 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
 def _mend(failed: ssl.SSLCertVerificationError) -> str:
     if failed.verify_code in NOT_ITS_NAME:
         return "Use the name that the certificate has"
+    if failed.verify_code in NOT_ITS_DAY:
+        return (
+            "The daemon needs a certificate that is valid today (http.tls_cert), unless a clock is wrong, here or there"
+        )
     said = trust_file()
     if said and not Path(said).is_file():
         return f"SSL_CERT_FILE names {said}, and there is no such file"

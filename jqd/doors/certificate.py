@@ -69,11 +69,16 @@ class Certificate:
                 self.change(self._config)
             except ConfigError as error:
                 # Half of it may be written, or its day is still to come: it is tried again until it can be used.
-                if not before:
+                if self._wrong != before:
                     self._log.error("door.certificate_unusable", error=str(error))
             else:
                 self._log.info("door.certificate", ends_at=self._ends)
-        if self._ends_ms != self._said_ms and self._ends_soon:
+        if self._ends_ms == self._said_ms:
+            return
+        if self._begins_ms > self._clock.wall_ms():
+            self._said_ms = self._ends_ms
+            self._log.warning("door.certificate_begins", file=str(self._cert), at=iso(self._begins_ms))
+        elif self._ends_soon:
             self._said_ms = self._ends_ms
             self._log.warning("door.certificate_ends", file=str(self._cert), at=self._ends)
 

@@ -27,6 +27,7 @@ SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")
 FULL_PART = 0.9  # of maxmemory, above which it is time to do something
 CLOCKS_APART_MS = 5_000  # due dates are judged by the server's clock; less than this nobody notices
 
+NOT_ITS_DAY = (9, 10)  # of OpenSSL's X509_V_ERR: not yet valid, has expired
 WORDS_MAX = 200  # of an answer that nobody understands
 
 REFUSE, WARN = Severity.REFUSE, Severity.WARN
@@ -167,7 +168,11 @@ def _by_tls(error: BaseException) -> ssl.SSLError | None:
 def _tls(error: ssl.SSLError) -> Finding:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted here: {error.verify_message}"
-        mend = "add ?ssl_ca_certs=/path/of/the/ca.pem to the URL, or name the server as its certificate does"
+        mend = (
+            "give that server a certificate that is valid today, unless a clock is wrong, here or there"
+            if error.verify_code in NOT_ITS_DAY
+            else "add ?ssl_ca_certs=/path/of/the/ca.pem to the URL, or name the server as its certificate does"
+        )
     else:
         why = f"what answers there does not speak it ({error.reason or error})"
         mend = "use the port that the server has for TLS, or redis:// if it has none"

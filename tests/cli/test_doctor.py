@@ -4,11 +4,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
 import pytest
 import redis
+import trustme
 
 from jqd.cli import run
 from jqd.cli.exits import Exit
@@ -54,6 +56,22 @@ def test_a_store_that_loses_jobs_is_named_with_its_mend(
         (row,) = [row for row in rows if row["severity"] == "refuse"]
         assert set(row) == {"code", "severity", "what", "why", "mend"}
         assert row["code"] == "evicting"
+
+
+@pytest.mark.parametrize(("begins", "said"), [(-2, "ended, and clients refuse it"), (1, "is not valid before")])
+def test_a_certificate_that_clients_refuse_today_is_a_warning(
+    begins: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = timedelta(days=1)
+    begin = datetime.now(UTC) + begins * day
+    made = trustme.CA().issue_cert("localhost", not_before=begin, not_after=begin + day)
+    made.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    made.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    monkeypatch.setenv("JQD_HTTP__TLS_CERT", str(tmp_path / "cert.pem"))
+    monkeypatch.setenv("JQD_HTTP__TLS_KEY", str(tmp_path / "key.pem"))
+    assert run(["doctor", "--data-dir", str(tmp_path / "d"), "-o", "json"]) == Exit.DONE
+    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["code"] == "certificate"]
+    assert (row["severity"], said in row["why"]) == ("warn", True)
 
 
 def test_a_store_that_is_away_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,14 @@ async def test_a_renewal_that_is_broken_is_said_until_it_is_whole(
             stopped.set()
 
 
+def test_each_fault_of_a_renewal_is_said(renewed: Renewed) -> None:
+    with renewed.listener:
+        for count, broken in enumerate((others_key, no_key), start=1):
+            broken(renewed.files)
+            renewed.door.certificate.look()
+            assert renewed.events("door.certificate_unusable") == count
+
+
 def test_an_end_is_said_two_weeks_before_and_once_in_the_log(renewed: Renewed) -> None:
     with renewed.listener:
         look = renewed.door.certificate.look
@@ -168,6 +176,8 @@ def test_what_nobody_believes_yet_is_said_where_nothing_better_is_there(renewed:
         certificate.look()
         begins = iso(ms_of(renewed.now) + 40 * DAY_MS)
         assert f"is not valid before {begins}, and clients refuse it" in (certificate.complaint or "")
+        certificate.look()
+        assert renewed.events("door.certificate_begins") == 1, "it is said once"
         renewed.clock.advance(9 * 86_400)
         assert certificate.complaint is None
 

@@ -4,6 +4,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import httpx2
@@ -118,6 +119,21 @@ async def test_our_own_client_and_worker_ask_by_https(ca, certificate, name, bel
         assert f"a daemon answers at https://{name}:{port}, but its" in await registered(f"https://{name}:{port}")
 
 
+async def test_a_certificate_of_another_day_is_said_as_such(ca, tmp_path, monkeypatch):
+    day, now = timedelta(days=1), datetime.now(UTC)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    for begins, ends in ((now - 2 * day, now - day), (now + day, now + 2 * day)):
+        made = ca.issue_cert("localhost", not_before=begins, not_after=ends)
+        files = tmp_path / "cert.pem", tmp_path / "key.pem"
+        files[0].write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        files[1].write_bytes(made.private_key_pem.bytes())
+        async with serving(files, Log()) as port:
+            http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None)
+            with pytest.raises(Unreachable, match="needs a certificate that is valid today"):
+                await trio.to_thread.run_sync(http.call, "GET", "/a")
+
+
 async def registered(url: str) -> str:
     """What a worker says that cannot register there."""
     with structlog.testing.capture_logs() as logs:
@@ -130,7 +146,7 @@ async def registered(url: str) -> str:
     return str(logs[0]["trouble"])
 
 
-async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path):
+async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path, monkeypatch):
     clients, listener, stopped = trustme.CA(), bind("127.0.0.1:0"), trio.Event()
     clients.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
     config = DoorConfig(certificate=certificate, clients=tmp_path / "clients.pem")
@@ -144,6 +160,11 @@ async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certific
                     await spoken(port, ca, LAST, shown)
                 assert told.group_contains(trio.BrokenResourceError)
             assert b"200 OK" in await spoken(port, ca, LAST, clients.issue_cert("worker"))
+            ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+            http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None)
+            with pytest.raises(Unreachable, match="or the daemon asks for a certificate"):
+                await trio.to_thread.run_sync(http.call, "GET", "/a")
             stopped.set()
     with pytest.raises(ConfigError, match=r"http\.tls_clients = .* cannot be read"):
         tls_context(cert, key, tmp_path / "none")
