@@ -22,7 +22,7 @@ from jqd.loops.horizon import Horizon
 from jqd.loops.keeper import Keeper, Stand
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.loops.shelved import has_shelves, owing
+from jqd.loops.shelved import has_shelves, owing, say_newer
 from jqd.loops.useless import carried
 from jqd.store import CALL_JOBS_MAX
 from jqd.words.clock import Clock
@@ -76,6 +76,7 @@ class Retention:
         ]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
+        self._newer_said = False
         self._given_up = 0  # bytes since that was said
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
@@ -195,6 +196,7 @@ class Retention:
         await self._expect_remembered(stands)
         async with aclosing(self._owed_in(copied.start, copied.end, copied.owes)) as owed:
             async for said in owed:
+                self._newer_said = self._newer_said or say_newer(said)
                 self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
                 await self._journal.wsync()
         for at in range(0, len(cancels), CALL_JOBS_MAX):

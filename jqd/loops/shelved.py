@@ -13,8 +13,12 @@ from jqd.words.fields import DECODE_ERRORS
 from jqd.words.followers import read_entry
 from jqd.words.job import NIL, Outcome
 from jqd.words.jobid import partition_of
+from jqd.words.log import get_logger
 
 CALL_BYTES = 4 << 20  # asked for in one call
+CALL_ENTRIES = 500  # too: with as many shelves as one call looks at some 30 ms of the server
+
+NEWER = "a newer jqd, started once on this store, pushes them; until then they are kept and written on, and cost room"
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:
@@ -25,22 +29,36 @@ async def has_shelves(stores: Iterable[Store]) -> bool:
 async def owing(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Those of these whose followers are not pushed yet, without their results: what is told again has those."""
     owed: list[Outcome] = []
-    groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
+    groups: dict[tuple[int, str | None], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:
-        if not outcome.follows:
-            continue
-        entry = outcome.job_id.encode() + b" " + outcome.follows
-        try:
-            tenant = read_entry(entry).tenant
-        except DECODE_ERRORS:
-            owed.append(_bare(outcome))  # a newer jqd wrote it, and may have laid it on a shelf
-            continue
-        groups.setdefault((partition_of(outcome.job_id, len(stores)), tenant), []).append((entry, outcome))
+        if outcome.follows:
+            place = partition_of(outcome.job_id, len(stores)), _tenant(outcome)
+            groups.setdefault(place, []).append((_entry(outcome), outcome))
     for (number, tenant), pairs in groups.items():
         for some in _pieces(pairs):
             waits = await stores[number].is_owed(tenant, [entry for entry, _ in some])
             owed += [_bare(one) for (_, one), is_owed in zip(some, waits, strict=True) if is_owed]
     return owed
+
+
+def say_newer(outcomes: Iterable[Outcome]) -> bool:
+    """Say what of these a newer jqd wrote, otherwise than this one knows. Returns whether there was any."""
+    newer = [outcome.job_id for outcome in outcomes if outcome.follows and _tenant(outcome) is None]
+    if newer:
+        get_logger("retention").warning("retention.newer_followers", parent=newer[0], others=len(newer) - 1, todo=NEWER)
+    return bool(newer)
+
+
+def _entry(outcome: Outcome) -> bytes:
+    return outcome.job_id.encode() + b" " + outcome.follows
+
+
+def _tenant(outcome: Outcome) -> str | None:
+    """On whose shelf they may lie; None: a newer jqd wrote them, and may have laid them on any."""
+    try:
+        return read_entry(_entry(outcome)).tenant
+    except DECODE_ERRORS:
+        return None
 
 
 def _bare(outcome: Outcome) -> Outcome:
@@ -51,7 +69,7 @@ def _pieces(pairs: Sequence[tuple[bytes, Outcome]]) -> Iterable[list[tuple[bytes
     piece: list[tuple[bytes, Outcome]] = []
     size = 0
     for entry, outcome in pairs:
-        if piece and size + len(entry) > CALL_BYTES:
+        if piece and (size + len(entry) > CALL_BYTES or len(piece) == CALL_ENTRIES):
             yield piece
             piece, size = [], 0
         piece.append((entry, outcome))
