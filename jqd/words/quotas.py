@@ -15,7 +15,7 @@ beside each other are bounded as those after one another, and only what was take
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
@@ -27,7 +27,7 @@ from jqd.words.rules import Rule, Rules
 QUOTA = "quota"  # a kind of rule
 BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
 AGAIN_S = 5  # until numbers of jobs are asked for again
-PUSHED_MAX = 16  # looks of which what was pushed is kept apart: later ones share the last of these
+PUSHED_MAX = 16  # looks of which what was pushed is kept apart: what came before them counts together
 STALE_S = 60.0  # without a word from a partition: then health says so
 OWED_S = 3.0  # what was put off is tried each second by some daemon: longer than until the next time
 
@@ -132,8 +132,8 @@ class Pushed:
         """A position of the journal behind all of them."""
         self.jobs: dict[str, Counter[int]] = {}
 
-    def add(self, tenant: str, homes: Sequence[int]) -> None:
-        """More of them."""
+    def add(self, tenant: str, homes: Iterable[int] | Mapping[int, int]) -> None:
+        """More of them: the partition of each, or how many of each."""
         self.jobs.setdefault(tenant, Counter()).update(homes)
 
 
@@ -165,8 +165,12 @@ class Quotas:
     def look_begins(self, end: int) -> None:
         """What was pushed so far lies before `end` of the journal, on disk or not: what comes from now on is apart."""
         self._pushed[-1].end = end
-        if self._pushed[-1].jobs and len(self._pushed) < PUSHED_MAX:
+        if self._pushed[-1].jobs:
             self._pushed.append(Pushed())
+        if len(self._pushed) > PUSHED_MAX:  # a partition tells nothing, or is far behind
+            first = self._pushed.popleft()
+            for tenant, homes in first.jobs.items():
+                self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
         """A partition told; what the journal has before `applied` was in it."""
