@@ -46,7 +46,9 @@ class JournalConfig:
     frame_bytes_max: Bytes = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
     commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
     commit_linger_ms: float = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
-    pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
+    # What may wait for the disk before pushes are refused. Outcomes may wait beyond it, one of the largest frames or
+    # many small ones: what is refused of them is work that is done, and is done again.
+    pending_bytes_max: int = 64 * MIB
     retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
@@ -135,10 +137,13 @@ class Journal:
             raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
         if (refusal := self._commits.refusal) is not None:
             raise refusal.error()
-        pending = self._commits.pending_bytes
-        if pending + FRAME_HEADER_BYTES + len(body) > self._config.pending_bytes_max:
+        pending, size = self._commits.pending_bytes, FRAME_HEADER_BYTES + len(body)
+        bytes_max = self._config.pending_bytes_max
+        if lane is Lane.OUTCOMES:
+            bytes_max += FRAME_HEADER_BYTES + self._config.frame_bytes_max
+        if pending + size > bytes_max:
             raise JournalRefused(
-                f"{pending} bytes wait for the disk already (limit {self._config.pending_bytes_max}); "
+                f"{pending} bytes wait for the disk already (limit {bytes_max}); "
                 "nothing of this was accepted, try again in a moment",
                 full=False,
             )

@@ -333,6 +333,21 @@ async def test_too_much_waiting_is_refused_and_absurd_frames_are_bugs() -> None:
             await journal.wsync(1_000_000)
 
 
+async def test_outcomes_are_taken_while_so_much_waits_that_pushes_are_refused() -> None:
+    async with opened(MemoryFiles(), frame_bytes_max=100, pending_bytes_max=160) as journal:
+        journal.write(Lane.JOBS, 1, b"x" * 100)
+        for lane in set(Lane) - {Lane.OUTCOMES}:
+            with pytest.raises(JournalRefused, match=r"limit 160"):
+                journal.write(lane, 1, b"x" * 100)
+        position = journal.write(Lane.OUTCOMES, 1, b"x" * 100)  # the largest there is has a place
+        with pytest.raises(JournalRefused, match=r"wait for the disk"):
+            journal.write(Lane.OUTCOMES, 1, b"x" * 100)
+        with pytest.raises(JournalRefused, match=r"limit 160"):
+            journal.write(Lane.JOBS, 1, b"x")
+        await journal.wsync(position)
+        assert journal.stats().pending_bytes == 0
+
+
 async def test_an_error_of_the_block_leaves_as_it_came() -> None:
     files = MemoryFiles()
     with pytest.raises(KeyError, match="of the block"):  # noqa: PT012
