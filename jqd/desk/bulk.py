@@ -17,9 +17,10 @@ from jqd.desk.find import Coming, expect_promised, find, resolve
 from jqd.desk.job import Date
 from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import EVERYTHING, Text, narrow
+from jqd.desk.quotas import looked
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
+from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
 from jqd.words.job import State
 from jqd.words.tenant import bare
 
@@ -277,22 +278,30 @@ def _fits(view: Found, wanted: Filter) -> bool:
 
 
 async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
-    """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended."""
+    """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended; of a quota
+    that is spent it says how many were left for that."""
+    left = len(views)
+    await looked(desk)
 
     async def one(found: Found) -> None:
         # A list tells no arguments, and the change is the whole job once more.
+        nonlocal left
         view = await desk.store.get_job(found.id)
-        if not isinstance(view, JobView):
-            return
-        try:
-            await change(desk, view, Kind.RETRY)
-        except Conflict as error:
-            if wanted.job_ids is not None:
-                tally.refuse(bare(view.name) or view.id, 409, str(error))
-        else:
-            tally.changed += 1
+        if isinstance(view, JobView):
+            try:
+                await change(desk, view, Kind.RETRY)
+            except Conflict as error:
+                if wanted.job_ids is not None:
+                    tally.refuse(bare(view.name) or view.id, 409, str(error))
+            else:
+                tally.changed += 1
+        left -= 1
 
-    await _side_by_side(views, one)
+    try:
+        await _side_by_side(views, one)
+    except Pressed as error:
+        why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
+        raise Pressed(why, retry_after_s=error.retry_after_s) from error
 
 
 async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:

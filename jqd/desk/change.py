@@ -18,11 +18,13 @@ from jqd.desk.find import Coming, expect_promised, find, once_noted, resolve
 from jqd.desk.job import Date, Delay
 from jqd.desk.limits import date_faults, eligible_at_ms
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
 from jqd.store import EditGiven, JobView
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet
 from jqd.words.job import ChangeKind, Priority, State
 from jqd.words.pushed import JobRecord
+from jqd.words.quotas import FREE, Charge
 from jqd.words.record import Head, Lane, encode_jobs
 from jqd.words.tenant import bare
 
@@ -140,16 +142,25 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
     """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
 
     Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
-    will, or somebody else changes it now; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
+    will, or somebody else changes it now; Pressed when a retry is more than a quota allows; JournalRefused,
+    StoreUnsettled, StoreAway, StoreRefused.
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
+    if kind is not Kind.RETRY or not desk.principal.tenant:
+        return await _change(desk, view, kind, fields, FREE)
+    with await reserve(desk, 1, len(_array(view, kind, fields)), retried=True) as charge:
+        return await _change(desk, view, kind, fields, charge)
+
+
+async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
+    """What may be changed."""
     began_s = trio.current_time()
     view, given = await _reserve(desk, view, kind)
-    revision = given.revision
-    body = _frame(desk, view, kind, given, fields)
-    position = desk.journal.write(Lane.CHANGES, 1, body)
+    revision, array = given.revision, _array(view, kind, fields)
+    position = desk.journal.write(Lane.CHANGES, 1, _frame(desk, view, kind, given, array, fields))
     await desk.journal.wsync(position, shielded=True)
+    charge.taken(desk.homes([view.id]), len(array))
     if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
@@ -207,9 +218,13 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
     raise Conflict(f"job {_called(view)} cannot be {kind.value}: it is {view.state.value}")
 
 
-def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict[str, Any]) -> bytes:
-    """The job once more, as a frame."""
-    eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
+def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
+    kept = kind is Kind.EDIT and view.state in (State.SCHEDULED, State.RETRYING)
+    return int(fields.get("eligible_at_ms", view.eligible_at_ms if kept else 0))
+
+
+def _array(view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
+    """The job once more, as if it was pushed."""
     job = JobRecord(
         name=bare(view.jobtype),
         argument=Raw(fields.get("argument", view.argument)),
@@ -221,19 +236,21 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
         tags=view.tags,
         backoff=view.backoff,
     )
-    if kind is not Kind.EDIT:
-        eligible_at_ms = 0
-    eligible_at_ms = fields.get("eligible_at_ms", eligible_at_ms)
     if kind is Kind.EDIT:  # who says run now, or again, wants it run
-        job.expires_in = _expiry_s(view, eligible_at_ms, dated="eligible_at_ms" in fields)
-    anew, revision = kind is Kind.RETRY, given.revision
+        job.expires_in = _expiry_s(view, _eligible_at_ms(view, kind, fields), dated="eligible_at_ms" in fields)
+    return _encoder.encode([job])
+
+
+def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes, fields: dict[str, Any]) -> bytes:
+    """That as a frame."""
+    anew, revision, eligible_at_ms = kind is Kind.RETRY, given.revision, _eligible_at_ms(view, kind, fields)
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
     }
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
     first = desk.journal.ids.take(1).first
     head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
-    return encode_jobs(head, _encoder.encode([job]), view.tenant)
+    return encode_jobs(head, array, view.tenant)
 
 
 def _expiry_s(view: JobView, begins_ms: int, *, dated: bool) -> float | None:

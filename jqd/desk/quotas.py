@@ -73,20 +73,28 @@ def exists(desk: Desk, tenant: str) -> bool:
     return tenant in desk.quotas.known and (who.sees(tenant) or (not who.tenant and who.may(Role.VIEWER)))
 
 
-async def reserve(desk: Desk, jobs: int, size_bytes: int) -> Charge:
-    """Keep so much for a push, or raise Pressed, which names the limit; without a quota it costs nothing."""
+async def reserve(desk: Desk, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
+    """Keep so much for a push or a retry, or raise Pressed, which names the limit; without a quota it costs nothing."""
     tenant = desk.principal.tenant
     if not await _bounded(desk, tenant):
         return FREE
-    if desk.quotas.owes(tenant) or desk.control.owes(tenant):
+    owes = desk.quotas.owes(tenant) or desk.control.owes(tenant)
+    if owes and not (retried and desk.quotas.has_too_many_dead(tenant)):  # what is owed may wait for these very retries
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(desk)
-        over = desk.quotas.over(tenant, jobs, daemons)
+        over = desk.quotas.over(tenant, jobs, daemons, retried=retried)
         if over is None:
             return desk.quotas.reserve(tenant, jobs, size_bytes, daemons)
         limit, wait_s = over
-    raise Pressed(f"nothing was taken: {_spent(tenant, limit)}", retry_after_s=int(wait_s) + 1)
+    why = _spent(tenant, limit)
+    raise Pressed(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
+
+
+async def looked(desk: Desk) -> None:
+    """For many that will reserve beside each other: else the first has the store counted, and the others go by what
+    it told long ago."""
+    await _bounded(desk, desk.principal.tenant)
 
 
 async def reserve_owed(desk: Desk, tenant: str, jobs: int, size_bytes: int) -> Charge | str:

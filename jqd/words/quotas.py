@@ -10,7 +10,8 @@ What nobody can be refused (jobs that follow others, dates of schedules) is put 
 leave that room to it meanwhile (docs/adr/0065).
 
 A push reserves all that it has before anything is waited for, and what was not taken of it is given back: so pushes
-beside each other are bounded as those after one another, and only what was taken is paid for.
+beside each other are bounded as those after one another, and only what was taken is paid for. A retry is paid for as a
+push of the same job is, only that dead jobs, of which it makes fewer, do not forbid it.
 """
 
 import math
@@ -201,11 +202,14 @@ class Quotas:
             if now_s - at_s >= STALE_S
         ]
 
-    def over(self, tenant: str, jobs: int, daemons: int, *, owed: bool = False) -> tuple[str, float] | None:
+    def over(
+        self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False
+    ) -> tuple[str, float] | None:
         """Which limit forbids to push now, and for how many seconds about; None: none does.
 
         `owed`: they are to come once there is room. They need room for one of them, however many they are: a quota may
         allow fewer at all, and what needs more room than ever is free would keep all pushes waiting meanwhile.
+        `retried`: they have ended, and are to begin anew; that there are too many dead ones is why somebody does it.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -214,15 +218,24 @@ class Quotas:
             bucket = self._bucket(tenant, name)
             if (wait_s := bucket.wait_s(self._clock.mono_s())) > 0:
                 return f"{name}: {rate:g} a second{self._of(daemons)}", max(0.0, wait_s - bucket.reserved_s)
-        told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
-        there = Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
+        there = self._told(tenant)
         new = self._reserved[tenant] + sum(its.jobs[tenant].total() for its in self._pushed if tenant in its.jobs)
         for name, most, has in (("queued", quota.queued, there.waiting), ("in_flight", quota.in_flight, there.alive)):
             if most is not None and has + new + (1 if owed else jobs) > most:
                 return f"{name}: {most} jobs", AGAIN_S
-        if quota.dead is not None and there.dead >= quota.dead:
+        if not retried and self.has_too_many_dead(tenant):
             return f"dead: {quota.dead} jobs that failed and are kept; retry or delete them", AGAIN_S
         return None
+
+    def has_too_many_dead(self, tenant: str) -> bool:
+        """Whether that forbids to push, until somebody retries or deletes some."""
+        most = self.known[tenant].dead
+        return most is not None and self._told(tenant).dead >= most
+
+    def _told(self, tenant: str) -> Numbers:
+        """What all partitions told of it last."""
+        told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
+        return Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
 
     def owe(self, tenant: str) -> None:
         """What came by itself was put off: for a while pushes leave it the room."""
