@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from jqd.loops.pace import Pace
-from jqd.store import Shelf, Store
+from jqd.store import Shelf, Store, Waiting
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.words.followers import UNREADABLE, Left
@@ -29,6 +29,9 @@ ENTRIES = 100  # in one push: some ms of the store, one sync
 ENTRIES_BYTES = 4 << 20  # in one answer, as scripts have it that move rows about
 LOOK_S = 2.0  # between looks for what a daemon left that died or stands still
 LEFT_S = 1.0  # what has waited for so long was left
+WALK = (
+    5_000  # entries that have to wait, met in one such look: some 0.1 s of a server; the next one goes on behind them
+)
 REST_S = 2.0  # until what could not be pushed is tried again: its partition is away, or its id is promised to another
 FORGET_S = 60.0  # past that rest
 COMPLAIN_S = 60.0  # a partition may be away for some seconds
@@ -74,6 +77,11 @@ class Outbox:
         self.shelves: dict[str, Shelf] = {}
         """What waits for the quotas of tenants, as the store told last."""
         self._told_s = -math.inf
+        self._new_ms = 0
+        """By the store's time: what came before was met when it was new."""
+        self._walk_at_s = self._walk_began_s = clock.mono_s()
+        self._walked = 0
+        """Entries at the front of the outbox that have to wait and were met since the walk began there."""
         self._log = get_logger("outbox")
 
     @property
@@ -107,7 +115,7 @@ class Outbox:
             try:
                 if self.shelves:
                     await self._look_at_shelves()  # first: what is new goes behind what lies there, and there only
-                if await self._empty(0.0 if rang else LEFT_S):
+                if await self._empty(rang):
                     if not self.shelves:
                         await self._look_at_shelves()
                     await self._try_shelves()
@@ -117,19 +125,45 @@ class Outbox:
             else:
                 self.pace.went_well()
 
-    async def _empty(self, age_s: float) -> bool:
-        """Push all that has waited for so long, oldest first. Returns whether some waits for a quota now."""
-        now_s, passed = self._clock.mono_s(), 0
-        # Somebody else has pushed what was not met again for a while.
-        self._rests = {entry: rest for entry, rest in self._rests.items() if rest.until_s > now_s - FORGET_S}
+    async def _empty(self, rang: bool) -> bool:
+        """Push what is new, if it rang, and what was left. Returns whether some waits for a quota now."""
+        shelves = bool(self.shelves)
+        if rang:
+            shelves = await self._push_new()
+        if not rang or self._clock.mono_s() >= self._walk_at_s:
+            shelves = await self._push_left()
+            self._walk_at_s = self._clock.mono_s() + LOOK_S
+        return shelves
+
+    async def _push_new(self) -> bool:
+        """Push all that came since the last time: what waits before that may be much, and is in nobody's way."""
+        passed = 0
         while True:
-            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=age_s, skip=passed)
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=passed)
             if not found.entries:
+                self._new_ms = found.now_ms
                 return found.shelves > 0
-            left, over = await self._push_some(found.entries, None)
-            for tenant, its in over.items():
-                await self._store.put_off(tenant, its, SHELF_S)
-            passed += len(left)
+            passed += await self._push_found(found)
+
+    async def _push_left(self) -> bool:
+        """Push all that has waited for long, oldest first, up to some that has to wait on; the next time from there."""
+        if not self._walked:
+            # What was not met from the front to the end was pushed by somebody else.
+            began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
+            self._rests = {entry: rest for entry, rest in self._rests.items() if rest.until_s > began_s - FORGET_S}
+        end = self._walked + WALK
+        while True:
+            found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
+            self._walked = self._walked + await self._push_found(found) if found.entries else 0
+            if not found.entries or self._walked >= end:
+                return found.shelves > 0
+
+    async def _push_found(self, found: Waiting) -> int:
+        """Returns how many stay where they are."""
+        left, over = await self._push_some(found.entries, None)
+        for tenant, its in over.items():
+            await self._store.put_off(tenant, its, SHELF_S)
+        return len(left)
 
     async def _look_at_shelves(self) -> None:
         self.shelves = await self._store.list_shelves(SHELVES_MAX)

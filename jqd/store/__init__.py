@@ -7,7 +7,7 @@ from jqd.store.counts import Tally, Types, TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
-from jqd.store.outbox import Shelf
+from jqd.store.outbox import Shelf, Waiting
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
@@ -90,6 +90,7 @@ __all__ = [
     "TypeView",
     "Types",
     "Verdict",
+    "Waiting",
     "WaitingType",
     "examine",
     "open_embedded",

@@ -41,12 +41,14 @@ class OutboxMethods:
         self._keys = keys
         self._caller = caller
 
-    async def get_outbox(self, limit: int, bytes_max: int, *, age_s: float = 0.0, skip: int = 0) -> Waiting:
-        """Up to `limit` entries that came at least so long ago, oldest first, but the first `skip`.
+    async def get_outbox(
+        self, limit: int, bytes_max: int, *, age_s: float = 0.0, since_ms: int = 0, skip: int = 0
+    ) -> Waiting:
+        """Up to `limit` entries that came at least so long ago, since that date, oldest first, but the first `skip`.
 
         Stops behind `bytes_max`, but gives one at least.
         """
-        answer = await self._caller.call("get_outbox", round(age_s * 1000), skip, limit, bytes_max)
+        answer = await self._caller.call("get_outbox", round(age_s * 1000), since_ms, skip, limit, bytes_max)
         now_ms, oldest_ms, newest_ms, shelves, *entries = codec.list_of(self._keys, "outbox", answer)
         return Waiting(
             codec.whole(self._keys, "outbox", now_ms),

@@ -131,6 +131,10 @@ async def test_what_waits_longest_is_given_first_in_answers_of_a_bounded_size(st
     assert [follows for _, follows in await left(store_bench)] == [b"%02d" % number for number in range(12)]
     assert [follows for _, follows in await left(store_bench, skip=10)] == [b"10", b"11"]
     assert [follows for _, follows in await left(store_bench, age_s=10.5)] == [b"00", b"01"]
+    since_ms = store_bench.clock.wall_ms() - 3_000
+    assert [follows for _, follows in await left(store_bench, since_ms=since_ms)] == [b"09", b"10", b"11"]
+    assert [follows for _, follows in await left(store_bench, since_ms=since_ms, skip=1, age_s=1.5)] == [b"10"]
+    assert await left(store_bench, since_ms=since_ms + 9_000) == await left(store_bench, skip=13) == []
     found = await store_bench.store.get_outbox(100, 50)
     assert (len(found.entries), found.now_ms - (found.oldest_ms or 0)) == (2, 12_000)
     assert len((await store_bench.store.get_outbox(11, 1 << 20)).entries) == 11

@@ -115,6 +115,46 @@ async def test_what_has_to_wait_holds_up_nothing_and_goes_later(autojump_clock: 
     assert room.complaint() is None, "nobody is told of what is done"
 
 
+async def test_much_that_has_to_wait_is_in_nobodys_way(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
+) -> None:
+    """Of a partition that is away for an hour: what is new is met without it, and it by some at a time, all in turn."""
+    monkeypatch.setattr("jqd.loops.outbox.WALK", 2 * ENTRIES)
+    stuck = [b"stuck %04d" % number for number in range(10 * ENTRIES)]
+    room.pushes.waits = set(stuck)
+    await room.put(*stuck)
+    for _ in range(2):  # the first time all of it is new
+        room.outbox.ring()
+        await trio.sleep(4 * LOOK_S)
+    given, get_outbox = [0], room.store.get_outbox
+
+    async def count(*args: Any, **of: Any) -> Any:
+        told = await get_outbox(*args, **of)
+        given[-1] += len(told.entries)
+        return told
+
+    monkeypatch.setattr(room.store, "get_outbox", count)
+    for number in range(8):  # a daemon that is busy looks for what was left all the same
+        await room.put(b"%d" % number)
+        room.outbox.ring()
+        await trio.testing.wait_all_tasks_blocked()
+        assert room.pushes.taken[-1] == b"%d" % number
+        given.append(0)
+        await trio.sleep(LOOK_S / 4)
+    assert sorted(given)[-3] <= 2, "a ring asks for what is new"
+    assert 2 * ENTRIES <= max(given) <= 3 * ENTRIES
+    await room.put(b"left")
+    await trio.sleep(6 * LOOK_S)
+    assert room.pushes.taken[-1] == b"left", "behind them, by whoever left it"
+    assert (room.complaint() or "").startswith("jobs") == (trio.current_time() > COMPLAIN_S)
+    await trio.sleep(COMPLAIN_S)
+    assert f"and {len(stuck) - 1} others wait" in (room.complaint() or "")
+    room.pushes.waits = set()
+    await trio.sleep(REST_S + LOOK_S)
+    assert await room.left() == [], "what does not wait any more goes in one look"
+    assert room.complaint() is None
+
+
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
     room.pushes.refuses = JournalRefused("the disk is full", full=True)
     await room.put(b"a")

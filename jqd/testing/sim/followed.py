@@ -19,7 +19,7 @@ from jqd.words.quotas import FREE, Charge
 
 
 def _drop_first(real: Real) -> Real:
-    async def empty(self: Outbox, age_s: float) -> bool:
+    async def empty(self: Outbox, rang: bool) -> bool:
         push = self._push
 
         async def drop_and_push(entries: Sequence[bytes], *, shelved: bool = False) -> Any:
@@ -28,7 +28,7 @@ def _drop_first(real: Real) -> Real:
 
         self._push = drop_and_push
         try:
-            return bool(await real(self, age_s))
+            return bool(await real(self, rang))
         finally:
             self._push = push
 
