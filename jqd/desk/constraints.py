@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from jqd.desk.desk import Desk
 from jqd.desk.job import Date
+from jqd.desk.limits import expect_bare_ends
 from jqd.desk.listing import page_of
 from jqd.desk.rules import expect_room, learned, say, told
 from jqd.store import JobView
@@ -86,6 +87,7 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         before = desk.constraints.known.get(own)
         new.append(before is None)
         if before is None:
+            expect_bare_ends("constraint", name)
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
         if before is None or before.constraint.digest != constraint.digest:
             changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused

@@ -6,6 +6,7 @@ from itertools import accumulate
 import msgspec
 
 from jqd.desk.desk import Desk
+from jqd.desk.limits import expect_bare_ends
 from jqd.desk.rules import learned, say, told
 from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_version
 from jqd.runner.reach import machine, standing_of
@@ -47,6 +48,8 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
 
     def make() -> Mapping[tuple[str, str], bytes]:
         known = desk.workers.handler(own) or Handler(0)
+        if not known.versions:
+            expect_bare_ends("handler", name)
         number, now_ms = known.last + 1, desk.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
         _refuse_more(desk, own, known, version)

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.words.job import NIL, TAGS_MAX, Name, Priority
+from jqd.words.job import NIL, TAGS_MAX, Name, NewName, Priority
 from jqd.words.options import Retries, Timeout, Waits
 
 NOTHING = Raw(NIL)
@@ -31,13 +31,13 @@ def nothing() -> Raw:
 class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A job as its pusher writes it."""
 
-    name: Name
+    name: NewName
     argument: Value = msgspec.field(default_factory=nothing)
     priority: Priority = 0
     max_retry: Retries = 5
     keep_result: bool = False
     timeout: Timeout = 30.0
-    job_id: Name | None = None
+    job_id: NewName | None = None
     run_at: Date | None = None
     delay: Delay | None = None
     replace: bool = False

@@ -5,13 +5,14 @@ from itertools import islice
 
 from jqd.desk.job import NewJob
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Fault
+from jqd.words.errors import Fault, Invalid
 from jqd.words.fields import FAULTS_MAX
 from jqd.words.followers import is_made_of
-from jqd.words.job import is_name
+from jqd.words.job import has_bare_ends, is_name
 from jqd.words.jobid import ID_LENGTH, parse_id
 
 PRINTABLE = "has printable characters only"
+BARE_ENDS = "begins and ends with no blank"
 KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
 
 
@@ -34,6 +35,7 @@ def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] 
             and not job.tags
             and not job.replace
             and "@" not in job.name
+            and " " not in job.name
         ):
             continue
         plain = False
@@ -45,6 +47,13 @@ def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] 
 def faults(job: NewJob, bytes_max: int) -> list[Fault]:
     """The first few things that are wrong with a job that its type has taken."""
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
+
+
+def expect_bare_ends(what: str, name: str) -> None:
+    """Raises Invalid when something new is not to be called so."""
+    if not has_bare_ends(name):
+        why = f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
 
 
 def eligible_at_ms(run_at: str | float | None, delay: float | None, now_ms: int) -> int:
@@ -72,6 +81,8 @@ def _faults(job: NewJob, bytes_max: int) -> Iterator[Fault]:
         yield Fault("/replace", "replace is about a job_id; give the one whose job is to be replaced")
     if not job.name.isprintable():
         yield Fault("/name", f"a name {PRINTABLE}, this one is {job.name!r}")
+    elif not has_bare_ends(job.name):
+        yield Fault("/name", f"a name {BARE_ENDS}, this one is {job.name!r}")
     yield from date_faults(job.run_at, job.delay)
     if len(job.argument) > bytes_max:
         yield Fault("/argument", f"an argument has at most {bytes_max} bytes, this one {len(job.argument)}")
@@ -83,6 +94,8 @@ def _faults(job: NewJob, bytes_max: int) -> Iterator[Fault]:
 def _id_fault(job_id: str) -> str | None:
     if not is_name(job_id):
         return f"a job_id {PRINTABLE}, this one is {job_id!r}"
+    if not has_bare_ends(job_id):
+        return f"a job_id {BARE_ENDS}, this one is {job_id!r}"
     if job_id in (".", ".."):
         return "a job_id stands in URLs, where . and .. mean something else"
     # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.

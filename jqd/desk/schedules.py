@@ -12,6 +12,7 @@ from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
 from jqd.desk.firing import fields_of, note
 from jqd.desk.job import Date, NewJob, Tags, Value, nothing
+from jqd.desk.limits import expect_bare_ends
 from jqd.desk.limits import faults as job_faults
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.desk.rules import expect_room, heard, learned, say, told
@@ -97,6 +98,7 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
         before = desk.schedules.known.get(own)
         new.append(before is None)
         if before is None:
+            expect_bare_ends("schedule", name)
             expect_room(SCHEDULES, desk.principal.tenant, map(tenant_of, desk.schedules.known))
         schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
         return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after

@@ -23,6 +23,16 @@ TAGS_MAX = 32
 Name = Annotated[
     str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description=f"1 to {NAME_LENGTH_MAX} printable characters")
 ]
+NewName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=NAME_LENGTH_MAX,
+        description=f"1 to {NAME_LENGTH_MAX} printable characters, no blank at the ends",
+        extra_json_schema={"pattern": r"^[^ ](.*[^ ])?$"},
+    ),
+]
+"""Of what is given a name now. That of the ends no type says either: see `has_bare_ends`."""
 Priority = Annotated[
     int,
     Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a 32-bit whole number, {PRIORITY_MIN} to {PRIORITY_MAX}"),
@@ -32,6 +42,12 @@ Priority = Annotated[
 def is_name(text: str) -> bool:
     """Whether a job's type, a pusher's own id for it or a tag can be called so."""
     return 0 < len(text) <= NAME_LENGTH_MAX and text.isprintable()
+
+
+def has_bare_ends(text: str) -> bool:
+    """Whether no blank begins or ends it, which nobody would see; of those that can be printed there is one. What is
+    new is called so; what was called otherwise before that was asked for keeps its name."""
+    return text[:1] != " " != text[-1:]
 
 
 class ChangeKind(enum.IntEnum):

@@ -94,7 +94,7 @@ async def test_the_answer_is_in_the_language_asked_for(edge):
     assert told.headers["content-type"] == MSGPACK
     assert told.body["errors"] == [
         {"pointer": "/nam", "detail": "there is no field 'nam'; did you mean 'name'?"},
-        {"pointer": "/name", "detail": "name is required: 1 to 128 printable characters"},
+        {"pointer": "/name", "detail": "name is required: 1 to 128 printable characters, no blank at the ends"},
     ]
     assert (told.body["status"], told.body["title"], told.body["type"]) == (422, "Unprocessable Entity", "about:blank")
     told = await edge.call("POST", "/v1/jobs", {"nam": "a"}, kind=JSON)

@@ -109,7 +109,7 @@ def test_bad_fields_are_named(fields, pointer):
 def test_all_that_is_wrong_with_a_job_is_told_at_once_up_to_a_bound():
     found = faults(name="", priority=2**40, timeout="long", tags=[""])
     assert [(fault.pointer, fault.detail) for fault in found] == [
-        ("/name", "name must be 1 to 128 printable characters, not ''"),
+        ("/name", "name must be 1 to 128 printable characters, no blank at the ends, not ''"),
         ("/priority", "priority must be a 32-bit whole number, -2147483648 to 2147483647, not 1099511627776"),
         ("/timeout", "timeout must be a number of seconds above 0 and at most 2592000, not 'long'"),
         ("/tags/0", "tags/0 must be 1 to 128 printable characters, not ''"),

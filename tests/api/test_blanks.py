@@ -1,0 +1,89 @@
+"""Names with a blank at an end, which nobody sees: none is given, and what has one from before is served as ever."""
+
+from typing import Any
+
+import pytest
+
+from jqd.desk import limits
+from jqd.words.job import Fate
+from tests.api.edge import JSON
+from tests.api.whole import Whole
+
+BLANK = ["mail ", " mail", " "]
+SCHEDULE = {"cron": "0 0 * * *", "job": {"name": "mail"}}
+HANDLER = {"lang": "http", "body": "http://127.0.0.1:1/"}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+def path_of(name: str) -> str:
+    return name.replace(" ", "%20")
+
+
+@pytest.mark.parametrize("name", BLANK)
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/jobs", {"name": "{}"}),
+        ("POST", "/v1/jobs", [{"name": "{}"}]),
+        ("POST", "/v1/jobs", {"name": "mail", "job_id": "{}"}),
+        ("PUT", "/v1/schedules/{}", SCHEDULE),
+        ("PUT", "/v1/schedules/nightly", SCHEDULE | {"job": {"name": "{}"}}),
+        ("PUT", "/v1/constraints/{}", {"match": "false", "concurrency": 1}),
+        ("PUT", "/v1/handlers/{}", HANDLER),
+        ("POST", "/job", {"name": "{}", "argument": {}}),
+    ],
+)
+async def test_no_new_name_begins_or_ends_with_a_blank(edge, name, method, path, body):
+    async def ask(name: str) -> Any:
+        said = [put_in(body[0], name)] if isinstance(body, list) else put_in(body, name)
+        return await edge.call(method, path.format(path_of(name)), said, kind=JSON, accept=JSON)
+
+    refused = await ask(name)
+    assert refused.status == (400 if path == "/job" else 422), refused.body
+    assert f"begins and ends with no blank, this one is {name!r}" in str(refused.body)
+    assert edge.journal.frames == []
+    assert (await ask("ma il")).status in (200, 201), "one within it is seen"
+
+
+def put_in(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return {
+        field: put_in(value, name) if isinstance(value, dict) else name if value == "{}" else value
+        for field, value in said.items()
+    }
+
+
+async def test_what_is_called_so_from_before_is_said_anew_shown_and_deleted(edge, monkeypatch):
+    rules = {
+        "/v1/schedules/nightly%20": SCHEDULE,
+        "/v1/constraints/one%20": {"match": "false", "concurrency": 1},
+        "/v1/handlers/mail%20": HANDLER,
+    }
+    with monkeypatch.context() as before:
+        before.setattr(limits, "has_bare_ends", lambda _: True)
+        for path, body in rules.items():
+            assert (await edge.call("PUT", path, body, kind=JSON)).status in (200, 201)
+    for path, body in rules.items():
+        assert (await edge.call("PUT", path, body, kind=JSON)).status in (200, 201), "it is none that is new"
+        assert (await edge.call("GET", path, accept=JSON)).status == 200
+        assert (await edge.call("DELETE", path)).status in (200, 204)
+        assert (await edge.call("PUT", path, body, kind=JSON)).status == 422
+
+
+async def test_jobs_that_are_called_so_from_before_live_on(edge, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr(limits, "has_bare_ends", lambda _: True)
+        for job_id in (" a", " b", " c"):
+            await edge.push(name="mail ", job_id=job_id)
+    assert (await edge.call("PATCH", "/v1/jobs/%20a", {"priority": 3})).status == 200
+    assert (await edge.call("DELETE", "/v1/jobs/%20b")).status == 204
+    assert len((await edge.call("GET", "/v1/jobs?name=mail%20", accept=JSON)).body["jobs"]) == 3
+    for act in ("pause", "resume"):
+        assert (await edge.call("POST", f"/v1/types/mail%20/{act}")).status == 200
+    for held in await edge.claim("mail "):
+        await edge.end(held, Fate.FAILED, jobtype="mail ")
+    assert (await edge.call("POST", "/v1/jobs/%20a/retry")).status == 200
+    assert (await edge.call("DELETE", "/v1/jobs/%20c?purge=1")).status == 204
