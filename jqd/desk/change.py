@@ -149,7 +149,7 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
         _refuse(view, kind)
     if kind is not Kind.RETRY or not desk.principal.tenant:
         return await _change(desk, view, kind, fields, FREE)
-    with await reserve(desk, 1, len(_array(view, kind, fields)), retried=True) as charge:
+    with await reserve(desk, 1, len(_array(desk, view, kind, fields)), retried=True) as charge:
         return await _change(desk, view, kind, fields, charge)
 
 
@@ -157,7 +157,7 @@ async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any],
     """What may be changed."""
     began_s = trio.current_time()
     view, given = await _reserve(desk, view, kind)
-    revision, array = given.revision, _array(view, kind, fields)
+    revision, array = given.revision, _array(desk, view, kind, fields)
     position = desk.journal.write(Lane.CHANGES, 1, _frame(desk, view, kind, given, array, fields))
     await desk.journal.wsync(position, shielded=True)
     charge.taken(desk.homes([view.id]), len(array))
@@ -223,7 +223,7 @@ def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
     return int(fields.get("eligible_at_ms", view.eligible_at_ms if kept else 0))
 
 
-def _array(view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
+def _array(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
     """The job once more, as if it was pushed."""
     job = JobRecord(
         name=bare(view.jobtype),
@@ -237,7 +237,8 @@ def _array(view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
         backoff=view.backoff,
     )
     if kind is Kind.EDIT:  # who says run now, or again, wants it run
-        job.expires_in = _expiry_s(view, _eligible_at_ms(view, kind, fields), dated="eligible_at_ms" in fields)
+        begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
+        job.expires_in = _expiry_s(view, begins_ms, desk.clock.wall_ms(), dated=dated)
     return _encoder.encode([job])
 
 
@@ -253,9 +254,15 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes
     return encode_jobs(head, array, view.tenant)
 
 
-def _expiry_s(view: JobView, begins_ms: int, *, dated: bool) -> float | None:
-    """For how long from then on it may be begun: as long as before with a new date, else to the same instant."""
+def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
+    """For how long from when it may begin, or was pushed: as long as before with a new date, else to the same instant.
+
+    Who says "at once", or a date that has passed, of a job with a date to come gives it as long from now on.
+    """
     if not view.expires_at_ms or view.state is State.RETRYING:
         return None
-    known_ms = view.eligible_at_ms if dated else begins_ms
-    return max(1, view.expires_at_ms - max(view.created_at_ms, known_ms)) / 1000
+    created_ms, until_ms = view.created_at_ms, view.expires_at_ms
+    if dated:
+        before_ms = max(created_ms, view.eligible_at_ms)
+        until_ms += max(begins_ms, min(before_ms, max(created_ms, now_ms))) - before_ms
+    return max(1, until_ms - max(created_ms, begins_ms)) / 1000

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jqd.words.dates import iso
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -58,3 +59,32 @@ async def test_changes_of_a_job_that_waits(edge: Whole) -> None:
     assert told["expires_at"] == "2027-01-15T08:01:30.000Z", "a minute from its date"
     assert (await ask(edge, "PATCH", f"/v1/jobs/{job_id}", {"priority": 4}))["expires_at"] == told["expires_at"]
     assert "expires_at" not in await ask(edge, "POST", f"/v1/jobs/{job_id}/run-now")
+
+
+@pytest.mark.parametrize(
+    ("delay", "body", "left_s"),
+    [
+        (3600, {"run_at": None}, 60),
+        (3600, {"delay": 0}, 60),
+        (3600, {"run_at": "2027-01-15T08:05:00Z"}, 60),
+        (3600, {"run_at": "2027-01-15T08:20:00Z"}, 10 * 60 + 60),
+        (3600, {"run_at": "2027-01-15T10:00:00Z"}, 110 * 60 + 60),
+        (570, {"run_at": None}, 30),
+        (570, {"delay": 30}, 30 + 60),
+    ],
+)
+async def test_another_date_gives_it_as_long_from_then_or_from_now_on(
+    edge: Whole, delay: int, body: Any, left_s: int
+) -> None:
+    """Ten minutes after its push. One that may begin already has no more time by being told to begin."""
+    job_id = await edge.push(name="mail", expires_in=60, delay=delay)
+    edge.clock.advance(600)
+    await edge.whole.promote(10)
+    told = await ask(edge, "PATCH", f"/v1/jobs/{job_id}", body)
+    assert told["expires_at"] == iso(edge.clock.wall_ms() + 1000 * left_s)
+    edge.clock.advance(left_s - 1)
+    await edge.whole.promote(10)
+    assert (await ask(edge, "GET", f"/v1/jobs/{job_id}"))["state"] == "waiting"
+    edge.clock.advance(2)
+    await edge.whole.promote(10)
+    assert (await ask(edge, "GET", f"/v1/jobs/{job_id}"))["state"] != "waiting"
