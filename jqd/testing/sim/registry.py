@@ -13,7 +13,7 @@ A word that was not answered may hold or not: it stood in a journal or in none.
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,8 +63,22 @@ class Registry:
             for say in self.history.plan.says:
                 nursery.start_soon(self._say, say)
 
-    async def resume(self) -> None:
-        """All jobtypes that may be paused and daemons that may be drained, once all is mended: what waits is to run."""
+    async def resume(self, frozen: Callable[[], bool]) -> None:
+        """All jobtypes that may be paused and daemons that may be drained, once all is mended: what waits is to run.
+
+        `frozen`: whether a daemon stands still. It may say a pause yet that it was asked for before.
+        """
+        is_over = not any(word.say.key[0] in ("pause", "drain") for word in self.words)
+        while not is_over:
+            await self._resume()
+            await trio.sleep(HEARD_S)
+            is_over = not frozen() and not any(
+                key[0] in ("pause", "drain") and not rule.is_deleted
+                for node in self.nodes
+                for key, rule in _rules_of(node).items()
+            )
+
+    async def _resume(self) -> None:
         paused = {(RESUME, word.say.name, 0) for word in self.words if word.say.key[0] == "pause"}
         drained = {(GO_ON, word.say.name, word.say.slots) for word in self.words if word.say.key[0] == "drain"}
         for what, name, slots in sorted(paused | drained):

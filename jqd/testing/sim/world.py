@@ -73,7 +73,7 @@ class World(Stage):
                 clients.cancel_scope.cancel()
             await self.nemesis.heal()
             with trio.move_on_after(DRAIN_S):
-                await self.registry.resume()
+                await self.registry.resume(lambda: any(map(self._is_still, self.nodes)))
             await self._drain()
         finally:
             dispatch.IDLE_S = idle_s
@@ -245,6 +245,7 @@ class World(Stage):
     async def _see_what_is_forgotten(self) -> None:
         """A season later; then once more, when all began anew with an empty store. No job runs then: of one that ended
         so long ago journals that are away for a season may know nothing."""
+        await self._come_to_rest(self._unkept)  # or a frame of today is applied in a season
         before = self.registry.known()
         self.workers.down.update(HOSTS)
         for clock in (self.clock, *(node.clock for node in self.nodes)):
@@ -262,15 +263,26 @@ class World(Stage):
         await self._come_to_rest(self._unlearned)
         await self.registry.check_later(self.stores, before, again=True)
 
+    async def _unkept(self) -> str | None:
+        for node in self.nodes:
+            daemon = node.life.daemon if node.life else None
+            if daemon is None or any(partition.follow.learned for partition in daemon.partitions):
+                return f"the journal of {node.name} lacks what others said"
+        return await self._restless()
+
     async def _unlearned(self) -> str | None:
         ready = all(node.life and node.life.daemon and node.life.requests for node in self.nodes)
         return await self.registry.restless(self.stores) if ready else "not all are up"
+
+    def _is_still(self, node: Node) -> bool:
+        life = node.life
+        return life is None or life.requests is None or life.daemon is None or self.is_frozen(life)
 
     async def _restless(self) -> str | None:
         """What is not at rest yet, or None."""
         for node in self.nodes:
             life = node.life
-            if life is None or life.requests is None or life.daemon is None or self.is_frozen(life):
+            if life is None or life.daemon is None or self._is_still(node):
                 return f"{node.name} is not up"
             counts = life.daemon.scheduler
             if counts.running() or counts.started_total != counts.stopped_total:
