@@ -37,6 +37,7 @@ OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
     ("GET", "/v1/jobs/<job_id>"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/v1/jobs/<job_id>/why"): (Role.PUSH, Role.VIEWER),
     ("GET", "/v1/jobs/<job_id>/result"): (Role.PUSH, Role.VIEWER),
     ("DELETE", "/v1/jobs/<job_id>"): (Role.PUSH,),
     ("POST", "/v1/jobs/<job_id>/heartbeat"): (Role.WORKER,),

@@ -99,14 +99,16 @@ def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers
                 return None
             down.append((worker, how))
     if not down:
-        some = islice(takers.of(jobtype), NAMED_MAX)
+        some = islice(takers.of(jobtype), NAMED_MAX if desk.principal.looks else 0)
         ranges = [f"{one.name} takes {one.priority_min} to {one.priority_max}" for one in some]
-        why = f"no worker takes these jobs with priority {priority}: {', '.join(ranges)}"
-        return Hitch(Cause.OTHER_PRIORITIES, why)
+        why = f"no worker takes these jobs with priority {priority}"
+        return Hitch(Cause.OTHER_PRIORITIES, f"{why}: {', '.join(ranges)}" if ranges else why)
+    until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
+    if not desk.principal.looks:  # what they complain of has addresses in it
+        return Hitch(Cause.WORKERS_DOWN, "no worker that takes these jobs gets any now", until_ms=until_ms)
     said = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
     more = [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
     told = tuple((worker.name, how.state, how.why or "") for worker, how in down[:WORKERS_MAX])
-    until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
     return Hitch(Cause.WORKERS_DOWN, "; ".join(said + more), until_ms=until_ms, workers=told)
 
 

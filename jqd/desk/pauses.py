@@ -116,5 +116,7 @@ def why_paused(desk: Desk, jobtype: str) -> Hitch | None:
         what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
     else:
         return None
+    if not desk.principal.looks:
+        return Hitch(Cause.PAUSED, f"{what} paused since {iso(since_ms)}", since_ms)
     why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
     return Hitch(Cause.PAUSED, why, since_ms, by=by)

@@ -36,6 +36,11 @@ class Principal(NamedTuple):
         """Whether a call for one of these is for him; of none: for everybody."""
         return not roles or any(role in MAY[self.role] for role in roles)
 
+    @property
+    def looks(self) -> bool:
+        """Whether workers, pauses and all jobs are for him to look at, and not only jobs whose ids he has."""
+        return self.may(Role.VIEWER)
+
     def sees(self, tenant: str) -> bool:
         """Whether what is that tenant's exists for him."""
         return self.sees_all or tenant == self.tenant

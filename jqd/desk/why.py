@@ -100,7 +100,7 @@ def _dated(view: JobView) -> Hitch:
 def _may_know(desk: Desk, constraint: str) -> bool:
     """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
     who = desk.principal
-    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and not who.scopes)
+    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.looks)
 
 
 def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
@@ -132,8 +132,8 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
         return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
     if held_up:
         return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
-    sees = desk.principal.sees
-    better = tuple((bare(name), ready) for name, ready in place.better if sees(tenant_of(name)))
+    knows = desk.principal.knows
+    better = tuple((bare(name), ready) for name, ready in place.better if knows(name))
     more = place.better_types - len(better) if desk.principal.sees_all else 0
     if not place.ahead and not better:
         text = "it is the next of its type: a worker takes it as soon as one has a free hand"

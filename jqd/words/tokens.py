@@ -34,7 +34,7 @@ class Role(enum.StrEnum):
     """What somebody may do."""
 
     PUSH = "push"
-    """Push jobs; look at one by its id, take its result, cancel it."""
+    """Push jobs; look at one by its id, take its result, ask why it waits, cancel it."""
     WORKER = "worker"
     """That, for jobs push jobs; and register workers, take jobs and report them."""
     VIEWER = "viewer"

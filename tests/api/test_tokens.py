@@ -11,6 +11,8 @@ from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
 from jqd.loops.useless import carried, useless
+from jqd.runner import Seen
+from jqd.store import QueuePlace
 from jqd.words.jobid import IdSource
 from jqd.words.tokens import MAY, OVER_S, Role
 from tests.api.edge import JSON, Answer
@@ -242,6 +244,56 @@ async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojum
         assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{token['token_id']}")).status == 200
     assert told == [401, 401]
     assert trio.current_time() - began_s < 10 + 5
+
+
+async def test_who_pushes_is_told_why_his_job_waits_and_nothing_of_what_he_may_not_know(edge, monkeypatch):
+    scoped = (await make(edge, "push", scopes=["mail"]))["token"]
+    viewer = (await make(edge, "viewer"))["token"]
+    mail = (await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "priority": 9})).body["job_id"]
+    pay = (await call(edge, ROOT, "POST", "/v1/jobs", {"name": "pay", "job_id": "pay-1"})).body["job_id"]
+    await edge.apply()
+    places = {
+        "behind": QueuePlace(2, True, 0, False, 3, [("pay", 7), ("mail", 1)]),
+        "limited": QueuePlace(2, True, 0, False, 0, [], limited_by="slow", holds=(pay,)),
+    }
+    stands = ["behind"]
+
+    async def queue_place(*_: object) -> QueuePlace:
+        return places[stands[-1]]
+
+    monkeypatch.setattr(edge.whole, "queue_place", queue_place)
+
+    async def told(token: str, reason: str) -> dict[str, Any]:
+        answer = await call(edge, token, "GET", f"/v1/jobs/{mail}/why")
+        assert (answer.status, answer.body["reason"]) == (200, reason), answer.body
+        shown = (await call(edge, token, "GET", f"/v1/jobs/{mail}")).body.get("note")
+        assert shown is None or shown == answer.body["text"]
+        body: dict[str, Any] = answer.body
+        return body
+
+    card = {"name": "w", "url": "http://127.0.0.1:9", "max_jobs": 1, "jobs": ["mail"], "worker_id": "w-1"}
+    assert (await call(edge, ROOT, "POST", "/v1/workers", card | {"priority_max": 3})).status == 201
+    assert (await told(scoped, "other_priorities"))["text"] == "no worker takes these jobs with priority 9"
+    assert "w takes" in (await told(viewer, "other_priorities"))["text"]
+    assert (await call(edge, ROOT, "POST", "/v1/workers", card)).status in (200, 201)
+    assert (await told(scoped, "behind"))["better"] == [{"name": "mail", "ready": 1}]
+    for reason in places:
+        stands.append(reason)
+        mine, whole = await told(scoped, reason), await told(viewer, reason)
+        assert not {"holds", "more_better", "workers"} & mine.keys()
+        assert (mine["ahead"], "pay" in str(mine)) == (2, False)
+        assert ("pay" in str(whole)) == (reason == "behind"), "a viewer of one tenant sees what that has"
+    seen = Seen("unreachable", 1, "ConnectionRefused http://127.0.0.1:9")
+    monkeypatch.setattr(edge.control, "seen", lambda _: {"d1": seen})
+    mine, whole = await told(scoped, "workers_down"), await told(viewer, "workers_down")
+    assert ("127.0.0.1" in str(mine), "workers" in mine) == (False, False)
+    assert ("127.0.0.1" in str(whole), len(whole["workers"])) == (True, 1)
+    paused = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
+    assert paused.status == 200
+    mine, whole = await told(scoped, "paused"), await told(viewer, "paused")
+    assert ("by" in mine, "since" in mine, whole["by"]) == (False, True, "root")
+    for job_id in (pay, "pay-1"):
+        assert (await call(edge, scoped, "GET", f"/v1/jobs/{job_id}/why")).status == 404
 
 
 async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
