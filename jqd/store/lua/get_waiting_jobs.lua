@@ -128,11 +128,11 @@ local function choose_of_many()
   end
   lacking = permits.mode == 'ask' and find_lacking(choose_first) or {}
   finish = function(taken, fence)
-    local given = {}
-    for _, id in ipairs(taken) do
+    local given, are_all = {}, #taken == #ids
+    for _, id in ipairs(are_all and #order == 0 and {} or taken) do
       given[id] = true
     end
-    settle_queues(order, opened, given, fence, now_us)
+    settle_queues(order, opened, given, are_all, fence, now_us)
   end
 end
 

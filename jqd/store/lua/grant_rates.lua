@@ -24,11 +24,11 @@ for at = FIRST, #ARGV, FIELDS do
   local rule = limits.rule(bucket:match('^[^\29]*'))
   local granted, more, wait_us = 0, 0, UNKNOWN_US  -- the rule, or its rate, has not come here yet, or is gone
   if rule and rule.limit > 0 then
-    local left, next_us, last = limits.rate_of(rule, bucket, now_us)
+    local left, next_us, last = limits.rate_of(rule, K.spent .. bucket, now_us)
     if left >= math.max(1, least) then
       granted = math.min(left, starts)
       keyed.begin()  -- else nobody would look when that is out of the window
-      redis.call('ZADD', K.due, 'LT', limits.write_rate(bucket, rule, granted, last, now_us, lasting_us), bucket)
+      redis.call('ZADD', K.due, 'LT', limits.write_rate(K.spent .. bucket, rule, granted, last, now_us, lasting_us), bucket)
     end
     more = left - granted >= math.max(1, least) and 1 or 0
     wait_us = math.max(1000, (next_us or now_us + rule.window_us) - now_us)

@@ -1,7 +1,7 @@
 -- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, holder, move, deaths, permits, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `take` and `park` want; whether there may be more that was not looked at.
--- `settle_queues(queues, opened, taken, fence, now_us)`: they were taken: counts them, and parks what may not go on.
+-- `settle_queues(queues, opened, taken, are_all, fence, now_us)`: they were taken: counts them, and parks what may not go on.
 -- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
 -- up, passed over in one claim; priorities of such queues that are asked for, for one call each. What is left of both the next claim meets.
 local CHOICE = {visits = 100, rows = 64, first = 8, passed = 500, asked = 500, loose = 100}
@@ -75,11 +75,11 @@ local function put(pool, one)
   end
 end
 
--- Jobs that are loose: those that were read in order, `at` being the place of the next one, if there is one; and those that were accepted, with what
--- their queues allow. has_next(): reads more of them, if it must.
+-- Jobs that are loose: rows that were read in order, `at` being the place of the next one; and rows that were accepted, with the priorities that
+-- were met, and what their queues allow. read_on(): reads more of them; returns the rows, or nil when there are none.
 function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now_us)
-  local key, offset, groups, filled, find, sub = keyed.loose_key(jobtype), 0, {}, 0, string.find, string.sub
-  local loose = {at = 1, read_ids = {}, read_queues = {}, read_rows = {}, parked = false, ids = {}, rows = {}, priorities = {}, groups = {}}
+  local key, offset, groups, all_groups, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, {}, 0
+  local loose = {at = 1, read = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
   count = math.min(count, CHOICE.loose)
   CHOICE.wrong = {}
   if CHOICE.in_doubt then
@@ -90,46 +90,47 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
   end
 
   local function begin(queue)
-    local items, allowed = limits.items(queue), {}
-    local group = {queue = queue, allowed = allowed, is_old = items.version ~= version, ids = {}}
-    for place, item in ipairs(group.is_old and {} or items) do
+    local items = limits.items(queue)
+    local is_old, item = items.version ~= version, items[1]
+    local allowed = not is_old and item and {limits.state(item, now_us), item.cost or false} or {}
+    for place = 2, is_old and 0 or #items do
+      item = items[place]
       allowed[2 * place - 1], allowed[2 * place] = limits.state(item, now_us), item.cost or false
     end
-    groups[queue], loose.groups[#loose.groups + 1] = group, group
+    local group = {queue = queue, allowed = allowed, is_old = is_old, ids = {}}
+    groups[queue], all_groups[#all_groups + 1] = group, group
     return group
   end
 
-  function loose.accept(id, queue, priority, row, is_parked)
+  function loose.accept(id, queue, row, is_parked)
     local group = groups[queue] or begin(queue)
     if is_parked or not limits.use(group.allowed) then
       return false
     end
+    local ids = group.ids
     filled = filled + 1
-    loose.ids[filled], loose.rows[filled], loose.priorities[filled] = id, row, priority
-    group.ids[#group.ids + 1] = id
+    rows[filled], ids[#ids + 1] = row, id
     return true
   end
 
-  function loose.has_next()
-    if loose.read_ids[loose.at] then
-      return true
-    elseif not offset then
-      return false
+  function loose.read_on()
+    while offset do
+      local read = reading.between('loose', key, priority_min, priority_max, offset, count)
+      offset = #read == 2 * count and offset + count or nil
+      if CHOICE.in_doubt then
+        read = CHOICE.right_of(read)
+        offset = #CHOICE.wrong < CHOICE.passed and offset or nil  -- the next claim meets the others
+      end
+      if #read > 0 then
+        local queues = {}
+        for at = 1, redis.call('EXISTS', K.parked) == 1 and #read or 0, 2 do
+          queues[#queues + 1] = read[at]:match(':(.*)$') or ''
+        end
+        loose.at, loose.read, loose.parked = 1, read, #queues > 0 and redis.call('HMGET', K.parked, unpack(queues))
+        return read
+      end
     end
-    local rows, ids, queues = reading.between('loose', key, priority_min, priority_max, offset, count), {}, {}
-    offset = #rows == 2 * count and offset + count or nil
-    if CHOICE.in_doubt then
-      rows = CHOICE.right_of(rows)
-      offset = #CHOICE.wrong < CHOICE.passed and offset or nil  -- the next claim meets the others
-    end
-    for place = 1, #rows / 2 do
-      local row = rows[2 * place - 1]
-      local mark = find(row, ':', 1, true) or #row + 1
-      ids[place], queues[place] = sub(row, 1, mark - 1), sub(row, mark + 1)
-    end
-    loose.at, loose.read_ids, loose.read_queues, loose.read_rows = 1, ids, queues, rows
-    loose.parked = #queues > 0 and redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
-    return #queues > 0 or loose.has_next()
+    return nil
   end
 
   return loose
@@ -196,7 +197,7 @@ end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
-  local ids, order, opened, empty, met = {}, {}, {}, 0, 0
+  local ids, order, opened, empty, met, find, sub = {}, {}, {}, 0, 0, string.find, string.sub
   limits.read_rules()
   local loose = CHOICE.loosely(jobtype, priority_min, priority_max, limit + passed, version, now_us)
   order.loose = loose
@@ -255,24 +256,37 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   end
   -- Those that are loose and before some other job, or all.
   local function accept_loose(priority, id)
-    local filled = #ids
-    while filled < limit and met < CHOICE.passed and empty < CHOICE.visits and loose.has_next() do
-      local at = loose.at
-      local its, queue, its_priority = loose.read_ids[at], loose.read_queues[at], tonumber(loose.read_rows[2 * at])
+    local filled, rows, at, accept, parked, spelled, its_priority = #ids, loose.read, loose.at, loose.accept, loose.parked, nil, nil
+    while filled < limit and met < CHOICE.passed and empty < CHOICE.visits do
+      local row = rows[at]
+      if not row then
+        rows = loose.read_on()
+        if not rows then
+          break
+        end
+        row, at, parked = rows[1], 1, loose.parked
+      end
+      local mark, its_spelled = find(row, ':', 1, true) or #row + 1, rows[at + 1]
+      local its, queue = sub(row, 1, mark - 1), sub(row, mark + 1)
+      if its_spelled ~= spelled then
+        spelled, its_priority = its_spelled, tonumber(its_spelled)
+        loose.priorities[its_priority] = true
+      end
       if id and precedes(priority, id, its_priority, its) then
         break
       end
-      loose.at = at + 1
-      if not (has_deaths and refuse(its)) then
-        if loose.accept(its, queue, its_priority, loose.read_rows[2 * at - 1], loose.parked and loose.parked[at]) then
+      at = at + 2
+      if not has_deaths or not refuse(its) then
+        if accept(its, queue, row, parked and parked[(at - 1) / 2]) then
           filled = filled + 1
           ids[filled] = its
         else
           met, empty = met + 1, empty + (opened[queue] and 0 or 1)
-          CHOICE.leave(opened[queue] or open(queue), its, its_priority, loose.read_rows[2 * at - 1])
+          CHOICE.leave(opened[queue] or open(queue), its, its_priority, row)
         end
       end
     end
+    loose.at = at
   end
   while #ids < limit and empty < CHOICE.visits and met < CHOICE.passed do
     local priority, id, queue = next_row()
@@ -440,16 +454,19 @@ local function given_of(all, taken)
   return all
 end
 
-local function take_loose(loose, taken)
-  for at, id in ipairs(loose.ids) do
-    if taken[id] then
-      keyed.taken(loose.priorities[at], loose.rows[at])
+-- `are_all`: of those that were chosen none was left out.
+local function take_loose(loose, taken, are_all)
+  local rows = are_all and loose.rows or {}
+  for _, row in ipairs(are_all and NOWHERE or loose.rows) do
+    if taken[row:match('^[^:]*')] then
+      rows[#rows + 1] = row
     end
   end
+  keyed.taken(loose.priorities, rows)
   for _, group in ipairs(loose.groups) do
-    local ids = group.is_old and NOWHERE or given_of(group.ids, taken)
-    if #ids > 0 then
-      limits.spend(group.queue, ids)
+    local ids = are_all and group.ids or given_of(group.ids, taken)
+    if #ids > 0 and not group.is_old then
+      limits.spend(group.queue, group.allowed, ids)
     end
   end
 end
@@ -459,7 +476,7 @@ local function tie(one)
   local rows, heads, last = {}, {}, nil
   for at, job in ipairs(one.left) do
     rows[2 * at - 1], rows[2 * at] = job.priority, job.id
-    keyed.taken(job.priority, job.row)
+    keyed.taken({[job.priority] = true}, {job.row})
     if job.priority ~= last then
       last = job.priority
       heads[#heads + 1] = last
@@ -472,8 +489,8 @@ local function tie(one)
   end
 end
 
--- `taken`: id → true of those that were given. What gave some, or nothing because of its limits, may have to wait.
-local function settle_queues(order, opened, taken, fence, now_us)
+-- `taken`: id → true of those that were given; `are_all`: of those that were chosen. What gave some, or nothing because of its limits, may have to wait.
+local function settle_queues(order, opened, taken, are_all, fence, now_us)
   local first = order[1] or order.loose.groups[1] and order.loose.groups[1].queue
   if not first then
     return
@@ -487,11 +504,11 @@ local function settle_queues(order, opened, taken, fence, now_us)
     elseif #ids > 0 then
       remove(queue, ids, one.where)
       if not one.is_old then
-        limits.spend(queue, ids)
+        limits.spend(queue, one.allowed, ids)
       end
     end
   end
-  take_loose(order.loose, taken)
+  take_loose(order.loose, taken, are_all)
   limits.write_spent(fence, now_us)
   local fresh, asked = {}, CHOICE.asked
   for _, queue in ipairs(order) do

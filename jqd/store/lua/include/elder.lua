@@ -115,8 +115,8 @@ do
       if row then
         if refuse(id) or CHOICE.in_doubt and #CHOICE.right_of({row, priority}) == 0 then
           return
-        elseif loose.accept(id, queue, priority, row, redis.call('HEXISTS', K.parked, queue) == 1) then
-          ids[#ids + 1] = id
+        elseif loose.accept(id, queue, row, redis.call('HEXISTS', K.parked, queue) == 1) then
+          ids[#ids + 1], loose.priorities[priority] = id, true
           return
         elseif not opened[queue] then
           open(queue, false, false)

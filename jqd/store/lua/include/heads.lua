@@ -17,7 +17,7 @@
 -- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.all_of(queue) → key of the index of its tenant; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
 -- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes; keyed.lead(jobtype, priority): its best row is.
 -- keyed.offers(queue, priority): a job of its jobtype may be offered. keyed.gather(its only jobtype, or nothing), keyed.write(): what is said in between of keyed queues is written at once, for a call for each of hundreds of
--- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.may_loosen(queue); keyed.loosen(queue, priority, ids), in between: these come loose, or to their queue if it is parked; keyed.taken(priority, row), in between, of the only jobtype: it is not loose any more; keyed.loose_key(queue); keyed.is_loose(queue, id) → priority; keyed.drop_loose(queue, id) → whether it was; keyed.best(jobtype) → best row in `queues` and `loose`, priority. keyed.paged(queue, number): of ids in its pages; keyed.learn_paged(queues): that number of many at once. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
+-- queues costs more than all else; keyed.gone(priority, id, queue), in between: of a job that waits no more, or not in the indexes. keyed.may_loosen(queue); keyed.loosen(queue, priority, ids), in between: these come loose, or to their queue if it is parked; keyed.taken(priorities, rows), in between, of the only jobtype: these are not loose any more, nor is any row of another priority than those, which are the keys of a table; keyed.loose_key(queue); keyed.is_loose(queue, id) → priority; keyed.drop_loose(queue, id) → whether it was; keyed.best(jobtype) → best row in `queues` and `loose`, priority. keyed.paged(queue, number): of ids in its pages; keyed.learn_paged(queues): that number of many at once. keyed.call(words, command, key, how): with all these words; `how`, if it is said, stands before them.
 local has_pages, keyed = false, {known = false}
 do  -- asked for at once: nearly always there is neither
   local found = redis.call('EXISTS', K.paged, K.keyed)
@@ -273,8 +273,15 @@ do
     its.priorities[tonumber(priority)] = true
   end
 
-  function keyed.taken(priority, row)
-    only.taken[#only.taken + 1], only.priorities[priority] = row, true
+  function keyed.taken(priorities, rows)
+    local taken, its = only.taken, only.priorities
+    local filled = #taken
+    for at = 1, #rows do
+      taken[filled + at] = rows[at]
+    end
+    for priority in pairs(priorities) do
+      its[priority] = true
+    end
   end
 
   function keyed.gather(jobtype)

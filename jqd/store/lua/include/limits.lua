@@ -15,6 +15,7 @@
 -- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
+local HUGE, alike, ask_others = math.huge, false, false
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 limits.EVER_MS = 9000000000000000
 limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
@@ -31,6 +32,11 @@ function limits.items(queue)
   if items then
     return items
   end
+  if alike and queue:sub(1, alike.length) == alike.front and not queue:find('\30', alike.length + 1, true) then
+    items = {{name = alike.name, cost = alike.cost, bucket = alike.name .. queue:sub(alike.length)}, version = alike.version}
+    limits.queues[queue] = items
+    return items
+  end
   local at = queue:find('\30', 1, true)
   local mark = at and queue:find('\30', at + 1, true)
   items = {version = at and queue:sub(at + 1, (mark or 0) - 1) or ''}
@@ -39,7 +45,14 @@ function limits.items(queue)
     if name then
       items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. key}
     end
+    if name and #key > 1 and not alike then
+      local length = mark + #name + #cost + 2
+      alike = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost), version = items.version}
+    end
     mark = queue:find('\30', mark + 1, true)
+  end
+  if #items > 1 then
+    alike = false
   end
   limits.queues[queue] = items
   return items
@@ -65,8 +78,9 @@ function limits.rule(name)
     local row = (limits.rows and limits.rows[name] or not limits.rows and redis.call('HGET', K.limits, name)) or ''
     local limit, window_us, burst, concurrency, until_ms, said_ms, lost = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)(.*)$')
     rule = limit and {
-      limit = tonumber(limit), window_us = tonumber(window_us), burst = tonumber(burst), concurrency = tonumber(concurrency),
-      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms), lost = lost,
+      limit = limit == '0' and 0 or tonumber(limit), window_us = window_us == '0' and 0 or tonumber(window_us), burst = burst == '0' and 0 or tonumber(burst),
+      concurrency = concurrency == '0' and 0 or tonumber(concurrency), until_ms = until_ms == '0' and 0 or tonumber(until_ms), said_ms = tonumber(said_ms),
+      lost = lost,
     } or false
     limits.rules[name] = rule
   end
@@ -80,13 +94,18 @@ function limits.entry(row)
   }
 end
 
--- Drops what is out of the window. Returns what was spent in it, the first and the last entry of it.
-function limits.spent_in(key, window_us, now_us)
-  local row = redis.call('LINDEX', key, -1)
-  if not row then
-    return 0
+-- Drops what is out of the window, `row` being the last entry. Returns what was spent in it, the first and the last entry of it.
+function limits.spent_in(key, row, window_us, now_us)
+  local last = limits.entry(row)
+  if last.end_us <= now_us - window_us then  -- and so are all before it
+    if last.due_us <= now_us then
+      redis.call('LTRIM', key, 1, 0)
+      return 0
+    end
+    redis.call('LTRIM', key, -1, -1)
+    return 0, nil, last
   end
-  local last, first_row = limits.entry(row), redis.call('LINDEX', key, 0)
+  local first_row = redis.call('LINDEX', key, 0)
   local first = first_row == row and last or limits.entry(first_row)
   if last.end_us > now_us + (permits.many() and permits.AHEAD_US or 0) then  -- the server's clock was set back: all of it counts as spent now
     local used = last.total - first.total + first.count
@@ -99,14 +118,6 @@ function limits.spent_in(key, window_us, now_us)
   end
   local gone = 0
   while first.end_us <= now_us - window_us do
-    if first.total == last.total then
-      if last.due_us <= now_us then
-        redis.call('LTRIM', key, 1, 0)
-        return 0
-      end
-      redis.call('LTRIM', key, gone, -1)
-      return 0, nil, last
-    end
     gone = gone + 1
     first = limits.entry(redis.call('LINDEX', key, gone))
   end
@@ -117,9 +128,12 @@ function limits.spent_in(key, window_us, now_us)
 end
 
 -- What a rate still allows, when it allows more, and the last entry. A burst is on top of the limit in any window, and comes back at the rate of the limit.
-function limits.rate_of(rule, bucket, now_us)
-  local size, began_us = rule.limit + rule.burst, 0
-  local used, first, last = limits.spent_in(K.spent .. bucket, rule.window_us, now_us)
+function limits.rate_of(rule, key, now_us)
+  local size, used, first, last = rule.limit + rule.burst, 0, nil, nil
+  local row = redis.call('LINDEX', key, -1)
+  if row then
+    used, first, last = limits.spent_in(key, row, rule.window_us, now_us)
+  end
   local left = size - used
   local next_us = first and first.end_us + rule.window_us
   if last and rule.burst > 0 then
@@ -130,7 +144,7 @@ function limits.rate_of(rule, bucket, now_us)
     end
   end
   -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
-  local high = permits.high()
+  local high = permits.high_us or permits.high()
   if rule.said_ms * 1000 < high then
     local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
     local clear_us = high + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
@@ -138,31 +152,35 @@ function limits.rate_of(rule, bucket, now_us)
       return 0, clear_us, last
     end
   end
-  return math.max(0, left), next_us, last
+  return left > 0 and left or 0, next_us, last
 end
 
+-- Has eight fields, until something is used up: with the ninth the server makes room for sixteen.
 function limits.state(item, now_us)
-  local state = limits.states[item.bucket]
+  local bucket = item.bucket
+  local state = limits.states[bucket]
   if state then
     return state
   end
-  local rule = limits.rule(item.name)
-  state = {rate = math.huge, slots = math.huge, due_us = false, is_count = false, last = false}
-  limits.states[item.bucket] = state
+  local rule = limits.rules[item.name] or limits.rule(item.name)
+  state = {rate = HUGE, slots = HUGE, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
+  limits.states[bucket] = state
   if not rule then
     return state
   elseif rule.until_ms * 1000 > now_us then
     state.slots, state.due_us = 0, rule.until_ms * 1000
     return state
-  elseif item.bucket:sub(-2) == limits.FAILED then
+  elseif not item.cost and bucket:sub(-2) == limits.FAILED then
     state.slots = 0
     return state
   end
   if rule.limit > 0 then
     if permits.many() then
-      permits.rate_of(state, rule, item.bucket, now_us)
+      ask_others = true
+      permits.rate_of(state, rule, bucket, now_us)
     else
-      state.rate, state.due_us, state.last = limits.rate_of(rule, item.bucket, now_us)
+      local key = K.spent .. bucket
+      state.key, state.rate, state.due_us, state.last = key, limits.rate_of(rule, key, now_us)
     end
   end
   if rule.concurrency > 0 then
@@ -173,10 +191,10 @@ function limits.state(item, now_us)
     if is_early then  -- a job that is in a hand and has not come yet may be one of these
       state.slots, state.due_us = 0, now_us + limits.AGAIN_MS * 1000
     elseif permits.many() then
-      permits.slots_of(state, rule, item.bucket, now_us)
+      permits.slots_of(state, rule, bucket, now_us)
     else
-      state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. item.bucket))
-      state.is_count = state.slots == 0
+      state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. bucket))
+      state.is_count = state.slots == 0 or nil
     end
   end
   return state
@@ -189,15 +207,17 @@ function limits.use(allowed)
   for place = 1, #allowed, 2 do
     local state, cost = allowed[place], allowed[place + 1]
     if state.slots < 1 or not cost or state.rate < cost then
+      for before = 1, place - 1, 2 do
+        state, cost = allowed[before], allowed[before + 1]
+        state.slots, state.rate = state.slots + 1, state.rate + cost
+      end
       return false
     end
-  end
-  for place = 1, #allowed, 2 do
-    local state, cost = allowed[place], allowed[place + 1]
     state.slots, state.rate = state.slots - 1, state.rate - cost
-    if not state.least or cost < state.least then
-      state.least = cost
-    end
+  end
+  for place = 1, ask_others and #allowed or 0, 2 do
+    local state, cost = allowed[place], allowed[place + 1]
+    state.least = math.min(state.least or cost, cost)
   end
   return true
 end
@@ -236,26 +256,31 @@ function limits.buckets_of(row)
 end
 
 do
-  local spent, rules, busy, limited = {}, {}, {}, {}
+  local spending, busy, limited = {}, {}, {}
 
   -- What several queues spend of one bucket is one entry.
-  function limits.spend(queue, ids)
-    local items, is_busy = limits.items(queue), false
-    for place = 1, #items do
-      local item = items[place]
-      local bucket, rule = item.bucket, limits.rule(item.name)
-      if rule and rule.limit > 0 and item.cost > 0 then
-        spent[bucket], rules[bucket] = (spent[bucket] or 0) + item.cost * #ids, rule
+  function limits.spend(queue, allowed, ids)
+    local is_busy, count = false, #ids
+    for place = 1, #allowed, 2 do
+      local state, cost = allowed[place], allowed[place + 1]
+      local rule = state.rule
+      if rule and rule.limit > 0 and cost > 0 then
+        if state.spent == 0 then
+          spending[#spending + 1] = state
+        end
+        state.spent = state.spent + cost * count
       end
       if rule and rule.concurrency > 0 then
-        local groups = busy[bucket] or {}
-        busy[bucket], groups[#groups + 1] = groups, ids
+        local groups = busy[state.bucket] or {}
+        busy[state.bucket], groups[#groups + 1] = groups, ids
         is_busy = true
       end
     end
-    local at = #limited
-    for place = 1, is_busy and #ids or 0 do
-      limited[at + 1], limited[at + 2], at = ids[place], queue, at + 2
+    if is_busy then
+      local at = #limited
+      for place = 1, count do
+        limited[at + 1], limited[at + 2], at = ids[place], queue, at + 2
+      end
     end
   end
 
@@ -274,23 +299,24 @@ do
     return row, math.ceil((end_us + rule.window_us) / 1000), joins
   end
 
-  function limits.write_rate(bucket, rule, count, last, now_us, ahead_us)
+  function limits.write_rate(key, rule, count, last, now_us, ahead_us)
     local row, due_ms, joins = next_entry(rule, count, last, now_us, ahead_us)
     if joins then
-      redis.call('LTRIM', K.spent .. bucket, 0, -2)
+      redis.call('LTRIM', key, 0, -2)
     end
-    redis.call('RPUSH', K.spent .. bucket, row)
+    redis.call('RPUSH', key, row)
     return due_ms
   end
 
   function limits.write_spent(fence, now_us)
-    local dues, fresh, alike = {}, {}, {}
-    for bucket, count in pairs(spent) do
-      local rule, last = rules[bucket], limits.states[bucket].last
-      if permits.many() then
+    local dues, fresh, alike, are_many = {}, {}, {}, permits.many()
+    for place = 1, #spending do
+      local state = spending[place]
+      local bucket, rule, count, last = state.bucket, state.rule, state.spent, state.last
+      if are_many then
         permits.used(bucket, count)
       elseif last then
-        dues[#dues + 1], dues[#dues + 2] = limits.write_rate(bucket, rule, count, last, now_us, 0), bucket
+        dues[#dues + 1], dues[#dues + 2] = limits.write_rate(state.key, rule, count, last, now_us, 0), bucket
       else  -- of one rule and count they are all alike, and spelled once
         local firsts = alike[rule] or {}
         local first = firsts[count]
@@ -300,8 +326,9 @@ do
           first = {row = row, buckets = fresh[due_ms]}
           alike[rule], firsts[count] = firsts, first
         end
-        redis.call('RPUSH', K.spent .. bucket, first.row)
-        first.buckets[#first.buckets + 1] = bucket
+        redis.call('RPUSH', state.key, first.row)
+        local buckets = first.buckets
+        buckets[#buckets + 1] = bucket
       end
     end
     -- Those of which nothing was spent have no row, and get one together.
@@ -322,7 +349,7 @@ do
       keyed.call(rows, 'ZADD', K.busy .. bucket)
     end
     keyed.call(limited, 'HSET', K.limited)
-    spent, rules, busy, limited = {}, {}, {}, {}
+    spending, busy, limited = {}, {}, {}
   end
 end
 
