@@ -382,3 +382,35 @@ async def test_nothing_comes_loose_beside_a_daemon_that_does_not_know_of_it() ->
     await store.renew_sysid(owner, through=True)
     found.append(await comes_loose())
     assert found == [True, False, False, True]
+
+
+async def test_what_the_bytes_leave_out_has_spent_nothing_and_is_in_no_hand(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", rate={"limit": 2, "per_s": 60.0}, digest=3)
+    await rule(bench, "s", concurrency=2, digest=4)
+    queues = [KEYED + item("r", key=f"={key}") + item("s", key=f"={key}") for key in "abaabb"]
+    jobs = [bench.make(queue=queue, argument=b"\xc4\x64" + b"x" * 100) for queue in queues]
+    await bench.add(*jobs)
+    first = await claim(bench, owner, bytes_max=500)
+    assert 0 < len(first) < 4
+    await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in first))
+    rest = await claim(bench, owner)
+    assert sorted(ids([*first, *rest])) == sorted(job.id for job in jobs if job not in (jobs[3], jobs[5])), "two of each"
+    await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in rest))
+    assert await claim(bench, owner) == []
+    bench.clock.advance(60)
+    await bench.store.promote(10)
+    assert ids(await claim(bench, owner)) == [jobs[3].id, jobs[5].id]
+
+
+async def test_a_job_that_one_constraint_refuses_takes_nothing_of_another(store_bench: StoreBench) -> None:
+    """Queues whose names begin alike: of one limit, of that one and another, and of the same at another cost."""
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "each", rate={"limit": 3, "per_s": 60.0}, digest=3)
+    await rule(bench, "hand", concurrency=1, digest=4)
+    both, one = KEYED + item("each", key="=a") + item("hand"), KEYED + item("each", key="=a")
+    queues = [KEYED + item("each", key="=b"), both, both, both, one, KEYED + item("each", 2, "=a"), one, one]
+    jobs = [bench.make(queue=queue) for queue in queues]
+    await bench.add(*jobs)
+    held = await claim(bench, owner)
+    assert ids(held) == [jobs[at].id for at in (0, 1, 4, 6)], "each lets two more start, but no job of cost 2 at last"

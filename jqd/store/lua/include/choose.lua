@@ -257,7 +257,8 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   -- Those that are loose and before some other job, or all.
   local function accept_loose(priority, id)
     local filled, rows, at, accept, parked, spelled, its_priority = #ids, loose.read, loose.at, loose.accept, loose.parked, nil, nil
-    while filled < limit and met < CHOICE.passed and empty < CHOICE.visits do
+    local passed_most, visits = CHOICE.passed, CHOICE.visits
+    while filled < limit and met < passed_most and empty < visits do
       local row = rows[at]
       if not row then
         rows = loose.read_on()

@@ -215,9 +215,11 @@ function limits.use(allowed)
     end
     state.slots, state.rate = state.slots - 1, state.rate - cost
   end
-  for place = 1, ask_others and #allowed or 0, 2 do
-    local state, cost = allowed[place], allowed[place + 1]
-    state.least = math.min(state.least or cost, cost)
+  if ask_others then
+    for place = 1, #allowed, 2 do
+      local state, cost = allowed[place], allowed[place + 1]
+      state.least = math.min(state.least or cost, cost)
+    end
   end
   return true
 end
