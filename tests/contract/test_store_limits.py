@@ -395,7 +395,9 @@ async def test_what_the_bytes_leave_out_has_spent_nothing_and_is_in_no_hand(stor
     assert 0 < len(first) < 4
     await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in first))
     rest = await claim(bench, owner)
-    assert sorted(ids([*first, *rest])) == sorted(job.id for job in jobs if job not in (jobs[3], jobs[5])), "two of each"
+    assert sorted(ids([*first, *rest])) == sorted(job.id for job in jobs if job not in (jobs[3], jobs[5])), (
+        "two of each"
+    )
     await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in rest))
     assert await claim(bench, owner) == []
     bench.clock.advance(60)

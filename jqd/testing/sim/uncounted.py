@@ -36,10 +36,12 @@ UNCOUNTED: dict[str, Mistake] = {
     ),
     "window-forgotten": mistake(
         "kill",
-        1,
+        3,
         "rate",
         "what an earlier claim has spent is out of the window for the next one",
-        in_scripts("if last.end_us <= now_us - window_us then  -- and so", "if last.end_us < now_us then"),
+        in_scripts(
+            "if last.end_us <= now_us - window_us then  -- and so are all before it", "if last.end_us < now_us then"
+        ),
         limits=True,
         dense=2,
     ),

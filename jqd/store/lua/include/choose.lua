@@ -75,8 +75,9 @@ local function put(pool, one)
   end
 end
 
--- Jobs that are loose: rows that were read in order, `at` being the place of the next one; and rows that were accepted, with the priorities that
--- were met, and what their queues allow. read_on(): reads more of them; returns the rows, or nil when there are none.
+-- Jobs that are loose. What was read, flat with priorities, `at` being the place of the next row, and which of them are of parked queues; rows that were
+-- accepted, their priorities (keys), and what the queues of accepted ones allow. accept(id, queue, row, is_parked) → whether it may start;
+-- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
 function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now_us)
   local key, offset, groups, all_groups, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, {}, 0
   local loose = {at = 1, read = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
@@ -92,7 +93,7 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
   local function begin(queue)
     local items = limits.items(queue)
     local is_old, item = items.version ~= version, items[1]
-    local allowed = not is_old and item and {limits.state(item, now_us), item.cost or false} or {}
+    local allowed = not is_old and item and {limits.state(item, now_us), item.cost or false} or {}  -- most have one: a table of that size
     for place = 2, is_old and 0 or #items do
       item = items[place]
       allowed[2 * place - 1], allowed[2 * place] = limits.state(item, now_us), item.cost or false
@@ -256,22 +257,21 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   end
   -- Those that are loose and before some other job, or all.
   local function accept_loose(priority, id)
-    local filled, rows, at, accept, parked, spelled, its_priority = #ids, loose.read, loose.at, loose.accept, loose.parked, nil, nil
-    local passed_most, visits = CHOICE.passed, CHOICE.visits
-    while filled < limit and met < passed_most and empty < visits do
-      local row = rows[at]
+    local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked, loose.accept, nil, nil
+    local met_most, visits, marked = CHOICE.passed, CHOICE.visits, nil
+    while filled < limit and met < met_most and empty < visits do
+      local row = read[at]
       if not row then
-        rows = loose.read_on()
-        if not rows then
+        read = loose.read_on()
+        if not read then
           break
         end
-        row, at, parked = rows[1], 1, loose.parked
+        row, at, parked = read[1], 1, loose.parked
       end
-      local mark, its_spelled = find(row, ':', 1, true) or #row + 1, rows[at + 1]
+      local mark, its_spelled = find(row, ':', 1, true) or #row + 1, read[at + 1]
       local its, queue = sub(row, 1, mark - 1), sub(row, mark + 1)
       if its_spelled ~= spelled then
         spelled, its_priority = its_spelled, tonumber(its_spelled)
-        loose.priorities[its_priority] = true
       end
       if id and precedes(priority, id, its_priority, its) then
         break
@@ -281,6 +281,10 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
         if accept(its, queue, row, parked and parked[(at - 1) / 2]) then
           filled = filled + 1
           ids[filled] = its
+          if its_priority ~= marked then
+            marked = its_priority
+            loose.priorities[marked] = true
+          end
         else
           met, empty = met + 1, empty + (opened[queue] and 0 or 1)
           CHOICE.leave(opened[queue] or open(queue), its, its_priority, row)

@@ -11,11 +11,11 @@
 --     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start; limits.spend(queue, ids), then
+-- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start; limits.spend(queue, allowed, ids), then
 -- limits.write_spent(fence, now_us); limits.park(queue, bucket, heads, now_us): `heads` it has left, and between keyed.gather and keyed.write; limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
 -- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
-local HUGE, alike, ask_others = math.huge, false, false
+local shape, ask_others  -- what queues of a constraint with a key have in common: all but the key; whether other partitions may be asked for more
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 limits.EVER_MS = 9000000000000000
 limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
@@ -32,8 +32,8 @@ function limits.items(queue)
   if items then
     return items
   end
-  if alike and queue:sub(1, alike.length) == alike.front and not queue:find('\30', alike.length + 1, true) then
-    items = {{name = alike.name, cost = alike.cost, bucket = alike.name .. queue:sub(alike.length)}, version = alike.version}
+  if shape and queue:sub(1, shape.length) == shape.front and not queue:find('\30', shape.length + 1, true) then
+    items = {{name = shape.name, cost = shape.cost, bucket = shape.name .. queue:sub(shape.length)}, version = shape.version}
     limits.queues[queue] = items
     return items
   end
@@ -45,14 +45,14 @@ function limits.items(queue)
     if name then
       items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. key}
     end
-    if name and #key > 1 and not alike then
+    if name and #key > 1 and not shape then
       local length = mark + #name + #cost + 2
-      alike = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost), version = items.version}
+      shape = {length = length, front = queue:sub(1, length), name = name, cost = tonumber(cost), version = items.version}
     end
     mark = queue:find('\30', mark + 1, true)
   end
   if #items > 1 then
-    alike = false
+    shape = nil
   end
   limits.queues[queue] = items
   return items
@@ -155,7 +155,7 @@ function limits.rate_of(rule, key, now_us)
   return left > 0 and left or 0, next_us, last
 end
 
--- Has eight fields, until something is used up: with the ninth the server makes room for sixteen.
+-- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up, or counted elsewhere, has more.
 function limits.state(item, now_us)
   local bucket = item.bucket
   local state = limits.states[bucket]
@@ -163,7 +163,8 @@ function limits.state(item, now_us)
     return state
   end
   local rule = limits.rules[item.name] or limits.rule(item.name)
-  state = {rate = HUGE, slots = HUGE, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
+  local huge = math.huge
+  state = {rate = huge, slots = huge, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
   limits.states[bucket] = state
   if not rule then
     return state
@@ -202,7 +203,7 @@ end
 
 function limits.has(state, cost) return state.slots >= 1 and cost and state.rate >= cost end
 
--- `allowed`: state, cost of each constraint of a queue. Whether all allow one job more, which then counts in this script.
+-- `allowed`: flat, state and cost of each constraint of a queue. Whether all allow one job more, which then counts in this script.
 function limits.use(allowed)
   for place = 1, #allowed, 2 do
     local state, cost = allowed[place], allowed[place + 1]
