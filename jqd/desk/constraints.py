@@ -1,6 +1,6 @@
 """Constraints: said, shown, tried and deleted at any daemon, for all of them. What they limit the store counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -14,9 +14,19 @@ from jqd.desk.listing import page_of
 from jqd.desk.rules import expect_room, learned, say, told
 from jqd.store import JobView
 from jqd.words import constraints
-from jqd.words.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
+from jqd.words.constraints import (
+    CONSTRAINT,
+    EVER_MS,
+    KEY_TYPES,
+    Constraint,
+    Constraints,
+    Known,
+    OnError,
+    body_of,
+    places_of_all,
+)
 from jqd.words.dates import instant_ms, iso
-from jqd.words.errors import Fault, Invalid, NotFound
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.words.rules import NIL, Rules
@@ -25,6 +35,7 @@ from jqd.words.tenant import tenant_of
 
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
 # a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
+PLACES = 200  # of the patterns of all constraints of a tenant: each is asked of each of its jobs, some 0.1 s of 16 KiB
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
 PER_S_MAX = 31 * 86_400.0  # a month
@@ -89,6 +100,7 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None:
             expect_bare_ends("constraint", name)
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
+        _expect_places(desk.constraints.known.values(), own, constraint, before)
         if before is None or before.constraint.digest != constraint.digest:
             changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused
             desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1], changes)
@@ -96,6 +108,18 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
 
     await say(desk, make)
     return new[-1]
+
+
+def _expect_places(known: Iterable[Known], name: str, wish: Constraint, before: Known | None) -> None:
+    """Raises Conflict where all patterns of a tenant together would take too long of one job. Less than before may."""
+    own, new = tenant_of(name), places_of_all(wish)
+    others = sum(one.places for one in known if one.tenant == own and one.name != name)
+    if new > (before.places if before else 0) and others + new > PLACES:
+        why = (
+            f"the patterns of all constraints{f' of tenant {own!r}' if own else ''} would have {others + new} places,"
+            f" at most {PLACES} are taken, for all are asked of each job; say less in .matches(), or delete some"
+        )
+        raise Conflict(why, [Fault("/match", why)])
 
 
 def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:

@@ -6,7 +6,7 @@ the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,16 @@ from msgspec import Struct
 
 from jqd.words.job import Job
 from jqd.words.log import get_logger
-from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, Failed, Missing, NotUnderstood, only_name, view_of
+from jqd.words.matcher import (
+    ARGUMENT_BYTES_MAX,
+    Expression,
+    Failed,
+    Missing,
+    NotUnderstood,
+    only_name,
+    places_in,
+    view_of,
+)
 from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import bare, tenant_of
 
@@ -96,6 +105,11 @@ class Known:
         """Whether something is counted for it: a pause by itself needs nothing."""
         return self.constraint.rate is not None or self.constraint.concurrency > 0
 
+    @cached_property
+    def places(self) -> int:
+        """Of all its patterns."""
+        return places_of_all(self.constraint)
+
     @property
     def reads_argument(self) -> bool:
         """Whether jobs that are alike but for their arguments may have different queues by it."""
@@ -157,6 +171,11 @@ def _value(field: str, expression: Expression, view: Any) -> Any:
         return expression.value(view)
     except Failed as error:
         raise Failed(f"{field}: {expression.explained(error)}") from error
+
+
+def places_of_all(constraint: Constraint) -> int:
+    """Of the patterns of its expressions: what it may take to ask them of one job."""
+    return sum(map(places_in, (constraint.match, constraint.cost, constraint.key)))
 
 
 KEY_TYPES = ("STRING", "INT", "UINT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")

@@ -10,7 +10,7 @@ loops only, and of patterns (`matches`) those that are not written out, or have 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -118,6 +118,26 @@ class Expression:
 def _refuse_large_patterns(text: str) -> None:
     """Raises NotUnderstood. A pattern is looked for at each character of an argument, in each of its places."""
     places = 0
+    for offset, its in _patterns(text):
+        places += its
+        if places > PLACES_MAX:
+            why = (
+                f"its patterns have {places} places, at most {PLACES_MAX} are taken, and [a-z]{{50}} has 50 of them;"
+                " write * or + instead of large numbers, or say less"
+            )
+            raise NotUnderstood(why, offset)
+
+
+def places_in(text: str) -> int:
+    """How many places the patterns of an expression have together; of one that is not taken any more as many as may."""
+    try:
+        return sum(places for _, places in _patterns(text))
+    except NotUnderstood:
+        return PLACES_MAX
+
+
+def _patterns(text: str) -> Iterator[tuple[int, int]]:
+    """Where each begins, and its places. Raises NotUnderstood."""
     for word in _MATCHES.finditer(text):
         before, after = text[: word.start()][-1:], text[word.end() :]
         if before in ("'", '"') and after.startswith(before):
@@ -126,13 +146,7 @@ def _refuse_large_patterns(text: str) -> None:
         if before != "." or written is None:
             why = "matches is written as .matches('...'), with the pattern itself: one that a job has may take long"
             raise NotUnderstood(why, word.start())
-        places += places_of(_text_of(written[1], word.end() + written.start(1)))
-        if places > PLACES_MAX:
-            why = (
-                f"its patterns have {places} places, at most {PLACES_MAX} are taken, and [a-z]{{50}} has 50 of them;"
-                " write * or + instead of large numbers, or say less"
-            )
-            raise NotUnderstood(why, word.start())
+        yield word.start(), places_of(_text_of(written[1], word.end() + written.start(1)))
 
 
 def _text_of(literal: str, offset: int) -> str:

@@ -135,3 +135,25 @@ async def test_there_are_no_more_of_them_than_can_be_asked(edge: Whole, monkeypa
     await edge.push()
     told = await edge.call("PUT", "/v1/constraints/a?dry_run=1", wish, headers={"jqd-tenant": "acme"})
     assert told.body["looked_at"] == 0, "others' jobs do not exist for it"
+
+
+async def test_the_patterns_of_all_of_them_are_bounded_together(edge: Whole) -> None:
+    """All are asked of each job, in one piece: a hundred that are each as large as one may be took seconds."""
+    large = {"match": "job.argument.s.matches('a[ab]{78}c')", "concurrency": 1}
+    small = {"match": "job.argument.s.matches('ab')", "concurrency": 1}
+    acme, other = {"jqd-tenant": "acme"}, {"jqd-tenant": "other"}
+
+    async def put(name: str, body: Any, who: Any = acme) -> Any:
+        return await edge.call("PUT", f"/v1/constraints/{name}", body, kind=JSON, accept=JSON, headers=who)
+
+    assert [(await put(f"c{number}", large)).status for number in range(2)] == [201, 201]
+    three = {**large, "key": "job.argument.s.matches('[ab]{41}')"}
+    told = await put("c2", three)
+    assert told.status == 409
+    assert "constraints of tenant 'acme' would have 281 places, at most 200" in told.body["detail"]
+    assert (await put("c1", three)).status == 409
+    assert (await put("c1", {**large, "concurrency": 2})).status == 200, "it has no more than before"
+    assert (await put("c2", large, other)).status == 201, "each tenant has its own"
+    assert (await put("c3", {"match": "job.argument.s == 'matches'", "pause": True})).status == 201
+    assert (await put("c1", small)).status == 200
+    assert (await put("c2", large)).status == 201
