@@ -1,13 +1,15 @@
 """Verdicts that this daemon took and the store need not know yet: the first one wins from the moment it came."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from jqd.runner import TAKE_BYTES_MAX
 from jqd.words.job import NIL, Outcome
 
 ROWS_MAX = 20_000  # some 10 MB; older ones are forgotten first, and the store knows them by then or soon
+FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as settle has it
 
 
 class Noted(NamedTuple):
@@ -40,3 +42,17 @@ class Reported:
         """These are not on disk."""
         for one in outcomes:
             self._rows.pop((one.job_id, one.fence), None)
+
+
+def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+    """What one frame takes each: jobs that follow grow by their names, beyond what a request may have."""
+    some: dict[int, Outcome] = {}
+    size = 0
+    for place, outcome in fresh.items():
+        if some and size + outcome.content_bytes > FRAME_BYTES:
+            yield some
+            some, size = {}, 0
+        some[place] = outcome
+        size += outcome.content_bytes
+    if some:
+        yield some

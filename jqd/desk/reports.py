@@ -19,7 +19,7 @@ import trio
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, not_found
 from jqd.desk.following import wrong
-from jqd.desk.reported import Noted
+from jqd.desk.reported import Noted, frames
 from jqd.runner import Report, says_again
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 from jqd.words.errors import (
@@ -341,17 +341,16 @@ def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outco
 
 def _journal(desk: Desk, sorts: Sorted) -> None:
     """Write what counts to the journal, and remember it: from now on it is the first verdict."""
-    if not sorts.fresh:
-        return
-    outcomes = [*sorts.fresh.values()]
-    try:
-        position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
-    except JournalRefused as error:
-        sorts.answers |= dict.fromkeys(sorts.fresh, error)
-    else:
-        desk.reported.note(outcomes, position)
-        sorts.written |= sorts.fresh
-        sorts.position = position
+    for some in frames(sorts.fresh):
+        outcomes = [*some.values()]
+        try:
+            position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
+        except JournalRefused as error:
+            sorts.answers |= dict.fromkeys(some, error)
+        else:
+            desk.reported.note(outcomes, position)
+            sorts.written |= some
+            sorts.position = position
     sorts.fresh.clear()
 
 

@@ -3,7 +3,7 @@
 from jqd.runner.carry import Pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
-from jqd.runner.ledger import Stopped
+from jqd.runner.ledger import TAKE_BYTES_MAX, Stopped
 from jqd.runner.pulls import Offer, Pull, Pulls
 from jqd.runner.reach import Reach
 from jqd.runner.runner import Runner, Running
@@ -16,6 +16,7 @@ from jqd.runner.workers import Workers
 
 __all__ = [
     "SNOOZE_STATUS",
+    "TAKE_BYTES_MAX",
     "BatchJob",
     "Card",
     "Gates",

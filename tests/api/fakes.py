@@ -58,6 +58,7 @@ class FakeJournal:
         self.hold: trio.Event | None = None
         self.waiting = trio.Event()
         self.patient: list[bool] = []
+        self.frame_bytes_max = 32 << 20
 
     @property
     def end(self) -> int:
@@ -74,6 +75,8 @@ class FakeJournal:
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         if self.refuse is not None:
             raise self.refuse
+        if not 1 <= records <= len(body) <= self.frame_bytes_max:
+            raise ValueError("no such frame is taken")
         self.patient.append(patient)
         self.frames.append((lane, records, body))
         self.written += 32 + len(body)

@@ -48,6 +48,18 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
     assert [s for s, _ in await report(edge, {**back, "status": 500}, {**back, "type": "refused"})] == [409, 409]
 
 
+async def test_many_that_jobs_follow_are_more_than_one_frame(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those jobs grow by their names: a report that may be sent is no frame that may be written."""
+    edge.journal.frame_bytes_max = 2_000
+    monkeypatch.setattr("jqd.desk.reported.FRAME_BYTES", 1_000)
+    held = [await handed(edge) for _ in range(9)]
+    follows = [{"name": "x"}] * 10
+    told = await report(edge, *({**each, "type": "success", "jobs": follows} for each in held))
+    assert told == [(200, "")] * 9
+    assert [one.job_id for one in journaled(edge)] == [each["job_id"] for each in held]
+    assert edge.journal.synced == edge.journal.written
+
+
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
 async def test_failures_are_tried_again_or_not_as_in_an_answer(edge: Whole, kind: str) -> None:
     failure = {"type": "failure", "message": "no"}
