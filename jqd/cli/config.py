@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,9 +17,10 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import Output
 from jqd.cli.render import show as show_answer
 from jqd.cli.table import console, table
-from jqd.config import Config, Loaded, load_all, settings, store_flags
+from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
 from jqd.doors import tls_context
 from jqd.reload import reloads
+from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import ConfigError
 from jqd.words.setting import SECRET, masked, told, unit
 
@@ -104,10 +105,11 @@ def check(*, given: Given | None = None) -> int:
     """Say whether a daemon could start with this configuration; `jqd doctor` looks at its store and its disk.
 
     Ends with 0 when it could, 1 when something is wrong: an unknown key, a value that cannot be, values that do not
-    go together, a file that cannot be read, a certificate that is none.
+    go together, a file that cannot be read, a certificate that is none. Numbers that cannot all hold are told of.
     """
     try:
         loaded = (given or Given()).load()
+        incoming = share_out(open_files_max(), partitions=len(loaded.config.store.parts())).incoming
         if loaded.config.http.certificate:
             tls_context(*loaded.config.http.certificate, loaded.config.http.tls_clients)
     except ConfigError as error:
@@ -115,8 +117,28 @@ def check(*, given: Given | None = None) -> int:
         return Exit.FAILED
     places = sorted(set(loaded.origins.values()))
     said = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
-    print(f"jqd: a daemon could start with this: {said}", file=sys.stderr)
+    doubts = [*_doubts(loaded.config.http, incoming)]
+    for doubt in doubts:
+        print(f"jqd: {doubt}", file=sys.stderr)
+    with_these = ", with these warnings" if doubts else ""
+    print(f"jqd: a daemon could start with this{with_these}: {said}", file=sys.stderr)
     return Exit.DONE
+
+
+def _doubts(http: HttpConfig, incoming: int) -> Iterator[str]:
+    """What is said, and cannot all be so."""
+    most, of_one = http.connections_max, http.address_connections_max
+    if most is not None and most > incoming:
+        yield (
+            f"http.connections_max is {most}, and there may be {incoming}: so many the limit of open files leaves for"
+            " them here; raise that (ulimit -n, LimitNOFILE=)"
+        )
+    total = min(most or incoming, incoming)
+    if of_one is not None and of_one > total:
+        yield (
+            f"http.address_connections_max is {of_one}, and there may be {total} connections in all: one address may"
+            " have every one of them, and none is kept for others"
+        )
 
 
 def _rows(loaded: Loaded) -> list[Said]:

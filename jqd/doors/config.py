@@ -7,6 +7,7 @@ from jqd.words.descriptors import INCOMING_MAX, open_files_max
 
 OPEN_SHARE = 2  # one part in so many of the descriptors is for who connects, where nobody has divided them
 ADDRESS_SHARE = 0.75  # of all connections; a load balancer is one address, and so is everybody on loopback
+NEW_SHARE = 8  # one part in so many of all connections is for addresses that have fewer than `crowd.FEW` of them
 FEW = 8  # connections below which a door is none
 
 
@@ -65,3 +66,7 @@ class DoorConfig:
         if self.address_connections_max is not None:
             return self.address_connections_max
         return max(1, int(self.total() * ADDRESS_SHARE))
+
+    def for_newcomers(self) -> int:
+        """How many of them only addresses get that have few; none where one address is to have all."""
+        return max(0, min(self.total() // NEW_SHARE, self.total() - self.of_one_address()))

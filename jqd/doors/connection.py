@@ -49,13 +49,14 @@ class House:
         self.server = server
         self.streams: Streams | None = None
         self.dates = Dates()
-        self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
+        self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address(), config.for_newcomers())
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
     def change(self, config: DoorConfig) -> None:
         """Hold to other limits from now on. What was judged by the old ones is judged again."""
         self.config = config
         self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
+        self.crowd.new_max = config.for_newcomers()
         for connection in self.crowd.present:
             connection.change(config)
         self._kept.cache_clear()

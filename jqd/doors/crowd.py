@@ -19,6 +19,7 @@ class Guest(Protocol):
 
 
 G = TypeVar("G", bound=Guest)
+FEW = 4  # connections that an address gets of the part for newcomers: enough for a program, and for `jqd` beside it
 
 
 class Crowd(Generic[G]):
@@ -27,11 +28,15 @@ class Crowd(Generic[G]):
     The one that has been idle for longest goes: an idle connection holds nothing, and a client that wants it again
     opens another, while turning the newcomer away would let silent connections keep everybody out. Only when nobody
     is idle the newcomer is turned away.
+
+    A part is for addresses that have few: two that keep all of theirs busy would have everything else.
     """
 
-    def __init__(self, total_max: int, address_max: int) -> None:
+    def __init__(self, total_max: int, address_max: int, new_max: int = 0) -> None:
+        """`new_max`: how many of all only addresses get that have few."""
         self.total_max = total_max
         self.address_max = address_max
+        self.new_max = new_max
         self.present: set[G] = set()
         self._addresses: dict[str, _Address[G]] = {}
         self._idle: OrderedDict[G, None] = OrderedDict()
@@ -41,7 +46,8 @@ class Crowd(Generic[G]):
         home = self._addresses.get(guest.address)
         if home is not None and home.present >= self.address_max and not self._make_room(home.idle):
             return False
-        if len(self.present) >= self.total_max and not self._make_room(self._idle):
+        most = self.total_max if home is None or home.present < FEW else self.total_max - self.new_max
+        if len(self.present) >= most and not self._make_room(self._idle):
             return False
         home = self._addresses.setdefault(guest.address, _Address())
         home.present += 1

@@ -1,7 +1,7 @@
 """Who gives way when there are too many."""
 
 from jqd.doors.config import DoorConfig
-from jqd.doors.crowd import Crowd, address_of
+from jqd.doors.crowd import FEW, Crowd, address_of
 
 
 class Guest:
@@ -50,6 +50,22 @@ def test_one_address_leaves_room_for_others() -> None:
     assert [guest.gone for guest in [*ours, other]] == [False, True, False]
 
 
+def test_two_addresses_that_are_busy_leave_a_part_for_all_others() -> None:
+    crowd: Crowd[Guest] = Crowd(32, 24, 8)
+    taken = [sum(crowd.join(Guest(address)) for _ in range(32)) for address in "abcdef"]
+    assert taken == [24, FEW, FEW, 0, 0, 0], "24 are for whoever comes, and of eight each address gets its few"
+    crowd = Crowd(32, 24, 8)
+    many = [[guest for guest in (Guest(address) for _ in range(32)) if crowd.join(guest)] for address in "ab"]
+    assert [len(its) for its in many] == [24, FEW]
+    for guest in many[0][:10]:
+        crowd.leave(guest)
+    assert sum(crowd.join(Guest("b")) for _ in range(32)) == 6, "what is free beside that part"
+    crowd.rest(many[0][-1])
+    last = Guest("b")
+    assert crowd.join(last)
+    assert many[0][-1].gone, "who is idle gives way as ever"
+
+
 def test_who_a_peer_is() -> None:
     assert address_of("192.0.2.7") == "192.0.2.7"
     assert address_of("::ffff:192.0.2.7") == "192.0.2.7"
@@ -60,6 +76,10 @@ def test_who_a_peer_is() -> None:
 
 def test_one_address_may_have_three_quarters() -> None:
     assert DoorConfig(connections_max=100).of_one_address() == 75
+    assert DoorConfig(connections_max=100).for_newcomers() == 12
+    assert DoorConfig(connections_max=100, address_connections_max=95).for_newcomers() == 5
+    assert DoorConfig(connections_max=100, address_connections_max=500).for_newcomers() == 0, "a proxy is to have all"
     assert DoorConfig(connections_max=1).of_one_address() == 1
+    assert DoorConfig(connections_max=1).for_newcomers() == 0
     assert DoorConfig(connections_max=100, address_connections_max=5).of_one_address() == 5
     assert 8 <= DoorConfig().of_one_address() < DoorConfig().total()

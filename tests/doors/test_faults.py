@@ -3,6 +3,7 @@
 import errno
 import itertools
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ import trio.lowlevel
 import jqd.doors.listener as listener_module
 import jqd.doors.pipe as pipe_module
 from jqd.doors import DoorConfig, from_asgi, listen, serve_http
+from jqd.doors.crowd import FEW
 from jqd.doors.listener import Door
 from jqd.doors.pipe import SocketPipe
 from tests.doors.pipes import PATIENCE_S, Log, MemoryPipe, echo, talking
@@ -283,6 +285,32 @@ async def test_when_nobody_is_idle_the_newcomer_is_told_so() -> None:
     assert [line["event"] for line in log.lines] == ["door.full"]
 
 
+async def test_two_addresses_that_are_busy_on_all_of_theirs_keep_no_third_one_out() -> None:
+    counts = {"127.0.0.2": 24, "127.0.0.3": FEW}
+    going, log, inside = trio.Event(), Log(), Counter[str]()
+    all_in = {address: trio.Event() for address in counts}
+
+    async def busy(scope: Any, receive: Any, send: Any) -> None:
+        address = scope["client"][0]
+        inside[address] += 1
+        if address in counts:
+            if inside[address] == counts[address]:
+                all_in[address].set()
+            await going.wait()
+        await echo(scope, receive, send)
+
+    async with serving(DoorConfig(connections_max=32), log, busy) as port, trio.open_nursery() as nursery:
+        for address, count in counts.items():
+            for _ in range(count):
+                nursery.start_soon(_ask, port, address)
+            with trio.fail_after(PATIENCE_S):
+                await all_in[address].wait()
+        assert (await _ask(port, "127.0.0.3")).startswith(b"HTTP/1.1 503 ")
+        assert (await _ask(port, "127.0.0.4")).startswith(b"HTTP/1.1 200 ")
+        going.set()
+    assert inside == counts | {"127.0.0.4": 1}
+
+
 # ---------------------------------------------------------------- over a socket
 
 
@@ -319,8 +347,9 @@ async def _read(stream: trio.SocketStream) -> bytes:
     return data
 
 
-async def _ask(port: int) -> bytes:
-    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+async def _ask(port: int, address: str | None = None) -> bytes:
+    """`address`: from which of this machine's."""
+    async with await trio.open_tcp_stream("127.0.0.1", port, local_address=address) as stream:
         with trio.fail_after(PATIENCE_S):
             await stream.send_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             return await _read(stream)
