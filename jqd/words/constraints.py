@@ -31,6 +31,7 @@ from jqd.words.tenant import bare, tenant_of
 CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
+ASKED_PLACES = 20  # of a constraint that is asked once more to tell why it fails on a job: 12 ms
 ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms
 COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
@@ -269,10 +270,13 @@ class Constraints:
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
 
     def failure_of(self, name: str, job: Job) -> str:
-        """Why that constraint fails on this job, asked now; "" where it does not. It counts for nothing."""
+        """Why that constraint fails on this job, asked now; "" where it does not, or where to ask takes long.
+
+        It counts for nothing.
+        """
         tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
         one = self.known.get(name)
-        if one is None or not one.concerns(tenant, jobtype):
+        if one is None or one.places > ASKED_PLACES or not one.concerns(tenant, jobtype):
             return ""
         try:
             one.ask(view_of(fields_of(tenant, jobtype, job, with_argument=one.reads_argument)))

@@ -84,6 +84,14 @@ async def test_what_means_nothing_is_refused_where_it_stands(
     assert await ask(edge, "GET", "/v1/constraints") == {"constraints": []}
 
 
+async def test_a_trial_that_takes_long_ends_early_and_says_so(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        await edge.push(name="mail")
+    monkeypatch.setattr("jqd.desk.constraints.TRIED_S", -1.0)
+    told = await ask(edge, "PUT", f"{PATH}?dry_run=1", 200, {"match": "true", "concurrency": 1})
+    assert (told["looked_at"], told["matched"]) == (1, 1)
+
+
 async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) -> None:
     for customer in ("a", "a", "b", None):
         await edge.push(name="mail", argument={} if customer is None else {"customer": customer})

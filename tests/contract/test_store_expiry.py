@@ -7,8 +7,9 @@ import pytest
 from jqd.store import Release
 from jqd.store.ends import expired
 from jqd.words.job import ChangeKind, Fate, Held, Job, State
-from tests.contract.bench import StoreBench, changed, holds, outcome
+from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
 from tests.contract.lent import BEAT_S, handed, mark
+from tests.contract.limited import DIGEST, KEYED, item, rule
 
 
 async def expiring(bench: StoreBench, seconds: float = 1.0, **fields: Any) -> Job:
@@ -49,9 +50,29 @@ async def test_many_that_expire_at_once_are_ended_in_steps(store_bench: StoreBen
     at_ms = store_bench.clock.wall_ms() + 1_000
     await store_bench.add(*(store_bench.make(expires_at_ms=at_ms) for _ in range(250)), store_bench.make(priority=1))
     store_bench.clock.advance(1)
-    claimed = [len(await store_bench.claim(owner)) for _ in range(3)]
-    assert claimed == [0, 0, 1], "none of them is begun"
+    claimed = [len(await store_bench.claim(owner)) for _ in range(2)]
+    assert claimed == [0, 1], "none of them is begun"
     assert (await store_bench.store.stats()).counts.failed == 250
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_many_that_expire_at_once_hold_up_no_others(store_bench: StoreBench, limited: bool) -> None:
+    """They are ended in steps, and what is given meanwhile has not expired."""
+    owner = await store_bench.join()
+    queue: Any = {"queue": KEYED + item("r")} if limited else {}
+    version: Any = {"version": str(DIGEST)} if limited else {}
+    if limited:
+        await rule(store_bench, "r", concurrency=1_000)
+    at_ms = store_bench.clock.wall_ms() + 1_000
+    many = [store_bench.make(expires_at_ms=at_ms, **queue) for _ in range(350)]
+    good = store_bench.make(jobtype="other", **queue)
+    await store_bench.add(*many, good)
+    store_bench.clock.advance(1)
+    assert [held.job.id for held in await store_bench.claim(owner, "other", **version)] == [good.id]
+    assert (await store_bench.store.stats()).counts.failed == 100
+    claimed = await store_bench.store.get_waiting_jobs(owner, "mail", 100, **{**ALL, **version})
+    assert (list(claimed), claimed.more) == ([], True)
+    assert (await store_bench.store.stats()).counts.failed > 200, "those that were chosen are ended by name"
 
 
 async def test_what_was_begun_in_time_goes_on(store_bench: StoreBench) -> None:

@@ -146,6 +146,8 @@ def test_why_it_fails_on_a_job_is_told_of_that_job_and_counts_for_nothing(
     assert why in known.failure_of("r", job(argument)), known.failure_of("r", job(argument))
     assert (known.known["r"].failed, known.known["r"].matched, known.known["r"].error) == (0, 0, "")
     assert known.failure_of("gone", job(argument)) == ""
+    large = said(("r", msgspec.structs.replace(constraint, key="job.argument.to.matches('a{21}') ? 'a' : 'b'")))
+    assert large.failure_of("r", job(argument)) == "", "to ask it once more takes long"
     elsewhere = said(("acme\x1fr", constraint))
     assert elsewhere.failure_of("acme\x1fr", job(argument)) == "", "it does not concern that job"
 

@@ -37,11 +37,8 @@ if not is_life(identity, life_id) or not are_through or runs_alone(sysid, now_ms
 elseif (its_version or '') ~= version then
   return {'0', 'version'}
 end
-local EXPIRE = 100  -- at once
-if expire_due(now_ms, EXPIRE) == EXPIRE then
-  write_counts(now_ms)
-  return {'0', 'again'}
-end
+local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
+local many_expired = expire_due(now_ms, EXPIRE) == EXPIRE
 local PASSED = 500  -- suspects that are passed over, or a claim of one job would find nothing behind a single one
 local passed = has_deaths and math.min(PASSED, redis.call('HLEN', K.deaths)) or 0
 local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
@@ -140,6 +137,11 @@ if keyed.known or ages ~= '' then
   choose_of_many()
 else
   choose_of_one()
+end
+if many_expired and #ids > 0 and expire_of(ids, now_ms) > 0 then
+  mend_type(jobtype)
+  write_counts(now_ms)
+  return {'0', 'again'}
 end
 if #lacking > 0 then
   write_counts(now_ms)

@@ -3,8 +3,8 @@
 --     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, whatever became of the job
 --
 -- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
--- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time.
-local note_expiry, forget_expiry, expire_due
+-- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → how many of these are dead now.
+local note_expiry, forget_expiry, expire_due, expire_of
 do
   local has_expiring = redis.call('EXISTS', K.expiring) == 1
   if has_expiring then
@@ -28,17 +28,18 @@ do
     end
   end
 
+  -- Returns whether it is dead by that.
   local function expire(id, at_ms, now_ms)
     local row = redis.call('HGET', K.jobs, id)
     local queue, priority = header(row or '')
     if not queue or has_ended(id) or has_begun(redis.call('HGET', K.tries, id)) then
-      return
+      return false
     end
     local is_later = redis.call('ZSCORE', K.later, id)
     if not is_later then
       expect_ready(queue)
       if not place_of(queue, priority, id) then
-        return
+        return false
       end
     end
     redis.call('ZADD', K.dead, now_ms, id)
@@ -49,6 +50,7 @@ do
       drop_waiting(queue, priority, id)
     end
     moved(queue, is_later and 'scheduled' or 'waiting', 'failed', id)
+    return true
   end
 
   function expire_due(now_ms, limit)
@@ -65,5 +67,16 @@ do
       redis.call('ZREM', K.expiring, unpack(gone))
     end
     return #gone
+  end
+
+  function expire_of(ids, now_ms)
+    local count = 0
+    for at, at_ms in ipairs(has_expiring and redis.call('ZMSCORE', K.expiring, unpack(ids)) or {}) do
+      if at_ms and tonumber(at_ms) <= now_ms then
+        count = count + (expire(ids[at], at_ms, now_ms) and 1 or 0)
+        redis.call('ZREM', K.expiring, ids[at])
+      end
+    end
+    return count
   end
 end
