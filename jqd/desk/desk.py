@@ -15,6 +15,7 @@ from jqd.desk.job import NewJob
 from jqd.desk.options import Options
 from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.reported import Reported
+from jqd.desk.silent import Silent
 from jqd.desk.taken import Taken
 from jqd.desk.turnings import Turnings
 from jqd.desk.underway import Underway
@@ -79,6 +80,7 @@ class Desk:
     taken: Taken = field(default_factory=Taken)
     reported: Reported = field(default_factory=Reported)
     underway: Underway = field(default_factory=Underway)
+    silent: Silent = field(default_factory=Silent)
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from jqd.desk.names import NAMES_PER_CALL, agree, confirm
 from jqd.desk.principal import Principal, in_scope
 from jqd.desk.quotas import reserve_owed
 from jqd.desk.take import take
-from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
+from jqd.words.errors import JournalRefused, JqdError, StoreAway, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.followers import (
     FOLLOWERS_BYTES_MAX,
@@ -89,20 +89,27 @@ async def follow(desk: Desk, entries: Sequence[bytes], *, shelved: bool = False)
     done = Left({}, {})
     refused: list[JournalRefused] = []
 
-    async def push(some: Sequence[Following]) -> None:
+    async def push(homes: frozenset[int], some: Sequence[Following]) -> None:
+        began_s = desk.clock.mono_s()
+        if (why := desk.silent.why(homes, began_s)) is not None:
+            done.waits.update((each.entry, why) for each in some)
+            return
         try:
             tenant = some[0].tenant
             done.waits.update(await _push(desk.acting(Principal(tenant)) if tenant else desk, some))
         except JournalRefused as error:
             refused.append(error)  # raised below, outside the nursery, as what it is
         except JqdError as error:
+            if isinstance(error, StoreAway):
+                now_s = desk.clock.mono_s()
+                desk.silent.note(homes, str(error), took_s=now_s - began_s, now_s=now_s)
             done.waits.update((each.entry, str(error)) for each in some)
 
     with ExitStack() as charges:
         found = await _within(desk, _read(entries, done.waits), done.over, charges, shelved=shelved)
         async with trio.open_nursery() as nursery:
-            for some in _by_partition(desk, found):
-                nursery.start_soon(push, some)
+            for homes, some in _by_partition(desk, found):
+                nursery.start_soon(push, homes, some)
     if refused:
         raise refused[0]
     return done
@@ -147,8 +154,8 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
     return found
 
 
-def _by_partition(desk: Desk, found: Iterable[Following]) -> list[list[Following]]:
-    """What one call can take each, of one tenant: one partition that is away holds up no others."""
+def _by_partition(desk: Desk, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
+    """What one call can take each, of one tenant, and the partitions it needs: one that is away holds up no others."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     for each in found:
         names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)
@@ -157,7 +164,7 @@ def _by_partition(desk: Desk, found: Iterable[Following]) -> list[list[Following
         if batches[-1] and sum(len(one.jobs) for one in (*batches[-1], each)) > NAMES_PER_CALL:
             batches.append([])
         batches[-1].append(each)
-    return [some for batches in parts.values() for some in batches]
+    return [(where, some) for (_, where), batches in parts.items() for some in batches]
 
 
 async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:

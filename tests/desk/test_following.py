@@ -7,7 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from jqd.desk.following import follow, wrong
+from jqd.desk.silent import SHARE, Silent
 from jqd.store import NameWanted
+from jqd.words.errors import StoreAway
 from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, follower_id, named
 from jqd.words.job import Fate
 from jqd.words.tenant import annotate
@@ -115,6 +117,44 @@ async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_a_newer_jqd
     assert "cable pulled" in waits[first]
     assert all(waits[entry].startswith(UNREADABLE) for entry in odd)
     assert "newer" in waits[newer]
+
+
+async def test_a_server_that_hangs_is_not_waited_for_with_each_batch(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take 5 s of each hundred followers, of all tenants and for all other partitions."""
+    tries = 0
+
+    async def hang(wanted: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        edge.clock.advance(5)
+        raise StoreAway("no answer within 5 s")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk(edge).store, "reserve_names", hang)
+        first = entry({"name": "a", "job_id": "own"})
+        waits = [await push(edge, first) for _ in range(3)]
+        assert tries == 1
+        assert all(each[first].startswith("no answer within 5 s") for each in waits)
+        edge.clock.advance(5 * SHARE - 1)
+        await push(edge, first)
+        edge.clock.advance(1)
+        await push(edge, first)
+        assert tries == 2
+    edge.clock.advance(5 * SHARE)
+    assert await push(edge, first) == {}
+    assert "own" in await jobs(edge)
+
+
+def test_only_who_needs_a_silent_partition_waits() -> None:
+    silent, one, both = Silent(), frozenset({1}), frozenset({0, 1})
+    silent.note(one, "it hangs", took_s=5, now_s=10)
+    assert [silent.why(homes, 11) for homes in (one, both, frozenset({0}))] == ["it hangs", "it hangs", None]
+    silent.note(both, "one of them hangs", took_s=5, now_s=41)
+    assert [silent.why(homes, 41) for homes in (one, both)] == [None, "one of them hangs"]
+    silent.note(one, "gone", took_s=0, now_s=42)
+    assert silent.why(one, 42) is None, "what fails at once takes nobody's time"
 
 
 @pytest.mark.parametrize(
