@@ -220,7 +220,8 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
-    return trouble_of_tls(url, error) if isinstance(error, httpx2.ConnectError) else None
+    is_early = isinstance(error, httpx2.ConnectError | httpx2.ReadError | httpx2.WriteError)
+    return trouble_of_tls(url, error) if is_early else None
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

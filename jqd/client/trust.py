@@ -8,6 +8,7 @@ from jqd.client.environ import trust_file
 
 NOT_ITS_NAME = (62, 64)  # of OpenSSL's X509_V_ERR: host name mismatch, address mismatch
 NOT_ITS_DAY = (9, 10)  # not yet valid, has expired
+SHOWN_NONE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA")  # the answers to who shows no good one
 PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what OpenSSL calls an answer without TLS
 
 
@@ -27,6 +28,8 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
     if isinstance(failed, ssl.SSLCertVerificationError):
         told = f"a daemon answers at {url}, but its certificate is not trusted here: {failed.verify_message}"
         return f"{told}. {_mend(failed)}"
+    if failed is not None and failed.reason in SHOWN_NONE:
+        return f"the daemon at {url} asks for a certificate (http.tls_clients), and none is shown from here"
     if failed is not None and failed.reason in PLAIN:
         return f"what answers at {url} speaks no TLS: use http://{url.partition('://')[2]}"
     return None

@@ -16,7 +16,7 @@ from jqd.doors.crowd import Crowd, address_of
 from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
-from jqd.doors.pipe import Pipe
+from jqd.doors.pipe import NotAgreedError, Pipe
 from jqd.doors.turns import HANDSHAKE, Lines, Urgent, Whose, by_address, not_urgent
 
 Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
@@ -26,6 +26,7 @@ HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may
 PREFACE = b"PRI * HTTP/2.0\r\n\r\n"  # of HTTP/2, as HTTP/1 reads it: a head; an odd line follows
 KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
 KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
+NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # by OpenSSL's names
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
 
 
@@ -49,6 +50,8 @@ class House:
         self.server = server
         self.streams: Streams | None = None
         self.dates = Dates()
+        self.warn: Callable[..., object] = log.warning
+        """Says an event; the same not too often."""
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address(), config.for_newcomers())
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
@@ -60,6 +63,14 @@ class House:
         for connection in self.crowd.present:
             connection.change(config)
         self._kept.cache_clear()
+
+    def not_agreed(self, why: str, peer: str) -> None:
+        """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
+        if why in NO_CERTIFICATE:
+            mend = "http.tls_clients asks each client for a certificate of its authorities"
+            say(self.warn, "door.no_certificate", why=why, peer=peer, mend=mend)
+        else:
+            say(self.log.debug, "door.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
         """As `read_head`. A program says the same head again and again: it is read and judged once."""
@@ -143,6 +154,9 @@ class Connection:
                     return
                 if self._wire.buffer:  # who sends many at once does not have the loop for itself
                     await trio.lowlevel.checkpoint()
+        except NotAgreedError as error:
+            self._bye = error.last
+            self._house.not_agreed(error.why, self.client[0])
         except Refused as refused:
             self._say(refused.status, refused.detail)
 

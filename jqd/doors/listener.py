@@ -63,6 +63,7 @@ class Door:
         self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
         self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
+        self._house.warn = self._say
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         if config.streams:
             from jqd.doors.classic import WIDE_MAX, Classic  # a second of imports that nobody else needs

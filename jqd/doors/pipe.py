@@ -14,6 +14,15 @@ Turn = Callable[[], Awaitable[None]]
 """Returns when it is somebody's turn."""
 
 
+class NotAgreedError(Exception):
+    """Nothing can be said to each other; `why`, and what the peer is told as its protocol has it."""
+
+    def __init__(self, why: str, last: bytes) -> None:
+        super().__init__(why)
+        self.why = why
+        self.last = last
+
+
 class Pipe(Protocol):
     """Both directions of one connection."""
 
@@ -21,7 +30,7 @@ class Pipe(Protocol):
         """Agree on how to speak, before anything else: "h2" for HTTP/2, "" for what the first bytes will tell.
 
         `turn` is waited for before there is work to do, once the peer has said something. Raises Refused for who does
-        not agree, trio.BrokenResourceError.
+        not agree, NotAgreedError for who cannot read that either, trio.BrokenResourceError.
         """
         ...
 

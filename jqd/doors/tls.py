@@ -3,11 +3,12 @@
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from jqd.doors.head import Refused
-from jqd.doors.pipe import Pipe, Turn
+from jqd.doors.pipe import NotAgreedError, Pipe, Turn
 from jqd.words.errors import ConfigError
 
 HELLO = b"\x16"  # the first byte of a handshake
@@ -60,14 +61,16 @@ def _no_password() -> str:
 class TlsPipe:
     """A Pipe through TLS, over another."""
 
-    __slots__ = ("_ended", "_plain", "_raw", "_stream", "_under")
+    __slots__ = ("_ended", "_kept", "_plain", "_raw", "_stream", "_under")
 
     def __init__(self, raw: Pipe, context: ssl.SSLContext) -> None:
         self._raw = raw
         self._under = _Under(raw)
-        self._stream = trio.SSLStream(self._under, context, server_side=True)
+        self._kept = _Context(context)
+        as_context: Any = self._kept
+        self._stream = trio.SSLStream(self._under, as_context, server_side=True)
         self._plain = False
-        """Whether the peer does not speak TLS, and can only be told so."""
+        """Whether the peer does not speak TLS, or not as we do, and can only be told so."""
         self._ended = False
 
     async def begin(self, turn: Turn) -> str:
@@ -80,7 +83,14 @@ class TlsPipe:
             return ""
         await turn()
         self._under.ahead = first
-        await self._stream.do_handshake()
+        try:
+            await self._stream.do_handshake()
+        except trio.BrokenResourceError as error:
+            alert = self._kept.outgoing.read()
+            if not alert:
+                raise
+            self._plain = True
+            raise NotAgreedError(getattr(error.__cause__, "reason", None) or str(error.__cause__), alert) from error
         return self._stream.selected_alpn_protocol() or ""
 
     async def receive_some(self, size: int) -> bytes:
@@ -121,6 +131,20 @@ class TlsPipe:
     def abort(self) -> None:
         """See Pipe."""
         self._raw.abort()
+
+
+class _Context:
+    """A context that keeps hold of what is to be sent: of a handshake that fails trio's stream does not send the alert,
+    and without it the peer only sees that the connection broke."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.outgoing = ssl.MemoryBIO()
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any) -> ssl.SSLObject:
+        """See ssl.SSLContext."""
+        self.outgoing = outgoing
+        return self._context.wrap_bio(incoming, outgoing, **options)
 
 
 class _Under(trio.abc.Stream):

@@ -134,6 +134,12 @@ async def test_a_certificate_of_another_day_is_said_as_such(ca, tmp_path, monkey
                 await trio.to_thread.run_sync(http.call, "GET", "/a")
 
 
+def causes(error: BaseException) -> list[BaseException]:
+    """All that an error is made of."""
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else (error.__cause__, error.__context__)
+    return [error, *(one for each in inner if each is not None for one in causes(each))]
+
+
 async def registered(url: str) -> str:
     """What a worker says that cannot register there."""
     with structlog.testing.capture_logs() as logs:
@@ -149,23 +155,29 @@ async def registered(url: str) -> str:
 async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path, monkeypatch):
     clients, listener, stopped = trustme.CA(), bind("127.0.0.1:0"), trio.Event()
     clients.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
-    config = DoorConfig(certificate=certificate, clients=tmp_path / "clients.pem")
+    config, log = DoorConfig(certificate=certificate, clients=tmp_path / "clients.pem"), Log()
     cert, key = certificate
     port = listener.getsockname()[1]
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
-            await nursery.start(Door(echo, listener, config, Log()).serve, stopped.wait)
-            for shown in (None, trustme.CA().issue_cert("stranger")):
+            await nursery.start(Door(echo, listener, config, log).serve, stopped.wait)
+            for shown, alert in (
+                (None, "CERTIFICATE_REQUIRED"),
+                (trustme.CA().issue_cert("stranger"), "UNKNOWN_CA"),
+            ):
                 with pytest.raises(ExceptionGroup) as told:
                     await spoken(port, ca, LAST, shown)
-                assert told.group_contains(trio.BrokenResourceError)
+                assert alert in repr(causes(told.value)), "it is told, and not only broken off"
             assert b"200 OK" in await spoken(port, ca, LAST, clients.issue_cert("worker"))
             ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
             http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None)
-            with pytest.raises(Unreachable, match="or the daemon asks for a certificate"):
+            with pytest.raises(Unreachable, match=r"asks for a certificate.*, and none is shown from here; nothing"):
                 await trio.to_thread.run_sync(http.call, "GET", "/a")
             stopped.set()
+    assert [(line["event"], line["why"]) for line in log.lines] == [
+        ("door.no_certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+    ], "once in a while"
     with pytest.raises(ConfigError, match=r"http\.tls_clients = .* cannot be read"):
         tls_context(cert, key, tmp_path / "none")
     with pytest.raises(ConfigError, match=r"http\.tls_clients = .* has no certificate"):
@@ -194,7 +206,7 @@ async def test_old_versions_are_not_spoken(ca, certificate):
         with pytest.RaisesGroup(trio.BrokenResourceError, allow_unwrapped=True, flatten_subgroups=True):
             await spoken(port, ca, LAST, minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
         assert b" 200 OK" in await spoken(port, ca, LAST)
-    assert [line["event"] for line in log.lines] in ([], ["door.broken"])
+    assert {line["event"] for line in log.lines} <= {"door.not_agreed", "door.broken"}
 
 
 async def test_a_refusal_can_be_read_while_the_body_still_comes(ca, certificate):
@@ -231,7 +243,7 @@ async def test_who_leaves_within_the_handshake_makes_no_noise(ca, certificate):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 await stream.send_all(sent)
         assert b" 200 OK" in await spoken(port, ca, LAST)
-    assert {line["event"] for line in log.lines} <= {"door.broken"}, "a line for who debugs"
+    assert {line["event"] for line in log.lines} <= {"door.not_agreed", "door.broken"}, "a line for who debugs"
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
