@@ -14,6 +14,8 @@ from jqd.desk.why import why
 from jqd.words.job import State
 from jqd.words.tenant import bare
 
+LOOKS = "for tokens that may look at all there is:"
+
 
 class Taker(Struct, frozen=True):
     """A worker that would take the job, and does not."""
@@ -41,16 +43,19 @@ class Why(Struct, frozen=True):
     priority: int | UnsetType = UNSET
     since: Instant | UnsetType = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="when it is over by itself")] = UNSET
-    by: Annotated[str | UnsetType, Meta(description="who paused it, which worker runs it, what limits it")] = UNSET
+    by: Annotated[str | UnsetType, Meta(description=f"which worker runs it, what limits it; {LOOKS} who paused it")] = (
+        UNSET
+    )
     daemon: str | UnsetType = UNSET
     ahead: Annotated[int | UnsetType, Meta(description="jobs of its type that come before it")] = UNSET
     exact: Annotated[bool | UnsetType, Meta(description="false: there may be fewer ahead")] = UNSET
-    better: Annotated[Sequence[Better] | UnsetType, Meta(description="some of the other types with better jobs")] = (
-        UNSET
-    )
+    better: Annotated[
+        Sequence[Better] | UnsetType,
+        Meta(description="some of the other types with better jobs, of those that the token may know"),
+    ] = UNSET
     more_better: Annotated[int | UnsetType, Meta(description="how many such types there are beside those")] = UNSET
-    workers: Sequence[Taker] | UnsetType = UNSET
-    holds: Annotated[Sequence[str] | UnsetType, Meta(description="some jobs in a hand that it counts")] = UNSET
+    workers: Annotated[Sequence[Taker] | UnsetType, Meta(description=f"{LOOKS} those that would take it")] = UNSET
+    holds: Annotated[Sequence[str] | UnsetType, Meta(description=f"{LOOKS} some jobs in a hand that it counts")] = UNSET
     deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
 
 
