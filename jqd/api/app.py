@@ -10,6 +10,7 @@ from msgspec import structs
 from jqd.api import lightjq, skygear
 from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
+from jqd.api.large import AT_ONCE_BYTES, packed_body
 from jqd.api.match import Found, Table
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
@@ -92,7 +93,7 @@ class Api:
                     response = self._unrouted(request, verdict.found)
                 elif found[0].polls:
                     response = await self._poll(*found, request, asked)
-                elif len(request.body) > SOME_BYTES and not self.urgent(asked):
+                elif len(request.body) > SOME_BYTES and self.urgent(asked) < Urgency.ANY_SIZE:
                     response = await self._answer_large(*found, request, self.whose(asked))
                 else:
                     response = await self._answer(*found, request)
@@ -204,6 +205,8 @@ class Api:
         try:
             if route.query is NoQuery:
                 read_query(request, NoQuery)  # the others read their own
+            if len(request.body) > AT_ONCE_BYTES and request.path not in ANY_SIZE:  # these read theirs piece by piece
+                request.packed = await packed_body(self._parts, request)
             return await route.handler(self._parts.acting(request.who), request, **names)
         except JqdError as error:
             return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)

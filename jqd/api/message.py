@@ -39,6 +39,8 @@ class Request(Struct, gc=False):
     headers: Mapping[str, str]
     body: bytes = b""
     """Put in once it was read."""
+    packed: bytes | None = None
+    """The same as MessagePack, where it was large and was made so aside."""
     peer: str | None = None
     """The address it came from; None: through no network."""
     who: Principal = EVERYBODY

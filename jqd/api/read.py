@@ -30,6 +30,8 @@ def read_body(request: Request, kind: type[T]) -> T:
 
 def pack(request: Request) -> bytes:
     """The body as MessagePack."""
+    if request.packed is not None:
+        return request.packed
     try:
         return request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(read_value(request))
     except OverflowError as error:

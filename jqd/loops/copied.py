@@ -20,6 +20,8 @@ class Copied:
     bytes: int = 0
     done_at: int | None = None
     """Where the journal ended when all was copied."""
+    owed_behind: int | None = None
+    """Position up to which outcomes that say what waits for a quota are written once more and synced."""
     said: bool = False
     """How they ended meanwhile stands behind the copies, durably."""
     applied_at_ms: list[int] | None = None

@@ -194,11 +194,12 @@ class Retention:
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
         await self._expect_remembered(stands)
-        async with aclosing(self._owed_in(copied.start, copied.end, copied.owes)) as owed:
-            async for said in owed:
+        async with aclosing(self._owed_in(copied.owed_behind or copied.start, copied.end, copied.owes)) as owed:
+            async for at, said in owed:
                 self._newer_said = self._newer_said or say_newer(said)
                 self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
                 await self._journal.wsync()
+                copied.owed_behind = at + 1  # of this frame nothing is left
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
             self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))
@@ -268,7 +269,7 @@ class Retention:
             total = sum([len(encode_rules(rules)) async for rules in frames])
         shelves = await has_shelves([keeper.store for keeper in self._keepers])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
-            total += sum([len(encode_outcomes(some)) async for some in owed])
+            total += sum([len(encode_outcomes(some)) async for _, some in owed])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
@@ -346,8 +347,8 @@ class Retention:
                 self._journal.write(Lane.RULES, len(rules), encode_rules(rules))
                 await self._journal.wsync()
 
-    async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[list[Outcome]]:
-        """Outcomes that alone say what waits to be pushed, by frames; none while nothing does."""
+    async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
+        """Outcomes that alone say what waits to be pushed, by frames and where these begin; none while nothing does."""
         stores = [keeper.store for keeper in self._keepers]
         if not owes:
             return
@@ -356,7 +357,7 @@ class Retention:
                 with self._blame(piece):
                     outcomes = decode_outcomes(piece.body)
                 if owed := await owing(stores, outcomes):
-                    yield owed
+                    yield piece.start, owed
 
     async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:
         async with aclosing(self._read(start, end, Lane.RULES)) as pieces:

@@ -372,6 +372,32 @@ async def test_a_large_push_in_json_does_not_hold_up_the_loop(edge, monkeypatch)
     assert [job.jobtype for job in edge.journal.jobs()] == ["mail"] * 2
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("PATCH", "/v1/jobs/01K00000000000000000000000", 404),
+        ("POST", "/job", 201),
+        ("POST", "/v1/workers", 422),
+        ("PUT", "/v1/schedules/s", 422),
+    ],
+)
+async def test_no_other_large_body_in_json_does_either(edge, method, path, status, monkeypatch):
+    threads = []
+    real = tagged.read
+
+    def read(*given):
+        threads.append(threading.current_thread())
+        return real(*given)
+
+    monkeypatch.setattr(message, "tagged", SimpleNamespace(read=read, show=tagged.show))
+    for count, aside in ((AT_ONCE_BYTES, True), (10, False)):
+        sent = {"argument": ["0123456789"] * count} if method == "PATCH" else {"name": "a", "argument": ["0"] * count}
+        told = await edge.call(method, path, sent, kind=JSON)
+        assert told.status == status, told.body
+        assert [(one is not threading.main_thread()) for one in threads] == [aside], "once, and not on the loop"
+        threads.clear()
+
+
 async def test_a_result_can_be_taken_once(edge):
     job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack([1, 2]))
     path = f"/v1/jobs/{job_id}/result"

@@ -15,7 +15,7 @@ from jqd.store.shapes import Ends
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.followers import named
 from jqd.words.job import Fate, Job, Outcome, State
-from jqd.words.record import Lane, encode_outcomes
+from jqd.words.record import Lane, decode_outcomes, encode_outcomes
 from jqd.words.tenant import annotate
 from tests.loops.house import House, until
 from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, state
@@ -316,4 +316,41 @@ async def _say_once_more(monkeypatch: pytest.MonkeyPatch, stuck: str) -> None:
         here.store.wipe()
         await trio.sleep(20)  # it is noticed, and told again
         assert (await here.store.get_outbox(9, 1 << 20)).entries == [entry]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_for_a_quota_is_not_written_from_its_beginning_after_each_refusal(
+    autojump_clock: None,
+) -> None:
+    """On a disk that is nearly full it would never come to its end, and fill what room there is each time."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
+        entries = []
+        for _ in range(3):
+            ids = await push(here, 20)
+            await finish(here, owner, {ids[3]})
+            (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
+            outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
+            await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+            entries.append(ids[3].encode() + b" " + follows)
+        await push(here, 60)
+        await finish(here, owner, set())
+        await here.store.put_off("acme", entries, 1.0)
+        write, said = here.journal.write, list[str]()
+
+        def refuse_each_other(lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+            if lane is Lane.OUTCOMES and any(one.follows for one in decode_outcomes(body)):
+                said.extend(one.job_id for one in decode_outcomes(body))
+                if len(said) % 2 == 0:
+                    raise JournalRefused("the disk is full", full=True)
+            return write(lane, records, body, patient=patient)
+
+        here.journal.write = refuse_each_other  # type: ignore[method-assign]
+        await nursery.start(retention.run)
+        await until(lambda: entries[2][:26].decode() in said and here.journal.retired > 0)
+        parents = [entry[:26].decode() for entry in entries]
+        first = said[: said.index(parents[2]) + 1]
+        assert [first.count(parent) for parent in parents[:2]] == [1, 2], "the second was refused once"
         nursery.cancel_scope.cancel()
