@@ -160,8 +160,14 @@ async def test_the_patterns_of_all_of_them_are_bounded_together(edge: Whole) -> 
     assert told.status == 409
     assert "constraints of tenant 'acme' would have 281 places, at most 200" in told.body["detail"]
     assert (await put("c1", three)).status == 409
+    assert (await put("c1", {**large, "match": "job.argument.l.map(x, [x]).size() > 0"})).status == 200
+    assert (await put("c2", {**large, "match": "job.argument.l.filter(x, x > 1).size() > 0"})).status == 201
+    assert (await put("c3", {**large, "match": "job.argument.l.map(x, [x, x]).size() > 0"})).status == 409
+    for name in ("c1", "c2"):
+        await put(name, {"match": "true", "pause": True})
+    assert (await put("c1", large)).status == 200
     assert (await put("c1", {**large, "concurrency": 2})).status == 200, "it has no more than before"
     assert (await put("c2", large, other)).status == 201, "each tenant has its own"
     assert (await put("c3", {"match": "job.argument.s == 'matches'", "pause": True})).status == 201
     assert (await put("c1", small)).status == 200
-    assert (await put("c2", large)).status == 201
+    assert (await put("c2", large)).status == 200

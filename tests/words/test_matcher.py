@@ -2,7 +2,7 @@
 
 import pytest
 
-from jqd.words.matcher import Expression, NotUnderstood, places_of
+from jqd.words.matcher import PLACES_MAX, Expression, NotUnderstood, places_in, places_of
 
 LIST = "job.argument.l"
 SLOW = [
@@ -79,3 +79,23 @@ def test_what_people_write_is_not(text):
 )
 def test_places_are_counted_as_often_as_they_are_repeated(pattern, places):
     assert places_of(pattern) == places
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("", 0),
+        ("job.argument.id == 5", 0),
+        ("job.argument.s == '" + "a" * 600 + "'", 2),
+        ("job.name.matches('^a{9}$') || job.tags.exists(t, t == 'x')", 11),
+        ("job.argument.ids.exists(id, id == 5)", 3),
+        ("job.argument.ids.exists(id, id == " + "5" * 200 + ")", 8),
+        ("job.argument.ids.filter(id, id == 5).size() > 1", 41),
+        ("job.argument.ids.map(id, [" + "id," * 300 + "id]).size() > 1", 77),
+        ("job.argument.s.matches('a{40}') || job.argument.ids.exists(id, id == 5)", 44),
+        ("job.argument.s.matches(job.argument.t)", PLACES_MAX),
+    ],
+)
+def test_what_else_takes_long_counts_as_places(text, places):
+    """A hundred constraints that make lists of lists took 17 s of one job, without any pattern."""
+    assert places_in(text) == places
