@@ -11,7 +11,6 @@ another verdict than the one that stands              refused: the first one win
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
@@ -20,6 +19,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, not_found
 from jqd.desk.following import wrong
 from jqd.desk.reported import Noted, frames
+from jqd.desk.verdicts import Sorted
 from jqd.runner import Report, says_again
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 from jqd.words.errors import (
@@ -41,9 +41,7 @@ from jqd.words.tenant import bare
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
 HANDED_POLL_S = 0.02
-LOOKS_MAX = (
-    8  # at once, for whom must not know of others' jobs: each is a call of the store; 64 held the loop for 10 ms
-)
+LOOKS_MAX = 8  # at once, for whom must not know of others' jobs: each is a call of the store; 64 held the loop 10 ms
 PIECE = 100  # reports that are looked at before others have their turn
 WITH_THIS = 0  # a position that no record has: of what another report of the same request said
 
@@ -57,43 +55,6 @@ class Told(NamedTuple):
     fence: int = 0
     """Of its lease. 0: whatever lease that worker has it in."""
     worker: str = ""
-
-
-@dataclass(slots=True)
-class Sorted:
-    """What becomes of the reports of one request."""
-
-    answers: dict[int, JqdError | None] = field(default_factory=dict)
-    """By place; None: taken."""
-    fresh: dict[int, Outcome] = field(default_factory=dict)
-    """They count, and are to be journaled."""
-    written: dict[int, Outcome] = field(default_factory=dict)
-    """They are journaled, up to `position`."""
-    position: int = 0
-    claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    """The same by job and fence."""
-    returned: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Claims to be given back."""
-    awaited: dict[int, Noted] = field(default_factory=dict)
-    """Said before: that is to be on disk first."""
-    workers: set[str] = field(default_factory=set)
-    """Who is heard of."""
-    points: dict[int, int] = field(default_factory=dict)
-    """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
-    ended: dict[str, Outcome] = field(default_factory=dict)
-    """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
-
-    def ask(self, desk: Desk, job_ids: Sequence[str]) -> None:
-        """The store is asked now, all of one partition: what it is told from here on its answer need not know."""
-        (partition,) = desk.where(job_ids[0])
-        self.points[partition] = desk.journal.read_point(Lane.OUTCOMES, partition)
-        for job_id in job_ids:
-            if (ended := desk.runner.ended(job_id)) is not None:
-                self.ended[job_id] = ended
-
-    def count(self, place: int, outcome: Outcome) -> None:
-        """This one counts."""
-        self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
 
 
 async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
@@ -264,6 +225,9 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
 
     `fence`: of the lease that it is in now, where the report names none.
     """
+    if (refused := sorts.refused.get((each.job_id, fence))) is not None:
+        sorts.answers[place] = refused
+        return True
     before = _before(desk, each, fence, sorts)
     if _judge_again(place, each, before, sorts):
         return True
@@ -347,6 +311,9 @@ def _journal(desk: Desk, sorts: Sorted) -> None:
             position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
         except JournalRefused as error:
             sorts.answers |= dict.fromkeys(some, error)
+            for one in outcomes:  # they stand nowhere
+                del sorts.claims[one.job_id, one.fence]
+                sorts.refused[one.job_id, one.fence] = error
         else:
             desk.reported.note(outcomes, position)
             sorts.written |= some

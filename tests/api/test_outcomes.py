@@ -48,6 +48,25 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
     assert [s for s, _ in await report(edge, {**back, "status": 500}, {**back, "type": "refused"})] == [409, 409]
 
 
+@pytest.mark.parametrize("full", [False, True])
+async def test_the_same_twice_is_taken_neither_time_when_the_journal_refuses(
+    edge: Whole, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is no repeat of something that stands: the first stands nowhere."""
+    one, other = [await handed(edge) for _ in range(2)]
+    rows = [{**each, "type": "success"} for each in (one, one, other, one)]
+
+    def refuse(*_: object, **__: object) -> int:
+        raise JournalRefused("the disk refuses", full=full)
+
+    with monkeypatch.context() as patched:  # writes alone: what was synced before stays so
+        patched.setattr(edge.journal, "write", refuse)
+        told = await report(edge, *rows, {"job_id": "nobody", "type": "success"})  # else all of it is refused
+        assert [status for status, _ in told] == [507 if full else 503] * 4 + [422]
+    assert [status for status, _ in await report(edge, *rows)] == [200] * 4
+    assert [told.job_id for told in journaled(edge)] == [one["job_id"], other["job_id"]]
+
+
 async def test_many_that_jobs_follow_are_more_than_one_frame(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those jobs grow by their names: a report that may be sent is no frame that may be written."""
     edge.journal.frame_bytes_max = 2_000
