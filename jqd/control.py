@@ -51,13 +51,14 @@ class Control:
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
-        self.quotas: Quotas | None = None
         """Once there are any parts that know of them."""
+        self.quotas: Quotas | None = None
+        """The same."""
         self.reload: Reload | None = None
-        self._disk = watch_nothing()
         """What was not taken over of a changed configuration, once there is one that can change."""
         self.certificate: Certificate | None = None
         """Of the door, once it is open."""
+        self._disk = watch_nothing()
         self._shared = shared
         self._journal = shared.journal
         self._partitions = partitions

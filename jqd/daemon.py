@@ -326,8 +326,8 @@ async def _serve_once(
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
         left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
-        lies = stack.enter_context(root.RootFile(config.data_dir, left))
-        daemon.control.watch_disk(config.journal.directory, lies.examine)
+        root_file = stack.enter_context(root.RootFile(config.data_dir, left))
+        daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         told = partial(_tell, interrupted, daemon)

@@ -44,7 +44,7 @@ class RootFile:
     def __init__(self, data_dir: Path, root: Root) -> None:
         self._path = data_dir / FILE
         self._root = root
-        self._lies = False
+        self._is_written = False
 
     def __enter__(self) -> Self:
         """Who starts a daemon makes its first token next."""
@@ -57,11 +57,11 @@ class RootFile:
             self._path.unlink()
 
     def examine(self) -> list[Finding]:
-        """Write it, unless it lies there; what there is to say where the disk does not take it: that stops no start."""
+        """Write it, unless that was done; what there is to say where the disk does not take it: that stops no start."""
         try:
-            if not self._lies:
+            if not self._is_written:
                 self._write()
-                self._lies = True
+                self._is_written = True
         except OSError as error:
             return [
                 Finding(

@@ -6,7 +6,7 @@
 -- Returns  number of jobs that left the hand
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(ids · log dead)
---@include fail keys now counts order heads members move early permits limits
+--@include fail keys now counts order queues heads members move early permits limits parked
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST = 4

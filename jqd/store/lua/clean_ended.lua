@@ -5,7 +5,7 @@
 -- Returns  number deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log ended)
---@include fail keys now counts order heads pages holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages holder move stands early tries change delete
 local now_ms = clock(ARGV[1])
 local before_ms, limit = number(ARGV[2], 'before_ms'), number(ARGV[3], 'limit')
 

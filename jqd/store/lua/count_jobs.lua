@@ -6,7 +6,7 @@
 -- Returns  1 when there is more to do; number of jobs counted by this call; 1 when all are counted anew because the counts did not add up
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · (members + log jobs)), and the bytes
---@include fail keys now counts order heads holder move stands
+--@include fail keys now counts order queues heads holder move stands
 local now_ms = clock(ARGV[1])
 local limit, bytes_max, recount_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max'), number(ARGV[4], 'recount_ms')
 local AT_ONCE = 8  -- rows the server looks for; each may have a megabyte

@@ -5,7 +5,7 @@
 -- Returns  those that were there and had ended
 -- Errors   JQD_WRONG_TYPE; none after the first write
 -- Cost     O(ids · log ended)
---@include fail keys now counts order heads pages holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages holder move stands early tries change delete
 local now_ms, FIRST = clock(ARGV[1]), 2
 
 expect_deletable()

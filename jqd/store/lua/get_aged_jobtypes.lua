@@ -6,7 +6,7 @@
 --          Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
---@include fail keys order heads pages deaths mends ageing wishes
+--@include fail keys order queues heads pages deaths mends ageing wishes
 local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
 local FIRST = 4
 local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant

@@ -8,7 +8,7 @@
 --          of those that workers hold
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended), and the bytes of the outcomes
---@include fail keys now order heads life members move holder leases
+--@include fail keys now order queues heads life members move holder leases
 local FIRST = 3
 
 expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries')

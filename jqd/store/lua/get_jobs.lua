@@ -11,7 +11,7 @@
 --          what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
---@include fail keys now order heads pages members holder move early life tries leases change
+--@include fail keys now order queues heads pages members holder move early life tries leases change
 local row_bytes = number(ARGV[3], 'bytes')
 local brief = row_bytes > 0
 local FIRST, FIELDS = 4, 2

@@ -8,7 +8,7 @@
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
---@include fail keys order heads pages deaths mends wishes
+--@include fail keys order queues heads pages deaths mends wishes
 local limit = number(ARGV[2], 'limit')
 local FIRST = 3
 local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes

@@ -6,7 +6,7 @@
 -- Returns  per place, flat: id, score
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(places · (number + (log rows)²))
---@include fail keys order heads pages
+--@include fail keys order queues heads pages
 local limit = number(ARGV[2], 'limit')
 local FIRST, FIELDS = 3, 4
 

@@ -5,7 +5,7 @@
 -- Returns  queues, those spelled like their jobtype first; "<jobtype>\30" where jobs of several are loose
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit + jobtypes that have such queues + BUCKETS · ASIDE)
---@include fail keys now order heads
+--@include fail keys now order queues heads
 local limit, jobtype = number(ARGV[2], 'limit'), ARGV[3]
 local BUCKETS, ASIDE = 1000, 100  -- looked at for queues that wait, and queues of each
 

@@ -6,7 +6,7 @@
 --          job that is next or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(part · log waiting)
---@include fail keys now counts order heads pages
+--@include fail keys now counts order queues heads pages
 local now_ms = clock(ARGV[1])
 local place, limit = ARGV[2], number(ARGV[3], 'limit')
 

@@ -5,7 +5,7 @@
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now counts order heads pages holder move stands early tries change delete
+--@include fail keys now counts order queues heads pages holder move stands early tries change delete
 local now_ms = clock(ARGV[1])
 local limit = number(ARGV[2], 'limit')
 local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(ARGV[4], 'ended_keep_jobs')

@@ -7,7 +7,7 @@
 --          the bucket of a constraint that its queue waits for or nothing, when (ms) that is looked at again or 0, some ids that it has in a hand
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²); where jobs age the last for each priority in use
---@include fail keys order heads pages move deaths
+--@include fail keys order queues heads pages move deaths
 local id, pages_max, types_max, period_ms = ARGV[2], number(ARGV[3], 'pages'), number(ARGV[4], 'types'), number(ARGV[5], 'period_ms')
 local PAGE = 100  -- ids of a page at most
 

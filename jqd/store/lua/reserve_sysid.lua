@@ -8,7 +8,7 @@
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members), and of jobtypes whose jobs wait in queues of their own
---@include fail keys now order heads members life deaths period knows
+--@include fail keys now order queues heads members life deaths period knows
 local _, now_us = clock(ARGV[1])
 local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
 local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]

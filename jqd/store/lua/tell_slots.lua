@@ -6,7 +6,7 @@
 -- Returns  flat: era, granted, returned, made
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED while a job may be in a hand that is not known here, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(buckets)
---@include fail keys now life order heads members settled permits slots
+--@include fail keys now life order queues heads members settled permits slots
 local _, now_us = clock(ARGV[1])
 local identity, keep, give_back = ARGV[2], ARGV[3] == '1', ARGV[4] == '1'
 local FIRST, FIELDS, KEPT_US = 5, 4, 300000  -- for who wanted it: it asks again after a third of that

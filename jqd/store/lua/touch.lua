@@ -9,7 +9,7 @@
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and the bytes of their rows
---@include fail keys now order heads members life settled holder move leases
+--@include fail keys now order queues heads members life settled holder move leases
 local _, now_us = clock(ARGV[1])
 local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
 local FIRST, FIELDS = 6, 2

@@ -5,7 +5,7 @@
 -- Returns  those ids
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended)
---@include fail keys order heads life move
+--@include fail keys order queues heads life move
 local dead_too = ARGV[3] == '1'
 local FIRST = 4
 
