@@ -211,7 +211,7 @@ UNDUE: dict[str, Mistake] = {
     ),
     "expired-dropped": mistake(
         "away",
-        11,
+        62,
         "lost",
         "a job that expired is forgotten, and not dead",
         in_scripts(
