@@ -29,9 +29,7 @@ ENTRIES = 100  # in one push: some ms of the store, one sync
 ENTRIES_BYTES = 4 << 20  # in one answer, as scripts have it that move rows about
 LOOK_S = 2.0  # between looks for what a daemon left that died or stands still
 LEFT_S = 1.0  # what has waited for so long was left
-WALK = (
-    5_000  # entries that have to wait, met in one such look: some 0.1 s of a server; the next one goes on behind them
-)
+WALK = 5_000  # entries that have to wait, met in one such look: 0.1 s of a server; the next one goes on behind them
 REST_S = 2.0  # until what could not be pushed is tried again: its partition is away, or its id is promised to another
 FORGET_S = 60.0  # past that rest
 COMPLAIN_S = 60.0  # a partition may be away for some seconds
