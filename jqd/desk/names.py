@@ -140,7 +140,7 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
             some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
             stands += await desk.store.confirm_names(some, written)
     except StoreError as error:
-        desk.taken.unsure_to = desk.journal.end
+        desk.taken.unsure_to = desk.journal.written  # also of what was told with ack=memory, and is not on disk
         raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"

@@ -89,6 +89,23 @@ async def test_of_an_id_that_was_only_reserved_there_is_soon_no_job(edge, query,
     assert (await edge.call("GET", "/v1/jobs/order%2F17")).status == (404 if "atomic" in query else 200)
 
 
+async def test_what_was_told_before_it_was_on_disk_may_come_also_if_another_was_not_confirmed(edge, monkeypatch):
+    confirm = edge.whole.confirm_names
+
+    async def away(*_: object) -> None:
+        monkeypatch.setattr(edge.whole, "confirm_names", confirm)
+        told = await edge.call("POST", "/v1/jobs?ack=memory", {"name": "mail", "job_id": "b"})
+        assert told.status == 201
+        raise StoreAway("gone for a moment")
+
+    monkeypatch.setattr(edge.whole, "confirm_names", away)
+    assert (await edge.call("POST", "/v1/jobs", JOB)).status == 503
+    assert edge.journal.end < edge.journal.written
+    edge.journal.read_points[Lane.CHANGES] = edge.journal.end
+    edge.clock.advance(31)
+    assert (await edge.call("GET", "/v1/jobs/b")).status == 200, "it is on its way"
+
+
 async def test_only_jobs_are_counted_and_changed_not_ids_that_were_reserved(edge, monkeypatch):
     """A trial said 2, and the cancel that it had cancelled 2. What it records is for those that come after all."""
 
