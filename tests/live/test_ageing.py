@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from jqd.client import Client
 from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
 from tests.valkey import valkey
@@ -12,6 +14,7 @@ PERIOD_S, LATE = 1, 2  # steps that the job is worse by than those that come lat
 ENV = {**QUICK, "JQD_RUNNER__CONNECTIONS_MAX": "1", "JQD_SCHEDULER__AGEING_S": f"{PERIOD_S}s"}
 
 
+@pytest.mark.long
 def test_who_waited_goes_first_and_another_period_is_told(tmp_path: Path) -> None:
     with (
         valkey() as server,

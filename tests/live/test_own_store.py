@@ -40,6 +40,7 @@ def push_unlooked(data_dir: Path) -> list[str]:
         child.wait(timeout=60)
 
 
+@pytest.mark.long
 def test_another_number_of_partitions_is_refused_and_what_was_taken_so_runs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import pytest
 import redis
 import trio
 
@@ -94,6 +95,7 @@ def wait_known(daemons: list[Daemon], ids: list[str], within_s: float = KNOWN_S)
         time.sleep(0.02)  # watches processes of their own
 
 
+@pytest.mark.long
 def test_one_registration_holds_at_all_daemons() -> None:
     with valkey() as server, short_directory() as base, Holding().serving() as holder:
         flags = ("--store", server.url)
@@ -181,6 +183,7 @@ def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
             wait_for(lambda: seen(one) == {names[0]: "ok"}, "shown of a daemon that is gone")
 
 
+@pytest.mark.long
 def test_options_hold_from_the_first_push_on_also_while_the_store_is_away() -> None:
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)
@@ -308,6 +311,7 @@ def taken(daemon: Daemon) -> list[str]:
     return [name for row in daemon.get("/v1/workers").json()["workers"] for name in row["jobs"]]
 
 
+@pytest.mark.long
 def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)

@@ -4,6 +4,7 @@ each of its dates once, and jobs of a paused type are not begun until it is resu
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
 import redis
 
 from jqd.client import Client
@@ -12,6 +13,7 @@ from tests.live.harness import QUICK, Daemon, Worker, cluster, ingested, wait_fo
 DATES = 8  # two before the kill, and one or two after the store was emptied
 
 
+@pytest.mark.long
 def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
     with cluster(QUICK) as here, Client(f"{here.one.url},{here.two.url}") as client, Client(here.two.url) as second:
         server, one, two, worker, base = here

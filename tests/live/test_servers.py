@@ -27,6 +27,7 @@ def two_servers() -> Iterator[tuple[Valkey, Valkey, tuple[str, ...]]]:
         yield first, second, ("--store", first.url, "--store", second.url)
 
 
+@pytest.mark.long
 def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path) -> None:
     with (
         two_servers() as (_, second, flags),
@@ -85,6 +86,7 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         assert one.stop() == again.stop() == 0
 
 
+@pytest.mark.long
 def test_a_dead_daemons_jobs_of_all_partitions_are_taken_over(tmp_path: Path) -> None:
     with valkey() as server, short_directory() as base:
         flags, env = ("--store", server.url), {**LEASE, "JQD_STORE__PARTITIONS": "3"}

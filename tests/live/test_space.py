@@ -33,6 +33,7 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)  # watches files of a process of its own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", [0, pytest.param(4 * SEGMENT_BYTES, marks=pytest.mark.long)])
 def test_finished_jobs_give_the_disk_back_and_a_far_job_pins_nothing(tmp_path: Path, keep: int) -> None:
     retention = {"JQD_JOURNAL__RETENTION_BYTES": str(keep), "JQD_JOURNAL__RETENTION_S": "0" if not keep else "86400"}
@@ -56,6 +57,7 @@ def test_finished_jobs_give_the_disk_back_and_a_far_job_pins_nothing(tmp_path: P
         assert any(far.encode() in path.read_bytes() for path in kept), "it is still in the journal"
 
 
+@pytest.mark.long
 def test_a_copied_directory_goes_on_under_an_id_of_its_own_and_loses_nothing(tmp_path: Path) -> None:
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)
