@@ -170,9 +170,13 @@ class Partition:
         A seat whose outcomes are not all in the store is not given up: others would run those jobs again at once. The
         next process takes it again and tells them, or it is reaped after a lease.
         """
-        with trio.move_on_after(max(0.0, drain_s - SETTLE_S - LEAVE_S)):
+        until_s = trio.current_time() + drain_s - LEAVE_S
+        with trio.move_on_at(until_s - SETTLE_S):
             await self.runner.drain()
         self.runner.stop_work()
+        with trio.move_on_at(until_s - SETTLE_S):  # a disk that is slow now may take the outcomes by then
+            while self.settle.unwritten:  # noqa: ASYNC110 - as below
+                await trio.sleep(0.02)
         with trio.move_on_after(SETTLE_S) as settling:
             await self._settle_all()
         owner = self.membership.leave()

@@ -60,6 +60,11 @@ class Settle:
         """Jobs taken from the runner whose end is not yet in the journal or the store."""
         return self._unwritten + len(self._returned) + len(self._unheard)
 
+    @property
+    def unwritten(self) -> int:
+        """Jobs taken from the runner whose end is not yet in the journal: if the process ends now, it is lost."""
+        return self._unwritten
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write outcomes until cancelled. A journal that refuses is asked again: the jobs stay in hand meanwhile."""
         task_status.started()
