@@ -337,8 +337,12 @@ class Tale:
     def _check_cancelled(self, last: Word | None, content: int) -> None:
         deletions = [word for word in self._acting() if word.what == DELETE]
         if not deletions:
-            # What nobody gives was refused for a name that lapsed: its daemon cancelled it by itself.
-            if any(self._giving(content)):
+            # What nobody gives was refused for a name that lapsed: its daemon cancelled it by itself. So it does with
+            # one whose client has left, if another push got the name meanwhile.
+            given = list(self._giving(content))
+            others = [word for word in self._acting() if word.gives and word.content != content]
+            lapsed = any(not other.before(word) for word in given for other in others)
+            if any(word.holds for word in given) or (given and not lapsed):
                 self._wrong("lost", "it is cancelled, and nobody asked for that")
         elif last is not None and all(word.before(last) for word in deletions):
             self._wrong("lost", f"it is cancelled, and nobody asked for that since a {last}")
