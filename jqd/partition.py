@@ -368,7 +368,7 @@ class Partition:
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self.outbox.ring()
-        shared.joblog.ended(outcomes, void or ())
+        shared.joblog.ended(outcomes, void)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         job_ids = [split_cancel(record)[0] for record in records]

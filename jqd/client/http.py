@@ -24,7 +24,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.trust import trouble_of_tls, trusted_at
+from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.client.url import checked_urls
 from jqd.words.backoff import Backoff
 from jqd.words.media import MSGPACK, language_of
@@ -34,7 +34,6 @@ BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
-ASKED_FOR_ONE = "or the daemon asks for a certificate (http.tls_clients), and none is shown from here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +195,7 @@ class Http:
             return Unreachable(f"{told}; nothing was sent", sent=False)
         why = str(error) or type(error).__name__
         if _was_sent(error):
-            asks = "" if url.startswith("http:") else f"; {ASKED_FOR_ONE}"
-            message = (
-                f"the connection to {url} broke before the answer came ({why}); the request may have arrived{asks}"
-            )
+            message = f"the connection to {url} broke before the answer came ({why}); the request may have arrived"
             return Unreachable(message, sent=True)
         message = f"no daemon answers at {url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         return Unreachable(message, sent=False)
@@ -220,8 +216,10 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
-    is_early = isinstance(error, httpx2.ConnectError | httpx2.ReadError | httpx2.WriteError)
-    return trouble_of_tls(url, error) if is_early else None
+    if isinstance(error, httpx2.ConnectError):
+        return trouble_of_tls(url, error)
+    # In TLS 1.3 a client may send before it is told that its certificate is missing; nothing of that is read.
+    return no_certificate(url, error) if isinstance(error, httpx2.ReadError | httpx2.WriteError) else None
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

@@ -28,11 +28,17 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
     if isinstance(failed, ssl.SSLCertVerificationError):
         told = f"a daemon answers at {url}, but its certificate is not trusted here: {failed.verify_message}"
         return f"{told}. {_mend(failed)}"
-    if failed is not None and failed.reason in SHOWN_NONE:
-        return f"the daemon at {url} asks for a certificate (http.tls_clients), and none is shown from here"
     if failed is not None and failed.reason in PLAIN:
         return f"what answers at {url} speaks no TLS: use http://{url.partition('://')[2]}"
-    return None
+    return no_certificate(url, error)
+
+
+def no_certificate(url: str, error: BaseException) -> str | None:
+    """What to say where the daemon refused us for want of a certificate, also where something was sent by then."""
+    failed = _by_tls(error)
+    if failed is None or failed.reason not in SHOWN_NONE:
+        return None
+    return f"the daemon at {url} asks for a certificate (http.tls_clients), and none is shown from here"
 
 
 def _mend(failed: ssl.SSLCertVerificationError) -> str:

@@ -113,7 +113,7 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
 
 
 def _expect_places(known: Iterable[Known], name: str, wish: Constraint, before: Known | None) -> None:
-    """Raises Conflict where all patterns of a tenant together would take too long of one job. Less than before may."""
+    """Raises Conflict where all expressions of a tenant together may take too long of one job. Less than before may."""
     own, new = tenant_of(name), places_of_all(wish)
     others = sum(one.places for one in known if one.tenant == own and one.name != name)
     if new > (before.places if before else 0) and others + new > PLACES:
@@ -122,7 +122,7 @@ def _expect_places(known: Iterable[Known], name: str, wish: Constraint, before: 
             f" places, at most {PLACES} are taken, for all are asked of each job; say less in .matches(), exists for"
             " filter and map, or delete some"
         )
-        raise Conflict(why, [Fault("/match", why)])
+        raise Conflict(why, [Fault("", why)])
 
 
 def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:

@@ -32,7 +32,7 @@ CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 ASKED_PLACES = 20  # of a constraint that is asked once more to tell why it fails on a job: 12 ms
-ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms
+ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms, 57 at worst with map or filter
 COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
 BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
@@ -108,7 +108,7 @@ class Known:
 
     @cached_property
     def places(self) -> int:
-        """Of all its patterns."""
+        """How long it may take to ask it about one job (`places_in`)."""
         return places_of_all(self.constraint)
 
     @property
@@ -175,7 +175,7 @@ def _value(field: str, expression: Expression, view: Any) -> Any:
 
 
 def places_of_all(constraint: Constraint) -> int:
-    """Of the patterns of its expressions: what it may take to ask them of one job."""
+    """Of its expressions together: how long it may take to ask them about one job."""
     return sum(map(places_in, (constraint.match, constraint.cost, constraint.key)))
 
 

@@ -100,9 +100,9 @@ class JobLog:
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": worker_id} for h in held)
         self.write("started", rows)
 
-    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] = ()) -> None:
-        """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing."""
-        self.write("ended", (_ending(outcome, void=outcome.job_id in void) for outcome in outcomes))
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
+        """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing; None: nobody knows."""
+        self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         """Cancels were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of them."""
@@ -179,12 +179,12 @@ def _attempt(job_id: str, jobtype: str, of: Held | Outcome, tags: Sequence[str] 
     return {**named(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
 
 
-def _ending(outcome: Outcome, *, void: bool) -> dict[str, object]:
+def _ending(outcome: Outcome, *, void: bool | None) -> dict[str, object]:
     return {
         **_attempt(outcome.job_id, outcome.jobtype, outcome),
         "fate": outcome.fate.name.lower(),
         "status": outcome.status,
         "worker": outcome.worker,
         "ms": outcome.finished_at_ms - outcome.started_at_ms,
-        **({"void": True} if void else {}),
+        **({} if void is False else {"void": void}),
     }

@@ -54,7 +54,7 @@ def timed_out(h: History, run: Run) -> bool:
 def claimed_after_its_end(h: History, job_id: str) -> Iterator[str]:
     """No claim brings up what the store knew to have ended, unless it was struck and the one who knows was, too."""
     for done in h.claims.get(job_id, []):
-        if done.fate not in ("succeeded", "failed", "dead"):
+        if done.fate not in ("succeeded", "failed", "dead") or done.unsure:
             continue
         for claim in h.claims[job_id]:
             claimed_t = claim.fence / 1e6 - h.offset_s

@@ -88,6 +88,8 @@ class Claim:
     fate: str = ""
     kept_t: float = math.inf
     """When its worker had the job in a hand of its own: from then on no daemon's fault explains anything."""
+    unsure: bool = False
+    """Whether its daemon does not know that its end changed anything."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,7 @@ def _take_logged(h: History, t: float, e: Event) -> None:
     elif e["event"] == "ended" and not e.get("void"):  # else the job was another's by then, and goes on there
         for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"] and claim.settled_t == math.inf:
-                claim.settled_t, claim.fate = t, e["fate"]
+                claim.settled_t, claim.fate, claim.unsure = t, e["fate"], "void" in e
     elif e["event"] == "ingested":
         h.ingested[job_id] = t
 

@@ -57,8 +57,8 @@ class Story:
         if s is not None:
             self.add("exec_end", t + s, exec=self._counts, outcome=outcome)
 
-    def settle(self, job: str, t: float, fence: int, fate: str = "succeeded", daemon: str = "d0") -> None:
-        self.log("ended", t, job, daemon=daemon, fence=fence, fate=fate, status=200)
+    def settle(self, job: str, t: float, fence: int, fate: str = "succeeded", daemon: str = "d0", **told: Any) -> None:
+        self.log("ended", t, job, daemon=daemon, fence=fence, fate=fate, status=200, **told)
 
     def fault(self, t0: float, t1: float, kind: str, target: str) -> None:
         self._counts += 1
@@ -74,13 +74,13 @@ class Story:
         self.add("final", 90.0, job=job, state=state)
         return job
 
-    def twice(self, again_t: float, *, settled_t: float | None = None, daemon: str = "d1") -> None:
+    def twice(self, again_t: float, *, settled_t: float | None = None, daemon: str = "d1", **told: Any) -> None:
         """Job 2 is started at 10.11 by d0 and, under another claim, at `again_t`."""
         job = self.push(2, 10.0)
         fence = self.claim(job, 10.1)
         self.run(job, 10.11)
         if settled_t is not None:
-            self.settle(job, settled_t, fence)
+            self.settle(job, settled_t, fence, **told)
         fence = self.claim(job, again_t - 0.01, daemon)
         self.run(job, again_t, daemon=daemon, worker="worker-1")
         self.settle(job, again_t + 0.2, fence, daemon=daemon)

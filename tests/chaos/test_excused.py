@@ -1,5 +1,7 @@
 """The checker says nothing of what has its cause: each excuse, and where it ends."""
 
+from typing import Any
+
 from tests.chaos.story import Story, found
 
 
@@ -54,6 +56,17 @@ def test_what_a_worker_holds_itself_no_daemons_death_explains() -> None:
     assert found(lambda s: kept_twice(s, 11.0)) == set(), "it was the daemon's yet"
     assert found(lambda s: kept_twice(s, 10.2)) == {"C4"}
     assert "C2" in found(lambda s: s.run(s.well(2, 10.0), 11.0, daemon="", fence=7)), "nobody claimed it so"
+
+
+def test_an_end_of_which_nobody_knows_whether_it_counted_may_be_claimed_again() -> None:
+    """The store said that it changed nothing, for the job was another's by then, and the answer was lost."""
+
+    def again(s: Story, **told: Any) -> None:
+        s.twice(13.0, settled_t=11.5, **told)
+        s.fault(11.0, 12.0, "kill", "daemon-0")
+
+    assert found(again) == {"C4"}
+    assert found(lambda s: again(s, void=None)) == set()
 
 
 def unlogged_twice(s: Story, killed_t: float) -> None:

@@ -1,6 +1,7 @@
 """One request: which broken ones are repeated, and which error each answer becomes."""
 
 import random
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,18 @@ def test_a_request_that_may_have_arrived_is_repeated_only_when_twice_counts_as_o
 
     wire = Wire(error, packed(200, {"job_id": "a", "duplicate": True}))
     assert wire.http().call("POST", "/v1/jobs", body=b"x", repeatable=True).status == 200
+
+
+def test_what_tls_says_of_a_connection_in_use_is_no_proof_that_nothing_arrived() -> None:
+    """But where a certificate is asked for and none was shown: nothing is read of who shows none."""
+    for reason, sent in (("RECORD_LAYER_FAILURE", True), ("TLSV13_ALERT_CERTIFICATE_REQUIRED", False)):
+        cause = ssl.SSLError(1, reason)
+        cause.reason = reason
+        error = httpx2.ReadError("broken")
+        error.__cause__ = cause
+        with pytest.raises(Unreachable) as caught:
+            Wire(error).http().call("POST", "/v1/jobs", body=b"x", repeatable=False)
+        assert caught.value.sent is sent
 
 
 @pytest.mark.parametrize(("method", "repeatable"), [("GET", True), ("POST", False)])

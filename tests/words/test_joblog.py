@@ -50,11 +50,13 @@ async def test_an_end_that_changed_nothing_is_void_in_the_job_log(tmp_path: Path
     path = tmp_path / "jobs.jsonl"
     async with writing(path) as job_log:
         job_log.ended([Outcome(each, 7, Fate.FAILED, "t", 0, 1) for each in ("1", "2")], void=["2"])
+        job_log.ended([Outcome("3", 7, Fate.FAILED, "t", 0, 1)], void=None)
         await job_log.flush()
-    first, second = [json.loads(line) for line in path.read_text().splitlines()]
+    first, second, third = [json.loads(line) for line in path.read_text().splitlines()]
     assert first["fate"] == second["fate"] == "failed"
     assert "void" not in first
     assert second["void"] is True
+    assert third["void"] is None, "the answer that said it was lost"
 
 
 async def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Path) -> None:

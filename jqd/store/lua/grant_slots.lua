@@ -7,7 +7,7 @@
 --          many were granted now; then flat: partition, what it was granted, and to which row, of those that have to speak, or may have some to give back when these were too few
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(buckets · partitions)
---@include fail keys now life order queues heads members permits limits parked
+--@include fail keys now life order queues heads members permits limits
 local _, now_us = clock(ARGV[1])
 local asker = number(ARGV[3], 'partition')
 local FIRST, FIELDS, REPORT = 4, 3, 5

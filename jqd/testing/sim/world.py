@@ -245,7 +245,9 @@ class World(Stage):
     async def _see_what_is_forgotten(self) -> None:
         """A season later; then once more, when all began anew with an empty store. No job runs then: of one that ended
         so long ago journals that are away for a season may know nothing."""
-        await self._come_to_rest(self._unkept)  # or a frame of today is applied in a season
+        if (why := await self._come_to_rest(self._unkept)) is not None:  # or a frame of today is applied in a season
+            self.history.wrong(f"stuck: {why}")
+            return
         before = self.registry.known()
         self.workers.down.update(HOSTS)
         for clock in (self.clock, *(node.clock for node in self.nodes)):
