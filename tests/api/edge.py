@@ -24,7 +24,8 @@ from jqd.words.clock import ManualClock
 from jqd.words.constraints import Constraints
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
-from tests.api.fakes import FakeControl, FakeJournal, FakeRunner, FakeStore
+from tests.api.fake_runner import FakeControl, FakeRunner
+from tests.api.fakes import FakeJournal, FakeStore
 
 MSGPACK, JSON = "application/msgpack", "application/json"
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 import trio
 
-from jqd.desk import NewJob
-from jqd.loops.endings import Endings
-from jqd.runner import Report, Running, Seen
-from jqd.runner.verdict import end_attempt, succeed_late
-from jqd.runner.views import WELL
 from jqd.store import (
     CALL_JOBS_MAX,
     EditGiven,
@@ -30,16 +22,15 @@ from jqd.store import (
     Types,
     TypeView,
 )
-from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
-from jqd.words.errors import JournalRefused, Pressed, StoreAway, StoreUnsettled
-from jqd.words.job import Fate, Held, Job, Outcome, State
+from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
-from jqd.words.joblog import Row
-from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
 
 JOURNAL = 7
+
+
 JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
 
 
@@ -258,148 +249,6 @@ class FakeStore:
         await trio.lowlevel.checkpoint()
         self._check()
         return StoreStats(1, 2, 3, 4, 5, 6, 7)
-
-
-class FakeRunner:
-    """What is at work, and the reports it was told."""
-
-    def __init__(self) -> None:
-        self.at_work: dict[str, Running] = {}
-        self.reports: list[tuple[str, str, Report]] = []
-        self.knows = True
-        self.untold: dict[str, Outcome] = {}
-        self.unnoted: JournalRefused | None = None
-        self.lost: list[tuple[str, int]] = []
-
-    def ended(self, job_id: str) -> Outcome | None:
-        return self.untold.get(job_id)
-
-    def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
-        return end_attempt(
-            held,
-            report,
-            backoff=Backoff(jitter=0.0),
-            source=random.Random(1),
-            worker=worker_id,
-            started_at_ms=1,
-            finished_at_ms=5,
-            result_bytes_max=10,
-            wrong=lambda _: "",
-        )
-
-    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
-        self.lost += claims
-
-    def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
-        return succeed_late(attempt, report, finished_at_ms=5, result_bytes_max=10)
-
-    def running(self, job_id: str) -> Running | None:
-        return self.at_work.get(job_id)
-
-    async def wait_noted(self, job_id: str) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.unnoted is not None:
-            raise self.unnoted
-
-    def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
-        self.reports.append((worker_id, job_id, report))
-        return self.knows
-
-
-class FakeControl:
-    """Ready unless told; `apply` plays the ingest of a lane."""
-
-    def __init__(self, journal: FakeJournal) -> None:
-        self.not_pushing: str | None = None
-        self.not_running: str | None = None
-        self.pressure: Pressed | None = None
-        self.applies = True
-        self.calm = True
-        self.warned: list[str] = []
-        self.peers: list[Peer] = []
-        self.views: dict[str, Seen] = {}
-        self.held: dict[str, int | None] = {}
-        self.endings = Endings()
-        self.waiters: Counter[str] = Counter()
-        self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
-        self.on_apply: dict[Lane, Any] = {}
-        self.ears: list[Callable[[Sequence[Row]], None]] = []
-        self.shelves: Counter[str] = Counter()
-        self._journal = journal
-
-    def push_ready(self) -> str | None:
-        return self.not_pushing or self._journal.refusing
-
-    def pressed(self) -> Pressed | None:
-        return self.pressure
-
-    def run_ready(self) -> str | None:
-        return self.not_running
-
-    def warnings(self) -> Sequence[str]:
-        return self.warned
-
-    def owed(self, tenant: str) -> int:
-        return self.shelves[tenant]
-
-    def owes(self, tenant: str) -> bool:
-        return self.shelves[tenant] > 0
-
-    def owed_told(self, tenant: str) -> str | None:
-        return f"what follows {self.owed(tenant)} jobs of {tenant} waits" if self.owes(tenant) else None
-
-    def settled(self, where: Collection[int]) -> bool:
-        return self.calm
-
-    def daemons(self) -> Sequence[Peer]:
-        return self.peers
-
-    def sharers(self) -> list[str]:
-        return ["fake"]
-
-    def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
-        return ["http://127.0.0.1:7420"]
-
-    def posted(self, worker_id: str) -> int:
-        return 0
-
-    def seen(self, worker_id: str) -> Mapping[str, Seen]:
-        return {"fake": self.views.get(worker_id, WELL)}
-
-    async def in_hand(self, sysid: str) -> int | None:
-        await trio.lowlevel.checkpoint()
-        return self.held.get(sysid, 0)
-
-    def stats(self) -> Mapping[str, object]:
-        return {"daemon": "fake", "uptime_s": 1.5}
-
-    async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        await trio.lowlevel.checkpoint()
-        if self.applies:
-            self._journal.read_points[lane] = position
-            if lane in self.on_apply:
-                self.on_apply[lane]()
-        return self.applies
-
-    @contextmanager
-    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        self.ears.append(hear)
-        try:
-            yield
-        finally:
-            self.ears.remove(hear)
-
-    @contextmanager
-    def ended(self, job_id: str) -> Iterator[trio.Event]:
-        self.waiters[job_id] += 1
-        try:
-            with self.endings.waiting(job_id) as bell:
-                yield bell
-        finally:
-            self.waiters[job_id] -= 1
-
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
-        self.acknowledged.append((job_ids, jobs))
 
 
 def outcome(job_id: str, **fields: Any) -> Outcome:

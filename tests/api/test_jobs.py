@@ -1,8 +1,6 @@
 """GET and DELETE of jobs through ASGI."""
 
 import threading
-from collections import Counter
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import msgspec
@@ -16,33 +14,24 @@ from jqd.api.native import body
 from jqd.api.native.show import ARGUMENT_BYTES_MAX
 from jqd.doors import Heading
 from jqd.runner import Running
-from jqd.store import OnItsWay
 from jqd.words import tagged
-from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.words.errors import StoreRefused
 from jqd.words.job import Fate, State
 from jqd.words.jobid import IdSource
 from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import JOURNAL, outcome
+from tests.api.pushed import foreign_id, pushed
 
 pack = msgspec.msgpack.encode
+
+
 NEVER = ["nonsense", "01MCC5RM00000000000007000", "\u3042", "a" * 300]
 
 
 @pytest.fixture
 def edge() -> Edge:
     return Edge()
-
-
-async def pushed(edge: Edge) -> str:
-    told = await edge.call("POST", "/v1/jobs", {"name": "mail"})
-    assert told.status == 201
-    return str(told.body["job_id"])
-
-
-def foreign_id(edge: Edge) -> str:
-    """An id another daemon's journal gave out just now."""
-    return IdSource(journal=JOURNAL + 1, salt=3, clock=edge.clock).take(1).first
 
 
 # ------------------------------------------------------------ what a job looks like
@@ -193,149 +182,6 @@ async def test_a_store_that_refuses_is_503_too(edge, monkeypatch):
     assert (await edge.call("GET", f"/v1/jobs/{foreign_id(edge)}")).status == 503
 
 
-# ------------------------------------------------------------ waiting
-
-
-async def test_a_wait_ends_with_the_job(edge, autojump_clock):
-    job_id = edge.add(State.RUNNING)
-    begun_s = trio.current_time()
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await trio.sleep(0.25)
-        edge.move(job_id, State.SUCCEEDED)
-        edge.control.endings.ring([job_id])
-    assert told[0].body["state"] == "succeeded"
-    assert trio.current_time() - begun_s == pytest.approx(0.25)
-
-
-async def test_an_attempt_that_failed_does_not_end_the_wait(edge, autojump_clock):
-    job_id = edge.add(State.RUNNING)
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await trio.sleep(0.25)
-        edge.move(job_id, State.RETRYING)
-        edge.control.endings.ring([job_id])
-        await trio.sleep(5)
-        assert told == []
-        edge.move(job_id, State.SUCCEEDED)
-        edge.control.endings.ring([job_id])
-    assert told[0].body["state"] == "succeeded"
-
-
-async def test_endings_elsewhere_are_found_by_looking(edge, autojump_clock):
-    job_id = edge.add(State.RUNNING)
-    begun_s = trio.current_time()
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
-    async with trio.open_nursery() as watching:
-        await watching.start(edge.api.watch, 0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await trio.sleep(3.5)
-            edge.move(job_id, State.CANCELLED)
-        watching.cancel_scope.cancel()
-    assert told[0].body["state"] == "cancelled"
-    assert trio.current_time() - begun_s <= 4.6
-
-
-async def test_all_polls_together_ask_the_store_a_few_times(autojump_clock):
-    """Each second each poll asked for its own job: a thousand that wait were a thousand calls a second."""
-    edge = Edge()
-    job_ids = [edge.add(State.RUNNING) for _ in range(1_200)]
-    told: Counter[str] = Counter()
-
-    async def wait(job_id: str) -> None:
-        told[(await edge.call("GET", f"/v1/jobs/{job_id}?wait=20")).body["state"]] += 1
-
-    async with trio.open_nursery() as watching:
-        await watching.start(edge.api.watch, 0)
-        async with trio.open_nursery() as nursery:
-            for job_id in (*job_ids, job_ids[0]):
-                nursery.start_soon(wait, job_id)
-            await trio.sleep(10.5)
-            assert (edge.store.looks, edge.store.pieces) == (1_201, [500, 500, 200] * 10)
-            edge.store.away = True
-            await trio.sleep(2)
-            edge.store.away = False
-            for job_id in job_ids:
-                edge.move(job_id, State.SUCCEEDED)
-        watching.cancel_scope.cancel()
-    assert told == {"succeeded": 1_201}
-    assert trio.current_time() < 15
-    assert edge.api._parts.desk.polls == {0: {}}, "nobody is remembered"
-
-
-async def test_a_poll_of_a_job_on_its_way_asks_nobody(edge, autojump_clock):
-    job_id = (await edge.call("POST", "/v1/jobs", {"name": "a"})).body["job_id"]
-    async with trio.open_nursery() as watching:
-        await watching.start(edge.api.watch, 0)
-        assert (await edge.call("GET", f"/v1/jobs/{job_id}?wait=8")).body["state"] == "waiting"
-        watching.cancel_scope.cancel()
-    assert (edge.store.looks, edge.store.pieces) == (2, [])
-
-
-async def test_a_store_that_refuses_ends_the_polls(edge, autojump_clock, monkeypatch):
-    job_id = edge.add(State.RUNNING)
-
-    async def refuse(job_id: object) -> None:
-        raise StoreRefused("WRONGTYPE")
-
-    async with trio.open_nursery() as watching:
-        await watching.start(edge.api.watch, 0)
-        watching.start_soon(_later, 2.5, lambda: [monkeypatch.setattr(edge.store, n, refuse) for n in REFUSING])
-        assert (await edge.call("GET", f"/v1/jobs/{job_id}?wait=50")).status == 503
-        watching.cancel_scope.cancel()
-    assert trio.current_time() < 4
-
-
-REFUSING = ("get_job", "unfinished")
-
-
-async def _later(seconds: float, call: Callable[[], object]) -> None:
-    await trio.sleep(seconds)
-    call()
-
-
-@pytest.mark.parametrize(
-    ("wait", "waited_s"),
-    [("2.5", 2.5), ("1e9", 60), ("1e99", 60), ("-4", 0), ("", None), ("x", None), ("nan", None), ("inf", None)],
-)
-async def test_a_wait_is_bounded(edge, autojump_clock, wait, waited_s):
-    job_id = edge.add(State.WAITING)
-    begun_s = trio.current_time()
-    told = await edge.call("GET", f"/v1/jobs/{job_id}?wait={wait}")
-    if waited_s is None:
-        assert told.status == 422
-    else:
-        assert (told.status, told.body["state"]) == (200, "waiting")
-        assert trio.current_time() - begun_s == pytest.approx(waited_s)
-        assert edge.store.looks <= waited_s + 2
-
-
-async def test_a_client_that_leaves_is_waited_for_no_more(edge, autojump_clock):
-    job_id = edge.add(State.RUNNING)
-    gone = trio.Event()
-    begun_s = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: edge.call("GET", f"/v1/jobs/{job_id}?wait=50", gone=gone))
-        await edge.store.looked.wait()
-        gone.set()
-    assert trio.current_time() - begun_s < 1
-
-
 # ------------------------------------------------------------ result
 
 
@@ -452,157 +298,3 @@ async def test_no_result_yet_is_nil_and_no_such_job_is_404(edge):
     assert (await edge.call("GET", f"/v1/jobs/{await pushed(edge)}/result")).body == {"result": None}
     assert (await edge.call("GET", f"/v1/jobs/{NEVER[0]}/result")).status == 404
     assert (await edge.call("GET", f"/v1/jobs/{'0' * 26}/result")).status == 404
-
-
-# ------------------------------------------------------------ cancel
-
-
-async def test_a_cancel_that_the_store_confirmed(edge):
-    job_id = edge.add(State.WAITING)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
-    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
-    assert (told.status, told.raw) == (204, b"")
-    assert edge.journal.cancels() == [job_id]
-    assert edge.journal.synced == edge.journal.written
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204, "asked again, it is still so"
-    assert edge.journal.cancels() == [job_id, f"{job_id}@101"], "also of a retry that may be on its way"
-
-
-async def test_a_running_job_is_asked_to_stop(edge):
-    job_id = edge.add(State.RUNNING)
-    told = await edge.call("DELETE", f"/v1/jobs/{job_id}", accept=MSGPACK)
-    assert (told.status, told.body["state"]) == (202, "running")
-    assert edge.journal.cancels() == [job_id]
-
-
-@pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED])
-async def test_what_has_ended_cannot_be_cancelled(edge, state):
-    job_id = edge.add(state)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 409
-    assert edge.journal.frames == []
-
-
-async def test_what_ended_meanwhile_neither(edge):
-    job_id = edge.add(State.RUNNING)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.SUCCEEDED)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 409
-
-
-async def test_without_confirmation_it_is_recorded_only(edge):
-    job_id = edge.add(State.WAITING)
-    edge.control.applies = False
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-    edge.store.away = True
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-    foreign = foreign_id(edge)
-    assert (await edge.call("DELETE", f"/v1/jobs/{foreign}")).status == 202
-    now = (edge.clock.wall_ms() + 1) * 1_000
-    assert edge.journal.cancels() == [job_id, f"{job_id}@{now}", f"{foreign}@{now}"], "whatever began before now"
-
-
-async def test_a_cancel_is_not_confirmed_while_daemons_still_tell_the_store_what_it_forgot(edge):
-    job_id = edge.add(State.WAITING)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
-    edge.control.calm = False
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202, "a daemon may yet say that it runs it"
-    edge.control.calm = True
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
-
-
-async def test_a_job_not_ingested_yet_meets_its_cancel(edge):
-    job_id = await pushed(edge)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
-    assert edge.journal.cancels() == [f"{job_id}@101"], "whatever life of it the journal holds"
-
-
-async def test_a_job_that_a_daemon_holds_before_it_came_is_no_job_that_will_not_start(edge, monkeypatch):
-    job_id = await pushed(edge)
-
-    async def held(job_id: str) -> OnItsWay:
-        return OnItsWay("", held=True)
-
-    monkeypatch.setattr(edge.store, "get_job", held)
-    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
-    assert (told.status, told.body["state"]) == (202, "running")
-
-
-async def test_a_cancel_without_a_number_promises_nothing(edge, monkeypatch):
-    """The store goes after the first look, comes back for the rest: nobody knows which life of the job was meant."""
-    job_id = await pushed(edge)
-
-    async def away(wanted: str) -> int:
-        raise StoreAway("gone for a moment")
-
-    monkeypatch.setattr(edge.store, "reserve_change", away)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-    assert edge.journal.cancels() == [f"{job_id}@{(edge.clock.wall_ms() + 1) * 1_000}"]
-
-
-@pytest.mark.parametrize(("full", "status"), [(True, 507), (False, 503)])
-async def test_a_cancel_that_is_not_on_disk_is_not_promised(edge, full, status):
-    job_id = edge.add(State.WAITING)
-    edge.journal.refuse = JournalRefused("no space", full=full)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == status
-
-
-async def test_a_store_that_goes_while_it_is_asked(edge, autojump_clock):
-    job_id = edge.add(State.WAITING)
-
-    def go() -> None:
-        edge.store.away = True
-
-    edge.control.on_apply[Lane.CANCELS] = go
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-
-
-async def test_a_store_that_rolled_back_while_it_is_asked_promises_nothing(edge, monkeypatch):
-    """It knows no more that the job is in a hand, and ends it; its daemon goes on with it."""
-    job_id = edge.add(State.RUNNING)
-    real = edge.store.get_job
-
-    async def look(wanted: str) -> object:
-        if edge.journal.cancels():
-            edge.move(job_id, State.CANCELLED)
-            edge.control.calm = False
-        return await real(wanted)
-
-    monkeypatch.setattr(edge.store, "get_job", look)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
-
-
-@pytest.mark.parametrize("named", [{"generation": 5}, {"name": "mine"}])
-async def test_a_cancel_is_meant_for_all_that_was_acknowledged_before_it(edge, named):
-    """A job that was changed, or may be by a push: what the store shows of it need not be the last word."""
-    job_id = edge.add(State.WAITING, **named)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
-    assert edge.journal.cancels() == [f"{job_id}@101"]
-
-
-async def test_a_job_that_is_replaced_while_it_is_cancelled_is_cancelled_again(edge):
-    job_id = edge.add(State.WAITING, generation=5)
-    lives = [(State.WAITING, 102), (State.CANCELLED, 102)]
-
-    def replace() -> None:
-        state, generation = lives.pop(0)
-        edge.move(job_id, state, generation=generation)
-
-    edge.control.on_apply[Lane.CANCELS] = replace
-    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
-    assert edge.journal.cancels() == [f"{job_id}@101", f"{job_id}@102"]
-
-
-async def test_a_job_that_is_replaced_for_ever_is_not_cancelled_for_ever(edge):
-    job_id = edge.add(State.WAITING, generation=1)
-    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.WAITING, generation=edge.store.changes + 1)
-    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
-    assert (told.status, told.body["state"]) == (202, "waiting")
-    assert edge.journal.cancels() == [f"{job_id}@{n}" for n in (101, 102, 103)]
-
-
-async def test_a_cancel_of_an_id_nobody_gave_is_not_recorded_without_the_store(edge):
-    ahead = IdSource(journal=JOURNAL, salt=1, clock=edge.clock, after_ms=edge.clock.wall_ms() + 5).take(1).first
-    edge.store.away = True
-    assert (await edge.call("DELETE", f"/v1/jobs/{ahead}")).status == 404
-    assert edge.journal.frames == []

@@ -1,6 +1,5 @@
 """Quotas: how much a tenant may push, by each limit; what others push costs it nothing."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,26 +9,14 @@ import trio.testing
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate
 from jqd.words.quotas import BURST_S
-from tests.api.edge import JSON, Answer
+from tests.api.charged import ACME, OTHER, push, put
+from tests.api.edge import JSON
 from tests.api.whole import Whole
-
-ACME, OTHER = {"jqd-tenant": "acme"}, {"jqd-tenant": "other"}
 
 
 @pytest.fixture
 async def edge() -> Whole:
     return await Whole().begin()
-
-
-async def put(edge: Whole, **limits: Any) -> None:
-    told = await edge.call("PUT", "/v1/quotas/acme", limits, kind=JSON, accept=JSON)
-    assert told.status == 200, told.body
-    assert {name: value for name, value in told.body.items() if value} == {"tenant": "acme", **limits}
-
-
-async def push(edge: Whole, jobs: int = 1, who: Any = ACME, **fields: Any) -> Answer:
-    job = {"name": "mail", **fields}
-    return await edge.call("POST", "/v1/jobs", [job] * jobs if jobs > 1 else job, accept=JSON, headers=who)
 
 
 async def test_a_rate_holds_over_time_and_names_itself(edge):
@@ -196,105 +183,6 @@ async def test_who_has_too_many_dead_jobs_pushes_no_more_until_somebody_deals_wi
     assert (await push(edge)).status == 201
 
 
-async def failed(edge: Whole, jobs: int) -> list[str]:
-    """So many of the tenant's jobs that are dead."""
-    told = await push(edge, jobs)
-    await edge.apply()
-    for held in await edge.claim("acme\x1fmail"):
-        await edge.end(held, Fate.FAILED, jobtype="acme\x1fmail")
-    edge.clock.advance(2)
-    return [told.body["job_id"]] if jobs == 1 else list(told.body["job_ids"])
-
-
-async def retry(edge: Whole, job_id: str, who: Any = ACME, **change: Any) -> Answer:
-    return await edge.call("POST", f"/v1/jobs/{job_id}/retry", change or None, accept=JSON, headers=who)
-
-
-@pytest.mark.parametrize(
-    ("limits", "told"),
-    [
-        ({"queued": 3}, "queued: 3 jobs"),
-        ({"in_flight": 3}, "in_flight: 3 jobs"),
-        ({"rate": 1}, "rate: 1 a second"),
-        ({"bytes": 40}, "bytes: 40 a second"),
-    ],
-)
-async def test_a_retry_counts_as_a_push_does(edge, limits, told):
-    jobs = await failed(edge, 8)
-    await put(edge, **limits)
-    answers = [await retry(edge, job_id, delay=600) for job_id in jobs]
-    taken = sum(answer.status == 200 for answer in answers)
-    assert [answer.status for answer in answers] == [200] * taken + [429] * (8 - taken)
-    assert 3 <= taken <= 6
-    over = answers[-1]
-    assert f"the quota of tenant 'acme' is spent, {told}" in over.body["detail"]
-    assert over.headers["retry-after"] == (await push(edge)).headers["retry-after"]
-    assert (await push(edge)).status == 429, "for pushes, too"
-    for _ in range(3):
-        edge.clock.advance(2)
-        if "queued" in limits or "in_flight" in limits:
-            assert (await retry(edge, jobs[-1])).status == 429, "once the store counts them"
-    await edge.call("DELETE", "/v1/quotas/acme")
-    assert (await retry(edge, jobs[-1])).status == 200
-
-
-async def test_many_retries_stop_at_the_quota_and_say_how_many_are_left(edge):
-    jobs = await failed(edge, 6)
-    await put(edge, queued=4)
-    many = partial(edge.call, "POST", "/v1/jobs/retry", accept=JSON, headers=ACME)
-    over = await many({"state": "failed"})
-    assert (over.status, over.headers["retry-after"]) == (429, "6")
-    assert over.body["detail"] == (
-        "4 jobs were changed before this: 2 of the 6 that were found are left as they are: "
-        "the quota of tenant 'acme' is spent, queued: 4 jobs"
-    )
-    await edge.apply()
-    edge.clock.advance(2)
-    over = await many({"job_ids": jobs})
-    assert (over.status, over.body["detail"][:41]) == (429, "2 of the 2 that were found are left as th")
-    assert len(await edge.claim("acme\x1fmail")) == 4
-    edge.clock.advance(2)
-    rest = await many({"state": "failed"})
-    assert (rest.status, rest.body["changed"]) == (200, 2)
-
-
-@pytest.mark.parametrize("way", ["gone", "disk", "store"])
-async def test_a_retry_that_comes_to_nothing_costs_nothing(edge, monkeypatch, way):
-    first, second = await failed(edge, 2)
-    await put(edge, rate=0.2, queued=1)
-
-    async def fails(*_: object, **__: object) -> Any:
-        if way == "gone":
-            return await edge.whole.delete_dead([first]) and None
-        raise StoreAway("away") if way == "store" else JournalRefused("the disk", full=False)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(*((edge.journal, "wsync") if way == "disk" else (edge.whole, "reserve_edit")), fails)
-        assert (await retry(edge, first)).status == (409 if way == "gone" else 503)
-    assert (await retry(edge, second)).status == 200
-    assert (await push(edge)).status == 429
-
-
-async def test_too_many_dead_jobs_forbid_no_retry_also_while_something_waits_for_there_being_fewer(edge):
-    first, second = await failed(edge, 2)
-    await put(edge, dead=2)
-    assert (await push(edge)).status == 429
-    edge.api._parts.desk.quotas.owe("acme")  # a follower that has no room
-    assert (await retry(edge, first)).status == 200
-    edge.clock.advance(1.5)
-    over = await retry(edge, second)
-    assert (over.status, "go first" in over.body["detail"]) == (429, True), "as pushes, now that there is room"
-
-
-async def test_who_is_of_no_tenant_retries_as_he_pushes(edge):
-    await put(edge, queued=1)
-    job_id = await edge.push()
-    (held,) = await edge.claim("mail")
-    await edge.end(held, Fate.FAILED)
-    assert (await push(edge)).status == 201
-    assert (await retry(edge, job_id, who=None)).status == 200
-
-
 async def test_while_the_store_is_away_what_it_told_last_counts(edge):
     await put(edge, queued=3)
     assert (await push(edge, 2)).status == 201
@@ -335,6 +223,15 @@ async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge
     assert (await push(edge, 3)).status == 201
 
 
+async def expect_taken(edge: Whole, jobs: int) -> None:
+    """As many as the quota allows; and once they are in a hand there is room for as many."""
+    assert jobs == 10
+    await edge.apply()
+    assert len(await edge.claim("acme\x1fmail")) == jobs
+    edge.clock.advance(1.1)
+    assert (await push(edge, jobs)).status == 201
+
+
 async def test_what_is_not_in_the_store_yet_counts_however_often_the_store_is_looked_at(edge):
     """A backlog after an outage, or a barrier: the store answers, and has none of what was pushed."""
     await put(edge, queued=10)
@@ -343,11 +240,7 @@ async def test_what_is_not_in_the_store_yet_counts_however_often_the_store_is_lo
         while (await push(edge)).status == 201:
             taken += 1
         edge.clock.advance(1.1)
-    assert taken == 10
-    await edge.apply()
-    assert len(await edge.claim("acme\x1fmail")) == 10
-    edge.clock.advance(1.1)
-    assert (await push(edge, 10)).status == 201
+    await expect_taken(edge, taken)
 
 
 async def test_what_is_not_on_disk_yet_counts_however_often_the_store_is_looked_at(edge):
@@ -359,11 +252,7 @@ async def test_what_is_not_on_disk_yet_counts_however_often_the_store_is_looked_
         while (await edge.call("POST", "/v1/jobs?ack=memory", {"name": "mail"}, headers=ACME)).status < 300:
             taken += 1
         edge.clock.advance(1.1)
-    assert taken == 10
-    await edge.apply()
-    assert len(await edge.claim("acme\x1fmail")) == 10
-    edge.clock.advance(1.1)
-    assert (await push(edge, 10)).status == 201
+    await expect_taken(edge, taken)
 
 
 @pytest.mark.parametrize("why", ["slow", "away"])

@@ -7,18 +7,13 @@ import pytest
 import trio
 from msgspec import structs
 
-from jqd.api import ApiConfig
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
 from jqd.loops.useless import carried, useless
-from jqd.runner import Seen
-from jqd.store import QueuePlace
 from jqd.words.jobid import IdSource
 from jqd.words.tokens import MAY, OVER_S, Role
-from tests.api.edge import JSON, Answer
+from tests.api.tokened import ROOT, call, make
 from tests.api.whole import Whole
-
-ROOT = "the-daemons-own"
 
 
 @pytest.fixture
@@ -27,18 +22,6 @@ async def edge() -> Whole:
     parts = whole.api._parts
     parts.porter = parts.porter._replace(required=True, root=ROOT)
     return whole
-
-
-async def call(edge: Whole, token: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-    said = {"authorization": f"Bearer {token}"} if token else {}
-    return await edge.call(method, path, body, accept=JSON, headers=said | headers)
-
-
-async def make(edge: Whole, role: str, by: str = ROOT, **said: Any) -> dict[str, Any]:
-    told = await call(edge, by, "POST", "/v1/tokens", {"role": role, **said})
-    assert told.status == 201, told.body
-    row: dict[str, Any] = told.body
-    return row
 
 
 async def test_every_call_is_for_somebody_and_each_role_gets_its_own_and_no_others(edge):
@@ -244,146 +227,6 @@ async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojum
         assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{token['token_id']}")).status == 200
     assert told == [401, 401]
     assert trio.current_time() - began_s < 10 + 5
-
-
-async def test_who_pushes_is_told_why_his_job_waits_and_nothing_of_what_he_may_not_know(edge, monkeypatch):
-    scoped = (await make(edge, "push", scopes=["mail"]))["token"]
-    viewer = (await make(edge, "viewer"))["token"]
-    mail = (await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "priority": 9})).body["job_id"]
-    pay = (await call(edge, ROOT, "POST", "/v1/jobs", {"name": "pay", "job_id": "pay-1"})).body["job_id"]
-    await edge.apply()
-    places = {
-        "behind": QueuePlace(2, True, 0, False, 3, [("pay", 7), ("mail", 1)]),
-        "limited": QueuePlace(2, True, 0, False, 0, [], limited_by="slow", holds=(pay,)),
-    }
-    stands = ["behind"]
-
-    async def queue_place(*_: object) -> QueuePlace:
-        return places[stands[-1]]
-
-    monkeypatch.setattr(edge.whole, "queue_place", queue_place)
-
-    async def told(token: str, reason: str) -> dict[str, Any]:
-        answer = await call(edge, token, "GET", f"/v1/jobs/{mail}/why")
-        assert (answer.status, answer.body["reason"]) == (200, reason), answer.body
-        shown = (await call(edge, token, "GET", f"/v1/jobs/{mail}")).body.get("note")
-        assert shown is None or shown == answer.body["text"]
-        body: dict[str, Any] = answer.body
-        return body
-
-    card = {"name": "w", "url": "http://127.0.0.1:9", "max_jobs": 1, "jobs": ["mail"], "worker_id": "w-1"}
-    assert (await call(edge, ROOT, "POST", "/v1/workers", card | {"priority_max": 3})).status == 201
-    assert (await told(scoped, "other_priorities"))["text"] == "no worker takes these jobs with priority 9"
-    assert "w takes" in (await told(viewer, "other_priorities"))["text"]
-    assert (await call(edge, ROOT, "POST", "/v1/workers", card)).status in (200, 201)
-    assert (await told(scoped, "behind"))["better"] == [{"name": "mail", "ready": 1}]
-    for reason in places:
-        stands.append(reason)
-        mine, whole = await told(scoped, reason), await told(viewer, reason)
-        assert not {"holds", "more_better", "workers"} & mine.keys()
-        assert (mine["ahead"], "pay" in str(mine)) == (2, False)
-        assert ("pay" in str(whole)) == (reason == "behind"), "a viewer of one tenant sees what that has"
-    seen = Seen("unreachable", 1, "ConnectionRefused http://127.0.0.1:9")
-    monkeypatch.setattr(edge.control, "seen", lambda _: {"d1": seen})
-    mine, whole = await told(scoped, "workers_down"), await told(viewer, "workers_down")
-    assert ("127.0.0.1" in str(mine), "workers" in mine) == (False, False)
-    assert ("127.0.0.1" in str(whole), len(whole["workers"])) == (True, 1)
-    paused = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
-    assert paused.status == 200
-    mine, whole = await told(scoped, "paused"), await told(viewer, "paused")
-    assert ("by" in mine, "since" in mine, whole["by"]) == (False, True, "root")
-    for job_id in (pay, "pay-1"):
-        assert (await call(edge, scoped, "GET", f"/v1/jobs/{job_id}/why")).status == 404
-
-
-async def test_a_scope_bounds_what_is_pushed_seen_and_run(edge):
-    boss = (await make(edge, "operator"))["token"]
-    scoped = (await make(edge, "worker", scopes=["mail", "bill.*"]))["token"]
-    pushed = await call(edge, scoped, "POST", "/v1/jobs", [{"name": "mail"}, {"name": "bill.a"}, {"name": "pay"}])
-    assert (pushed.status, [bool(job_id) for job_id in pushed.body["job_ids"]]) == (207, [True, True, False])
-    pay = (await call(edge, boss, "POST", "/v1/jobs", {"name": "pay", "job_id": "pay-1"})).body["job_id"]
-    await edge.apply()
-    for method, path in (("GET", ""), ("GET", "/result"), ("DELETE", "")):
-        assert (await call(edge, scoped, method, f"/v1/jobs/{pay}{path}")).status == 404
-    for method in ("GET", "DELETE"):
-        told = await call(edge, scoped, method, "/v1/jobs/pay-1")
-        there_is_none = await call(edge, scoped, method, "/v1/jobs/pay-2")
-        assert told.body["detail"].replace("pay-1", "pay-2") == there_is_none.body["detail"], "it is not told apart"
-    assert (await call(edge, scoped, "GET", f"/v1/jobs/{pushed.body['job_ids'][0]}")).status == 200
-    card = {"name": "w", "max_jobs": 1}
-    for jobs in ("*", ["pay"], ["mail", "pay"]):
-        told = await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": jobs})
-        assert told.status == 403, jobs
-    assert (await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": ["mail"], "worker_id": "m"})).status == 201
-    assert [one.scopes for one in edge.workers.list()] == [("mail", "bill.*")], (
-        "what follows posted jobs is bound by it"
-    )
-    assert (await call(edge, boss, "POST", "/v1/workers", {**card, "jobs": "*", "worker_id": "all"})).status == 201
-    asked = {"worker_id": "all", "max_jobs": 9}
-    assert (await call(edge, scoped, "POST", "/v1/leases", asked)).status == 404, "by the name of another worker"
-    taken_over = await call(edge, scoped, "POST", "/v1/workers", {**card, "jobs": ["mail"], "worker_id": "all"})
-    assert taken_over.status == 403
-    assert (await call(edge, scoped, "DELETE", "/v1/workers/all")).status == 404
-    assert (await call(edge, scoped, "DELETE", "/v1/workers/m")).status == 204
-    server = {**card, "url": "http://127.0.0.1:9/"}
-    assert (await call(edge, boss, "POST", "/v1/workers", {**server, "jobs": ["pay"]})).status == 201
-    told = await call(edge, scoped, "POST", "/v1/workers", {**server, "jobs": ["mail"]})
-    assert told.status == 403, "without an id one server is one worker, and that one is another's"
-    told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "scopes": ["mail"]})
-    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/scopes")
-
-
-async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
-    boss = (await make(edge, "operator"))["token"]
-    scoped = (await make(edge, "worker", scopes=["mail"]))["token"]
-    for name in ("pay", "mail"):
-        told = await call(edge, boss, "POST", "/v1/jobs", {"name": name, "job_id": f"{name}-1", "argument": "secret"})
-        assert told.status == 201
-    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1"})
-    assert (told.status, "choose another id, or replace it if it is of a jobtype" in told.body["detail"]) == (409, True)
-    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1", "replace": True})
-    assert told.status == 503, "whose it is is not known before the store has it"
-    await edge.apply()
-    told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": "pay-1", "replace": True})
-    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/job_id")
-    assert (await call(edge, boss, "GET", "/v1/jobs/pay-1")).body["argument"] == "secret"
-    for job_id in ("mail-1", "mail-2"):
-        told = await call(edge, scoped, "POST", "/v1/jobs", {"name": "mail", "job_id": job_id, "replace": True})
-        assert told.status == 201, told.body
-    await edge.apply()
-    held = next(one for one in await edge.claim() if one.job.jobtype == "mail")
-    await edge.hand(held)
-    card = {"name": "w", "max_jobs": 1, "jobs": ["mail"], "worker_id": "puller"}
-    assert (await call(edge, scoped, "POST", "/v1/workers", card)).status == 201
-    said = {"job_id": held.job.id, "lease_id": str(held.fence), "type": "success"}
-    for follows, status in (
-        ({"name": "pay"}, 422),
-        ({"name": "mail", "job_id": "pay-1", "replace": True}, 422),
-        ({"name": "mail"}, 200),
-    ):
-        told = await call(edge, scoped, "POST", "/v1/outcomes", [{**said, "jobs": [follows]}])
-        assert told.body["outcomes"][0]["status"] == status, (follows, told.body)
-
-
-async def test_the_operators_own_worker_of_lightjq_is_nobody_elses():
-    whole = await Whole(ApiConfig(lightjq_workers=("mailer=http://127.0.0.1:8000",))).begin()
-    parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
-    for said, status in (({"tenant": "acme"}, 403), ({"scopes": ["evil"]}, 403), ({}, 201)):
-        token = (await make(whole, "worker", **said))["token"]
-        told = await call(whole, token, "POST", "/worker", {"name": "mailer", "max_jobs": 3, "jobs": ["evil"]})
-        assert told.status == (400 if status == 403 else status), told.body
-    assert [one.url for one in whole.workers.list()] == ["http://127.0.0.1:8000"]
-
-
-async def test_a_viewer_looks_at_results_and_takes_none_away(edge):
-    viewer, pusher = [(await make(edge, role))["token"] for role in ("viewer", "push")]
-    pushed = await call(edge, pusher, "POST", "/v1/jobs", {"name": "mail"})
-    await edge.apply()
-    path = f"/v1/jobs/{pushed.body['job_id']}/result"
-    told = [(await call(edge, *who)).status for who in [(viewer, "GET", path), (viewer, "GET", f"{path}?consume=1")]]
-    assert told == [200, 403]
-    assert (await call(edge, pusher, "GET", f"{path}?consume=1")).status == 200
 
 
 async def test_a_report_of_many_jobs_is_answered_as_soon_as_one_of_one(edge, autojump_clock):

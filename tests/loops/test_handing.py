@@ -11,7 +11,7 @@ from jqd.store import JobView
 from jqd.words.errors import StoreAway
 from jqd.words.job import Fate, Outcome, State
 from tests.loops.house import until
-from tests.loops.test_partition import HERE, Pair, pair
+from tests.loops.pairs import HERE, Pair, pair
 
 WORKER = Worker(name="w", id="w", jobs=(HERE,), max_jobs=1, priority_min=-9, priority_max=9, registered_at_ms=0)
 OTHER = "ab" * 16

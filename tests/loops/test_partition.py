@@ -2,11 +2,8 @@
 
 import io
 import json
-import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,68 +11,24 @@ import pytest
 import structlog
 import trio
 
-from jqd.config import Config
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
-from jqd.daemon import Daemon
 from jqd.desk import schedules
 from jqd.desk.schedules import Plan, Template
-from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.journal import Journal
 from jqd.loops.retention import EVERY_S
-from jqd.store import Member, Owner, Shelf, StoreConfig
-from jqd.testing.files import MemoryFiles
-from jqd.testing.store import FakeStore
-from jqd.words.errors import StoreAway
+from jqd.store import Member, Shelf
 from jqd.words.followers import named
 from jqd.words.job import Fate, Held, Outcome
-from jqd.words.jobid import homes_of, partition_of, partition_of_name
+from jqd.words.jobid import partition_of, partition_of_name
 from jqd.words.lease import LeaseConfig
 from jqd.words.log import configure
 from jqd.words.quotas import Quota
-from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes, job_ids
+from jqd.words.record import Lane, encode_outcomes, job_ids
 from jqd.words.tenant import annotate
-from tests.loops.house import TrioClock, until
+from tests.loops.house import until
+from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
 
-HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1
-BOTH = frozenset((0, 1))
 SEGMENT_BYTES = 4_000
-
-
-class Pair:
-    """The daemon, its journal, and the two stores."""
-
-    def __init__(self, journal: Journal, clock: TrioClock) -> None:
-        assert [partition_of_name(name, 2) for name in (HERE, THERE)] == [0, 1]
-        self.journal = journal
-        self.stores = [FakeStore(clock), FakeStore(clock)]
-        config = Config(data_dir=Path("/nowhere"), lease=LeaseConfig(), store=StoreConfig(url="fake:", partitions=2))
-        self.daemon = Daemon(config, journal, self.stores, clock, random.Random(1))
-        self.control = self.daemon.control
-
-    async def push(self, *names: str) -> list[str]:
-        """One frame."""
-        ids = self.journal.ids.take(len(names), homes_of(names))
-        body = msgspec.msgpack.encode([{"name": name, "argument": "x" * 200} for name in names])
-        head = Head(ids.first, 1, homes=ids.homes)
-        await self.journal.wsync(self.journal.write(Lane.JOBS, len(names), encode_jobs(head, body)))
-        return ids.ids()
-
-    async def cancel(self, *job_ids: str) -> None:
-        await self.journal.wsync(self.journal.write(Lane.CANCELS, len(job_ids), encode_cancels(job_ids)))
-
-    async def start(self, nursery: trio.Nursery) -> None:
-        for partition in self.daemon.partitions:
-            await partition.start(nursery, partition.loops())
-        await nursery.start(self.daemon.dispatch.run)
-        await nursery.start(self.daemon.upkeep.run)
-        await until(lambda: self.control.settled(BOTH))
-
-
-@asynccontextmanager
-async def pair(**limits: Any) -> AsyncIterator[Pair]:
-    clock = TrioClock()
-    config = JournalConfig(directory=Path("/j"), **limits)
-    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
-        yield Pair(journal, clock)
 
 
 async def test_each_partition_gets_its_own_of_a_mixed_frame(autojump_clock: None) -> None:
@@ -315,109 +268,6 @@ async def _journaled(journal: Journal, lane: Lane = Lane.JOBS) -> set[str]:
         for piece in slices:
             found.update(job_ids(piece.body))
     return found
-
-
-async def test_a_partition_that_is_away_takes_no_time_from_leaving_the_others(autojump_clock: None) -> None:
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-        first, second = here.daemon.partitions
-        release = here.stores[1].release_sysid
-
-        async def hangs(owner: object) -> None:
-            await trio.sleep_forever()
-
-        here.stores[1].release_sysid = hangs  # type: ignore[method-assign]
-        here.stores[1].away = "cable"
-        began_s = trio.current_time()
-        left_s: list[float] = []
-
-        async def leave(partition: Any, done: Callable[[], None]) -> None:
-            await partition.shut_down(10.0)
-            done()
-
-        async with trio.open_nursery() as leaving:
-            leaving.start_soon(leave, first, lambda: left_s.append(trio.current_time() - began_s))
-            leaving.start_soon(leave, second, lambda: left_s.append(trio.current_time() - began_s))
-        assert left_s[0] < 0.1 < left_s[1]
-        here.stores[1].away = None
-        here.stores[1].release_sysid = release  # type: ignore[method-assign]
-        other = here.stores[0].another_client()
-        await other.look(fresh=False)
-        owner = await other.reserve_sysid("next", True, through=True)
-        assert set((await other.renew_sysid(owner, through=True)).members) == {"next"}
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
-    autojump_clock: None, logged: io.StringIO
-) -> None:
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-
-        async def away(owner: object) -> None:
-            raise StoreAway("no answer")
-
-        here.stores[0].release_sysid = away  # type: ignore[method-assign]
-        await here.daemon.partitions[0].shut_down(6.0)
-        assert "daemon.not_left" in logged.getvalue()
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_seat_whose_outcomes_are_not_in_the_store_is_kept_for_the_next_process(
-    autojump_clock: None, logged: io.StringIO
-) -> None:
-    """Given up, it would hand its jobs to others, which would run again what its journal says has ended."""
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-        released: list[object] = []
-
-        async def release(owner: object) -> None:
-            released.append(owner)
-
-        here.stores[0].release_sysid = release  # type: ignore[method-assign]
-        partition = here.daemon.partitions[0]
-        partition.lanes[Lane.OUTCOMES].hold()
-        ended = Outcome("01M81P7PRD0003DVSZ7S5VD4F0", 1, Fate.SUCCEEDED, "a", 0, 1)
-        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
-        await partition.shut_down(6.0)
-        assert not released
-        assert "daemon.not_left" in logged.getvalue()
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_slow_disk_has_all_of_the_drain_time_to_take_outcomes(
-    autojump_clock: None, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it has not taken when the process ends is lost, and those jobs run once more. A store is waited for less."""
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-        partition, free_s = here.daemon.partitions[0], trio.current_time() + 6.0
-        monkeypatch.setattr(type(partition.settle), "unwritten", property(lambda _: int(trio.current_time() < free_s)))
-        await partition.shut_down(12.0)
-        assert trio.current_time() >= free_s
-        assert "daemon.not_left" not in logged.getvalue()
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_renewal_that_meets_a_daemon_while_it_leaves_disturbs_nothing(
-    autojump_clock: None, logged: io.StringIO
-) -> None:
-    async with pair() as here, trio.open_nursery() as nursery:
-        await here.start(nursery)
-        first, store = here.daemon.partitions[0], here.stores[0]
-        release = store.release_sysid
-
-        async def in_steps(owner: Owner) -> None:
-            await release(owner)  # the first step burns the epoch; the hand is emptied in further ones
-            first.membership.hurry()
-            await trio.sleep(0.5)
-
-        store.release_sysid = in_steps  # type: ignore[method-assign]
-        await first.shut_down(10.0)
-        events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
-        assert "renew.disturbed" not in events
-        assert events.count("barrier.joined") == len(here.stores), "nobody sat down again"
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_date_waits_for_the_partition_in_which_its_job_lives(autojump_clock: None) -> None:

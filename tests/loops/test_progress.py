@@ -18,7 +18,7 @@ from jqd.words.errors import PositionMismatch
 from jqd.words.log import configure
 from jqd.words.record import Lane
 from tests.loops.house import until
-from tests.loops.test_partition import HERE, THERE, Pair, pair
+from tests.loops.pairs import HERE, THERE, Pair, pair
 
 LONG_S = 2 * STALLED_S
 TURNS_S = 2.0  # a second, on the average of a long time: what a loop that cannot go on may try

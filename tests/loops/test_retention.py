@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S
-from jqd.store import JobView
+from jqd.store import JobView, Owner
 from jqd.store.shapes import Ends
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.followers import named
@@ -233,6 +233,16 @@ async def test_an_outcome_stays_until_what_follows_is_in_a_journal_itself(
         nursery.cancel_scope.cancel()
 
 
+async def followed(here: House, owner: Owner, follows: bytes, jobs: int) -> bytes:
+    """Pushes so many jobs that all end, one of which others follow. Returns what the outbox has of these."""
+    ids = await push(here, jobs)
+    await finish(here, owner, {ids[3]})
+    (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
+    outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
+    await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+    return ids[3].encode() + b" " + follows
+
+
 async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(autojump_clock: None) -> None:
     """Its outcome is written once more, as often as it must be."""
     async with small() as (here, retention), trio.open_nursery() as nursery:
@@ -241,14 +251,9 @@ async def test_what_waits_for_a_quota_pins_no_journal_and_outlives_the_store(aut
         follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
         entries = []
         for _ in range(2):
-            ids = await push(here, 60)
-            await finish(here, owner, {ids[3]})
-            (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
-            outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
-            await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+            entries.append(await followed(here, owner, follows, 60))
             await push(here, 60)
             await finish(here, owner, set())
-            entries.append(ids[3].encode() + b" " + follows)
         await here.store.put_off("acme", entries, 1.0)
         await here.store.drop_outbox(entries[:1], "acme")
         await nursery.start(retention.run)
@@ -285,14 +290,10 @@ async def _say_once_more(monkeypatch: pytest.MonkeyPatch, stuck: str) -> None:
         follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
         if stuck == "newer":
             follows = b"\x91" + follows
-        ids = await push(here, 60)
-        await finish(here, owner, {ids[3]})
-        (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
-        outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
-        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+        entry = await followed(here, owner, follows, 60)
+        parent = entry[:26].decode()
         await push(here, 60)
         await finish(here, owner, set())
-        entry = ids[3].encode() + b" " + follows
         if not stuck:
             await here.store.put_off("acme", [entry], 1.0)
             get_outbox = here.store.get_outbox
@@ -306,7 +307,7 @@ async def _say_once_more(monkeypatch: pytest.MonkeyPatch, stuck: str) -> None:
         await nursery.start(retention.run)
         await until(lambda: here.journal.stats().segments <= 2)
         monkeypatch.undo()
-        assert min(await outcomes_of(here.journal, ids[3])) > here.journal.retired
+        assert min(await outcomes_of(here.journal, parent)) > here.journal.retired
         if stuck:  # it stays the oldest: no other piece waits for it again
             await push(here, 60)
             await finish(here, owner, set())
@@ -334,14 +335,7 @@ async def test_what_waits_for_a_quota_is_not_written_from_its_beginning_after_ea
         await here.join(nursery)
         owner = await here.wait_claimable()
         follows = named(msgspec.msgpack.encode([{"name": "next"}]), "", annotate("acme", "a"), 0, 0)
-        entries = []
-        for _ in range(3):
-            ids = await push(here, 20)
-            await finish(here, owner, {ids[3]})
-            (held,) = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=999)
-            outcome = Outcome(ids[3], held.fence, Fate.SUCCEEDED, "a", 0, 1, follows=follows)
-            await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
-            entries.append(ids[3].encode() + b" " + follows)
+        entries = [await followed(here, owner, follows, 20) for _ in range(3)]
         await push(here, 60)
         await finish(here, owner, set())
         await here.store.put_off("acme", entries, 1.0)
