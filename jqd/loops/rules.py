@@ -251,8 +251,6 @@ class Upkeep:
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
         learned = [rule for follow in self._follows for rule in follow.learned if self._rules.holds(rule)]
         kept = [*learned, *(rule for worker_id in unknown if (rule := self._rules.get(KIND, worker_id)) is not None)]
-        if not kept:
-            return
         counts = [len(follow.learned) for follow in self._follows]
         for piece in _pieces(kept):
             await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))

@@ -45,6 +45,41 @@ async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None
     assert ids(await taken(bench, owner, 200)) == [job.id for job in jobs[150:]]
 
 
+async def test_keys_that_are_used_up_wait_among_many_of_which_nothing_was_spent(store_bench: StoreBench) -> None:
+    """Of some of them it is asked together, and each alone where one of those was spent of."""
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", rate={"limit": 2, "per_s": 10.0})
+    used = {3: 2, 24: 1, 25: 2, 99: 2}
+    await bench.add(
+        *(bench.make(queue=KEYED + item("r", key=f"={key}")) for key, count in used.items() for _ in range(count))
+    )
+    assert len(await taken(bench, owner)) == 7
+    jobs = [bench.make(queue=KEYED + item("r", key=f"={number % 100}")) for number in range(200)]
+    await bench.add(*jobs)
+    found = [*await taken(bench, owner), *await taken(bench, owner), *await taken(bench, owner)]
+    full = [job.id for number, job in enumerate(jobs) if used.get(number % 100, 0) == 2 or number == 124]
+    assert ids(found) == [job.id for job in jobs if job.id not in full]
+    bench.clock.advance(10.001)
+    await bench.store.promote(100)
+    assert sorted(ids(await taken(bench, owner))) == sorted(full)
+
+
+async def test_of_no_key_anything_starts_while_nobody_knows_what_was_spent_of_it(store_bench: StoreBench) -> None:
+    bench = store_bench
+    await bench.join()
+    bench.wipe()
+    await bench.store.look(fresh=True)
+    bench.clock.advance(1.0)
+    owner = await bench.join()
+    await rule(bench, "r", rate={"limit": 1, "per_s": 10.0}, rated_ms=1)
+    jobs = [bench.make(queue=KEYED + item("r", key=f"={number}")) for number in range(60)]
+    await bench.add(*jobs)
+    assert await taken(bench, owner) == []
+    bench.clock.advance(10.001)
+    await bench.store.promote(100)
+    assert ids(await taken(bench, owner)) == [job.id for job in jobs]
+
+
 @pytest.mark.parametrize("is_changed", [False, True])
 async def test_what_many_keys_spent_is_forgotten_in_some_calls(store_bench: StoreBench, is_changed: bool) -> None:
     bench, owner = store_bench, await store_bench.join()

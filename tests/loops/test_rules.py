@@ -219,6 +219,21 @@ async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_her
         assert house.workers.get("w") is not None
 
 
+async def test_what_others_said_and_said_otherwise_since_is_not_kept_for_ever() -> None:
+    """Nothing of it holds any more, so there is nothing to write either: without a journal, that would be an error."""
+    clock = ManualClock()
+    store = FakeStore(clock)
+    house = House(clock, [store])
+    await store.look(fresh=True)
+    for revision in (1, 2):
+        await store.apply_rules("ab" * 16, 5 * revision - 5, 5 * revision, [Rule("worker", "w", revision, 0)])
+        await house.ask()
+    house.workers.rules.take([Rule("worker", "w", 3, 0)])
+    assert len(house.follows[0].learned) == 2
+    await house.upkeep._keep()
+    assert house.follows[0].learned == []
+
+
 async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
     rules = Rules()
     over = bytes(msgspec.msgpack.encode(Handler(3)))

@@ -13,7 +13,7 @@
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
---@include fail keys now counts order queues heads pages members holder life move expire deaths permits slots limits parked choose settle
+--@include fail keys now counts order queues heads pages members holder life move expire deaths permits slots limits spend parked choose settle
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')

@@ -5,7 +5,7 @@
 -- Returns  flat: granted, 1 when there may be more at once, µs until there is more
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(buckets + what leaves their windows)
---@include fail keys now life order queues heads permits limits
+--@include fail keys now life order queues heads permits limits spend
 local _, now_us = clock(ARGV[1])
 local FIRST, FIELDS, UNKNOWN_US = 3, 4, 100000
 

@@ -74,13 +74,13 @@ local function put(pool, one)
   end
 end
 
--- Jobs that are loose. What was read, flat with priorities, `at` being the place of the next row, and which of them are of parked queues; rows that were
--- accepted, their priorities (keys), and what the queues of accepted ones allow. accept(id, queue, row, is_parked) → whether it may start;
+-- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one, and which of them are of parked
+-- queues; rows that were accepted, their priorities (keys), and what the queues of those that were met allow. accept(id, queue, row, is_parked) → whether it may start;
 -- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
-function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now_us)
-  local key, offset, groups, all_groups, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, {}, 0
-  local loose = {at = 1, read = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
-  count = math.min(count, CHOICE.loose)
+function CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
+  local key, offset, groups, all_groups, begun, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, 0, {}, 0
+  local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
+  local count, find, sub = math.min(limit + passed, CHOICE.loose), string.find, string.sub
   CHOICE.wrong = {}
   if CHOICE.in_doubt then
     expect_held_keys()
@@ -89,16 +89,22 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
     end
   end
 
+  -- A group is what was accepted of a queue: a list of ids, with room for one, for most have one.
   local function begin(queue)
-    local items = limits.items(queue)
-    local is_old, item = items.version ~= version, items[1]
-    local allowed = not is_old and item and {limits.state(item, now_us), item.cost or false} or {}  -- most have one: a table of that size
-    for place = 2, is_old and 0 or #items do
-      item = items[place]
-      allowed[2 * place - 1], allowed[2 * place] = limits.state(item, now_us), item.cost or false
+    local bucket, shape = limits.bucket_of(queue)
+    local items = shape or limits.items(queue)
+    local allowed = NOWHERE  -- of one that was found by other matchers: its caller knows what limits it
+    if bucket and items.version == version then
+      allowed = {limits.state(bucket, shape.name, shape.cost, now_us), shape.cost or false}
+    elseif items.version == version then
+      allowed = {}
+      for place, item in ipairs(items) do
+        allowed[2 * place - 1], allowed[2 * place] = limits.state(item.bucket, item.name, item.cost, now_us), item.cost or false
+      end
     end
-    local group = {queue = queue, allowed = allowed, is_old = is_old, ids = {}}
-    groups[queue], all_groups[#all_groups + 1] = group, group
+    local group = {false, queue = queue, allowed = allowed, count = 0}
+    groups[queue], begun = group, begun + 1
+    all_groups[begun] = group
     return group
   end
 
@@ -107,9 +113,9 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
     if is_parked or not limits.use(group.allowed) then
       return false
     end
-    local ids = group.ids
+    local number = group.count + 1
     filled = filled + 1
-    rows[filled], ids[#ids + 1] = row, id
+    rows[filled], group.count, group[number] = row, number, id
     return true
   end
 
@@ -122,11 +128,20 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, count, version, now
         offset = #CHOICE.wrong < CHOICE.passed and offset or nil  -- the next claim meets the others
       end
       if #read > 0 then
-        local queues = {}
-        for at = 1, redis.call('EXISTS', K.parked) == 1 and #read or 0, 2 do
-          queues[#queues + 1] = read[at]:match(':(.*)$') or ''
+        local ids, queues = {}, {}
+        limits.put_off()
+        for place = 1, #read / 2 do
+          local row = read[2 * place - 1]
+          local mark = find(row, ':', 1, true) or #row + 1
+          local queue = sub(row, mark + 1)
+          ids[place], queues[place] = sub(row, 1, mark - 1), queue
+          if not groups[queue] and place <= limit then
+            begin(queue)
+          end
         end
-        loose.at, loose.read, loose.parked = 1, read, #queues > 0 and redis.call('HMGET', K.parked, unpack(queues))
+        limits.read_rates(now_us)
+        loose.at, loose.read, loose.ids, loose.queues = 1, read, ids, queues
+        loose.parked = redis.call('EXISTS', K.parked) == 1 and redis.call('HMGET', K.parked, unpack(queues))
         return read
       end
     end
@@ -197,9 +212,9 @@ end
 
 local function choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us)
   local index, rows, at, offset, pool = K.queues .. jobtype, {}, 1, 0, {first = 1, last = 0}
-  local ids, order, opened, empty, met, find, sub = {}, {}, {}, 0, 0, string.find, string.sub
+  local ids, order, opened, empty, met = {}, {}, {}, 0, 0
   limits.read_rules()
-  local loose = CHOICE.loosely(jobtype, priority_min, priority_max, limit + passed, version, now_us)
+  local loose = CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   order.loose = loose
   local plain_id, plain_priority = first_between(jobtype, priority_min, priority_max)
   plain_priority = tonumber(plain_priority)
@@ -242,7 +257,7 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
     local items, most, allowed = limits.items(queue), limit - #ids, {}
     local is_old = items.version ~= version
     for place, item in ipairs(is_old and {} or items) do
-      local state = limits.state(item, now_us)
+      local state = limits.state(item.bucket, item.name, item.cost, now_us)
       allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
       most = math.min(most, limits.may(state, item.cost))
     end
@@ -257,27 +272,28 @@ local function choose(jobtype, limit, passed, priority_min, priority_max, versio
   -- Those that are loose and before some other job, or all.
   local function accept_loose(priority, id)
     local filled, read, at, parked, accept, spelled, its_priority = #ids, loose.read, loose.at, loose.parked, loose.accept, nil, nil
+    local its_ids, queues = loose.ids, loose.queues
     local met_most, visits, marked = CHOICE.passed, CHOICE.visits, nil
     while filled < limit and met < met_most and empty < visits do
-      local row = read[at]
-      if not row then
+      local its = its_ids[at]
+      if not its then
         read = loose.read_on()
         if not read then
           break
         end
-        row, at, parked = read[1], 1, loose.parked
+        its_ids, queues, at, parked = loose.ids, loose.queues, 1, loose.parked
+        its = its_ids[1]
       end
-      local mark, its_spelled = find(row, ':', 1, true) or #row + 1, read[at + 1]
-      local its, queue = sub(row, 1, mark - 1), sub(row, mark + 1)
+      local queue, row, its_spelled = queues[at], read[2 * at - 1], read[2 * at]
       if its_spelled ~= spelled then
         spelled, its_priority = its_spelled, tonumber(its_spelled)
       end
       if id and precedes(priority, id, its_priority, its) then
         break
       end
-      at = at + 2
+      at = at + 1
       if not has_deaths or not refuse(its) then
-        if accept(its, queue, row, parked and parked[(at - 1) / 2]) then
+        if accept(its, queue, row, parked and parked[at - 1]) then
           filled = filled + 1
           ids[filled] = its
           if its_priority ~= marked then

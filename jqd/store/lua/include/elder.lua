@@ -78,14 +78,14 @@ do
   function elder.choose(jobtype, limit, passed, least, most, version, refuse, now_us)
     local peek, take = source(jobtype, least, most)
     local ids, order, opened, pool, empty, met = {}, {}, {}, {}, 0, 0
-    local loose = CHOICE.loosely(jobtype, least, most, 0, version, now_us)
+    local loose = CHOICE.loosely(jobtype, least, most, 0, 0, version, now_us)
     order.loose = loose
 
     local function open(queue, id, priority)
       local items, its, allowed = keyed.is(queue) and limits.items(queue) or {}, limit, {}
       local is_old = keyed.is(queue) and items.version ~= version
       for place, item in ipairs(is_old and {} or items) do
-        local state = limits.state(item, now_us)
+        local state = limits.state(item.bucket, item.name, item.cost, now_us)
         allowed[2 * place - 1], allowed[2 * place] = state, item.cost or false
         its = math.min(its, limits.may(state, item.cost))
       end

@@ -11,19 +11,35 @@
 --     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(item, now_us); limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start; limits.spend(queue, allowed, ids), then
--- limits.write_spent(fence, now_us). What waits for a limit: parked.lua.
+-- limits.state(bucket, name, cost, now_us); limits.bucket_of(queue) → bucket, {name, cost, version} or nothing; limits.put_off(), limits.read_rates(now_us): what `state` reads of
+-- rates in between is read together; limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start.
+-- What is spent: spend.lua. What waits for a limit: parked.lua.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
 local shape, ask_others  -- what queues of a constraint with a key have in common: all but the key; whether other partitions may be asked for more
+local unread  -- states whose rates are read together
 limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
 limits.EVER_MS = 9000000000000000
 limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
 limits.MANY = 100  -- queues looked at in one go
+limits.TOGETHER = 25  -- lists that are asked for by one call: where one of them is there, each is read
 limits.AGAIN_MS = 100  -- until more are let go, while permits are left
 limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
 limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
 limits.PRIORITIES = 1000  -- of one queue, moved at once
 limits.let_go_left = 2000  -- rows of queues that are let go, written by one script; the others soon after
+
+do
+  local find, sub = string.find, string.sub
+
+  -- Of a queue that has all but the key in common with one that was read.
+  function limits.bucket_of(queue)
+    local its = shape
+    if its and find(queue, its.front, 1, true) == 1 and not find(queue, '\30', its.length + 1, true) then
+      return its.name .. sub(queue, its.length), its
+    end
+    return nil
+  end
+end
 
 -- Also the version, by its name.
 function limits.items(queue)
@@ -31,8 +47,9 @@ function limits.items(queue)
   if items then
     return items
   end
-  if shape and queue:sub(1, shape.length) == shape.front and not queue:find('\30', shape.length + 1, true) then
-    items = {{name = shape.name, cost = shape.cost, bucket = shape.name .. queue:sub(shape.length)}, version = shape.version}
+  local bucket = limits.bucket_of(queue)
+  if bucket then
+    items = {{name = shape.name, cost = shape.cost, bucket = bucket}, version = shape.version}
     limits.queues[queue] = items
     return items
   end
@@ -126,13 +143,37 @@ function limits.spent_in(key, row, window_us, now_us)
   return last.total - first.total + first.count, first, last
 end
 
+-- What was spent in the time that the store has forgotten nobody knows: until then it may have been all. 0: nothing was forgotten.
+function limits.clear_us(rule)
+  local clear_us = rule.clear_us
+  if not clear_us then
+    clear_us = 0
+    local high = permits.high()
+    if rule.said_ms * 1000 < high then
+      local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
+      clear_us = high + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
+    end
+    rule.clear_us = clear_us
+  end
+  return clear_us
+end
+
+-- What a rate allows of which nothing was spent, and when it allows more.
+function limits.whole(rule, now_us)
+  local clear_us = limits.clear_us(rule)
+  if now_us < clear_us then
+    return 0, clear_us
+  end
+  return rule.limit + rule.burst
+end
+
 -- What a rate still allows, when it allows more, and the last entry. A burst is on top of the limit in any window, and comes back at the rate of the limit.
 function limits.rate_of(rule, key, now_us)
-  local size, used, first, last = rule.limit + rule.burst, 0, nil, nil
   local row = redis.call('LINDEX', key, -1)
-  if row then
-    used, first, last = limits.spent_in(key, row, rule.window_us, now_us)
+  if not row then
+    return limits.whole(rule, now_us)
   end
+  local size, used, first, last = rule.limit + rule.burst, limits.spent_in(key, row, rule.window_us, now_us)
   local left = size - used
   local next_us = first and first.end_us + rule.window_us
   if last and rule.burst > 0 then
@@ -142,26 +183,47 @@ function limits.rate_of(rule, key, now_us)
       left, next_us = size - ahead, math.max(last.due_us - (size - 1) * step_us, now_us + 1000)
     end
   end
-  -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
-  local high = permits.high_us or permits.high()
-  if rule.said_ms * 1000 < high then
-    local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
-    local clear_us = high + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
-    if now_us < clear_us then
-      return 0, clear_us, last
-    end
+  local clear_us = limits.clear_us(rule)
+  if now_us < clear_us then
+    return 0, clear_us, last
   end
   return left > 0 and left or 0, next_us, last
 end
 
+-- Nearly all buckets are untouched where keys are many: of many at once it is asked whether anything was spent of any.
+function limits.put_off() unread = {} end
+
+function limits.read_rates(now_us)
+  local states, rule, whole, clear_us = unread, nil, nil, nil
+  unread = nil
+  for first = 1, #states, limits.TOGETHER do
+    local last, keys = math.min(#states, first + limits.TOGETHER - 1), {}
+    for at = first, last do
+      keys[at - first + 1] = states[at].key
+    end
+    local is_spent = first == last or redis.call('EXISTS', unpack(keys)) > 0
+    for at = first, last do
+      local state = states[at]
+      if is_spent then
+        state.rate, state.due_us, state.last = limits.rate_of(state.rule, state.key, now_us)
+      else
+        if state.rule ~= rule then
+          rule = state.rule
+          whole, clear_us = limits.whole(rule, now_us)
+        end
+        state.rate, state.due_us = whole, clear_us
+      end
+    end
+  end
+end
+
 -- Also what a claim spends of it. Eight fields: with a ninth Lua makes room for sixteen. Only what is used up, or counted elsewhere, has more.
-function limits.state(item, now_us)
-  local bucket = item.bucket
+function limits.state(bucket, name, cost, now_us)
   local state = limits.states[bucket]
   if state then
     return state
   end
-  local rule = limits.rules[item.name] or limits.rule(item.name)
+  local rule = limits.rules[name] or limits.rule(name)
   local huge = math.huge
   state = {rate = huge, slots = huge, due_us = false, last = false, bucket = bucket, rule = rule, key = false, spent = 0}
   limits.states[bucket] = state
@@ -170,17 +232,22 @@ function limits.state(item, now_us)
   elseif rule.until_ms * 1000 > now_us then
     state.slots, state.due_us = 0, rule.until_ms * 1000
     return state
-  elseif not item.cost and bucket:sub(-2) == limits.FAILED then
+  elseif not cost and bucket:sub(-2) == limits.FAILED then
     state.slots = 0
     return state
   end
   if rule.limit > 0 then
-    if permits.many() then
+    if permits.count ~= 1 and permits.many() then
       ask_others = true
       permits.rate_of(state, rule, bucket, now_us)
     else
       local key = K.spent .. bucket
-      state.key, state.rate, state.due_us, state.last = key, limits.rate_of(rule, key, now_us)
+      state.key = key
+      if unread then
+        unread[#unread + 1] = state
+      else
+        state.rate, state.due_us, state.last = limits.rate_of(rule, key, now_us)
+      end
     end
   end
   if rule.concurrency > 0 then
@@ -236,7 +303,7 @@ end
 function limits.allows(queue, now_us)
   local most, by = math.huge, nil
   for _, item in ipairs(limits.items(queue)) do
-    local may = limits.may(limits.state(item, now_us), item.cost)
+    local may = limits.may(limits.state(item.bucket, item.name, item.cost, now_us), item.cost)
     if may < most then
       most, by = may, item.bucket
     end
@@ -255,102 +322,4 @@ function limits.buckets_of(row)
     buckets[#buckets + 1] = bucket
   end
   return buckets
-end
-
-do
-  local spending, busy, limited = {}, {}, {}
-
-  -- What several queues spend of one bucket is one entry.
-  function limits.spend(queue, allowed, ids)
-    local is_busy, count = false, #ids
-    for place = 1, #allowed, 2 do
-      local state, cost = allowed[place], allowed[place + 1]
-      local rule = state.rule
-      if rule and rule.limit > 0 and cost > 0 then
-        if state.spent == 0 then
-          spending[#spending + 1] = state
-        end
-        state.spent = state.spent + cost * count
-      end
-      if rule and rule.concurrency > 0 then
-        local groups = busy[state.bucket] or {}
-        busy[state.bucket], groups[#groups + 1] = groups, ids
-        is_busy = true
-      end
-    end
-    if is_busy then
-      local at = #limited
-      for place = 1, count do
-        limited[at + 1], limited[at + 2], at = ids[place], queue, at + 2
-      end
-    end
-  end
-
-  -- What stands behind the last entry, until when it counts (ms), and whether the last one is in it. It may be used up to `ahead_us` later.
-  local function next_entry(rule, count, last, now_us, ahead_us)
-    local begin_us, due_us, joins = now_us, 0, false
-    local end_us = math.max(now_us + ahead_us, last and last.end_us or 0)
-    local total = count + (last and last.total or 0)
-    if rule.burst > 0 then
-      due_us = math.floor(math.max(last and last.due_us or 0, now_us) + count * rule.window_us / rule.limit)
-    end
-    if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
-      count, begin_us, joins = count + last.count, last.begin_us, true
-    end
-    local row = string.format('%d %d %d %d %d', begin_us, end_us, count, total, due_us)
-    return row, math.ceil((end_us + rule.window_us) / 1000), joins
-  end
-
-  function limits.write_rate(key, rule, count, last, now_us, ahead_us)
-    local row, due_ms, joins = next_entry(rule, count, last, now_us, ahead_us)
-    if joins then
-      redis.call('LTRIM', key, 0, -2)
-    end
-    redis.call('RPUSH', key, row)
-    return due_ms
-  end
-
-  function limits.write_spent(fence, now_us)
-    local dues, fresh, alike, are_many = {}, {}, {}, permits.many()
-    for place = 1, #spending do
-      local state = spending[place]
-      local bucket, rule, count, last = state.bucket, state.rule, state.spent, state.last
-      if are_many then
-        permits.used(bucket, count)
-      elseif last then
-        dues[#dues + 1], dues[#dues + 2] = limits.write_rate(state.key, rule, count, last, now_us, 0), bucket
-      else  -- of one rule and count they are all alike, and spelled once
-        local firsts = alike[rule] or {}
-        local first = firsts[count]
-        if not first then
-          local row, due_ms = next_entry(rule, count, nil, now_us, 0)
-          fresh[due_ms] = fresh[due_ms] or {}
-          first = {row = row, buckets = fresh[due_ms]}
-          alike[rule], firsts[count] = firsts, first
-        end
-        redis.call('RPUSH', state.key, first.row)
-        local buckets = first.buckets
-        buckets[#buckets + 1] = bucket
-      end
-    end
-    -- Those of which nothing was spent have no row, and get one together.
-    for due_ms, its in pairs(fresh) do
-      for first = 1, #its, limits.MANY do
-        dues[#dues + 1], dues[#dues + 2] = due_ms, limits.row_of(its, first, math.min(#its, first + limits.MANY - 1))
-      end
-    end
-    keyed.call(dues, 'ZADD', K.due, 'LT')
-    local score = digits(fence)
-    for bucket, groups in pairs(busy) do
-      local rows, filled = {}, 0
-      for _, ids in ipairs(groups) do
-        for place = 1, #ids do
-          rows[filled + 1], rows[filled + 2], filled = score, ids[place], filled + 2
-        end
-      end
-      keyed.call(rows, 'ZADD', K.busy .. bucket)
-    end
-    keyed.call(limited, 'HSET', K.limited)
-    spending, busy, limited = {}, {}, {}
-  end
 end

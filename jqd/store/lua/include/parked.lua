@@ -68,10 +68,10 @@ function limits.look_at(bucket, version, now_us, recount)
   if recount then
     recount(bucket)
   end
-  local item = {name = bucket:match('^[^\29]*'), bucket = bucket}
-  local state, gone = limits.state(item, now_us), 0
+  local name = bucket:match('^[^\29]*')
+  local state, gone = limits.state(bucket, name, nil, now_us), 0
   local free = math.min(state.slots, state.rate)
-  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), limits.rule(item.name)
+  local kept, rule = not recount and tonumber(redis.call('ZSCORE', K.due, bucket) or nil), limits.rule(name)
   local rows = redis.call('ZRANGE', K.aside .. bucket, 0, limits.MANY - 1)
   for at, row in ipairs(rows) do
     if limits.let_go_left < 1 then

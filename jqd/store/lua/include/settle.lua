@@ -133,8 +133,8 @@ local function take_loose(loose, taken, are_all)
   end
   keyed.taken(loose.priorities, rows)
   for _, group in ipairs(loose.groups) do
-    local ids = are_all and group.ids or given_of(group.ids, taken)
-    if #ids > 0 and not group.is_old then
+    local ids = group.count == 0 and NOWHERE or are_all and group or given_of(group, taken)
+    if #ids > 0 and group.allowed ~= NOWHERE then
       limits.spend(group.queue, group.allowed, ids)
     end
   end
