@@ -136,8 +136,8 @@ class Ruled(Place):
             )
 
     def accept(self, held: list[Held]) -> list[Held]:
-        """Those that may start by the constraints that this daemon knows: all, or it is wrong."""
-        return [one for one in held if self._constraints.is_current(one.job.queue)]
+        """All, where they may start by the constraints that this daemon knows, or none: looked at as a daemon does."""
+        return list(held) if all(map(self._constraints.is_current, {one.job.queue for one in held})) else []
 
 
 class Typed(Place):

@@ -286,7 +286,10 @@ class Constraints:
 
     def is_current(self, queue: str) -> bool:
         """Whether a job's queue was found by these matchers."""
-        return queue.split(BETWEEN, 2)[1:2] == [self.version] if self.version else not queue
+        if not self.version:
+            return not queue
+        version = f"{BETWEEN}{self.version}"
+        return queue == version or queue.startswith(version + BETWEEN)
 
     def _items_alike(self, tenant: str, name: str, priority: int, tags: tuple[str, ...]) -> tuple[str, ...]:
         return self._items(self._others, tenant, name, Job("", name, priority=priority, tags=tags))
