@@ -10,11 +10,7 @@ from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, rule, taken
 
 PRIORITIES = 1000  # of one queue, moved at once: limits.lua
-
-
 VISITS = 100  # queues that give nothing, in one claim: choose.lua
-
-
 PASSED = 500  # rows of what is limited, passed over by one claim: choose.lua
 
 

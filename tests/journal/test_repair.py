@@ -2,75 +2,26 @@
 
 import errno
 import os
-import random
 import struct
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from jqd.journal import Files, JournalConfig, open_journal
+from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
 from jqd.journal.rescue import id_with
 from jqd.testing.files import MemoryFile, MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, segments
-from tests.journal.damage import damage_and_repair, said, starts_with
+from tests.journal.damage import damage_and_repair, said
+from tests.journal.mended import BODIES, FRAME, filled, flip, kept, mended, read_end
 
-BODIES = [b"body %d " % number + b"x" * 40 for number in range(12)]
-FRAME = 44 + len(BODIES[0])
 Damage = Callable[[MemoryFiles], None]
-
-
-async def filled(*lives: int, files: MemoryFiles | None = None) -> MemoryFiles:
-    """A disk on which each life wrote so many of BODIES, one commit each."""
-    files = files or MemoryFiles()
-    bodies = iter(BODIES)
-    for number in lives:
-        async with opened(files) as journal:
-            await push(journal, *[next(bodies) for _ in range(number)])
-    return files
-
-
-def kept(files: MemoryFiles) -> bytes:
-    """What lies beside, all together."""
-    return b"".join(content for path, content in sorted(files.contents.items()) if path.suffix in (".torn", ".kept"))
-
-
-async def mended(files: MemoryFiles, bodies: list[bytes]) -> list[str]:
-    """Repair it; holds it to every promise. Returns what it said."""
-    for file in files.files.values():
-        file.sync()  # however a test made its damage, it is on the disk
-    before = files.contents
-    planned = repair(files, DIRECTORY, dry_run=True)
-    assert {path: content for path, content in files.contents.items() if path.name != "lock"} == {
-        path: content for path, content in before.items() if path.name != "lock"
-    }
-    done = repair(files, DIRECTORY)
-    assert [line.partition(":")[0] for line in planned] == [line.partition(":")[0] for line in done]
-    assert files.open_descriptors == 0
-    assert [place for place in said(files)[0] if place.kind is not Kind.VOID] == []
-    assert said(files)[1] == bodies
-    after = files.contents
-    assert repair(files, DIRECTORY) == []
-    assert files.contents == after
-    assert {path: file.synced for path, file in files.files.items() if path.name != "lock"} == {
-        path: content for path, content in after.items() if path.name != "lock"
-    }
-    await starts_with(files, bodies)
-    return done
-
-
-def flip(files: MemoryFiles, segment: int, *offsets: int) -> None:
-    content = files.files[segments(files)[segment]].content
-    for offset in offsets:
-        content[offset] ^= 0x10
 
 
 async def test_a_whole_journal_is_left_as_it_is() -> None:
@@ -93,129 +44,6 @@ async def test_a_bad_frame_is_sealed_and_its_bytes_are_kept(segment: int, inside
     assert kept(files) == cut
     # It ends where the next one begins, or the newest with a frame that says all before it was on disk.
     assert await read_end(files) == BODIES[5]
-
-
-async def read_end(files: MemoryFiles) -> bytes:
-    return said(files)[1][-2]  # the last but what `starts_with` pushed
-
-
-@pytest.mark.parametrize("page", [0, HEADER_COPY_BYTES])
-@pytest.mark.parametrize("inside", [3, 60, 2_000])
-async def test_one_bad_copy_of_a_head_is_written_anew(page: int, inside: int) -> None:
-    files = await filled(2, 2)
-    head = files.contents[segments(files)[0]][:HEAD_BYTES]
-    flip(files, 0, page + inside)
-    bad = files.contents[segments(files)[0]][:HEAD_BYTES]
-    (line,) = await mended(files, BODIES[:4])
-    assert "one copy of its head was bad" in line
-    assert files.contents[segments(files)[0]][:HEAD_BYTES] == head
-    assert kept(files) == bad
-
-
-@pytest.mark.parametrize("segment", [0, 1, 2])
-@pytest.mark.parametrize("lost", [b"\0" * HEAD_BYTES, b"\xff" * HEAD_BYTES])
-async def test_a_lost_head_is_found_again_in_the_frames(segment: int, lost: bytes) -> None:
-    files = await filled(2, 2, 2)
-    before = [unpack_head(files.contents[path], "") for path in segments(files)]
-    files.files[segments(files)[segment]].content[:HEAD_BYTES] = lost
-    (line,) = await mended(files, BODIES[:6])
-    assert "made anew from its frames" in line
-    now = [unpack_head(files.contents[path], "") for path in segments(files)]
-    old, new = before[segment], now[segment]
-    assert old is not None
-    assert new is not None
-    assert new._replace(segment_id=b"", created_at_ms=0) == old._replace(segment_id=b"", created_at_ms=0)
-    assert zlib.crc32(new.segment_id) == zlib.crc32(old.segment_id)
-    assert kept(files) == lost
-
-
-@pytest.mark.parametrize("segment", range(4))
-async def test_a_lost_head_is_found_again_where_the_journal_got_a_new_id(segment: int) -> None:
-    files = await filled(2, 2)
-    bodies = iter(BODIES[4:])
-    for _ in range(2):
-        config = JournalConfig(directory=DIRECTORY)
-        async with open_journal(config, clock=ManualClock(), files=files, journal_id=b"the second id ..") as journal:
-            await push(journal, next(bodies))
-    files.files[segments(files)[segment]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    await mended(files, BODIES[:6])
-
-
-async def test_a_head_lost_before_a_start_comes_back_under_its_old_name() -> None:
-    files = await filled(2, 2, 2)
-    lost = segments(files)[1]
-    files.files[lost].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    async with opened(files) as journal:
-        assert len(journal.stats().damaged) > 0
-    assert lost.with_suffix(".damaged") in files.files
-    await mended(files, BODIES[:6])
-    assert lost in files.files
-    assert lost.with_suffix(".damaged") not in files.files
-
-
-async def test_a_lost_head_of_the_only_segment_begins_a_new_journal() -> None:
-    files = await filled(3)
-    files.files[segments(files)[0]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    (line,) = await mended(files, BODIES[:3])
-    assert "The journal's id is lost too" in line
-
-
-async def test_the_frames_of_a_payload_are_not_taken_for_those_of_a_lost_head() -> None:
-    """A payload that holds a whole other segment, many frames of it: they outnumber the one that holds them."""
-    others = await filled(*[12])
-    inner = others.contents[segments(others)[0]][HEAD_BYTES:]
-    files = MemoryFiles()
-    async with opened(files) as journal:
-        await push(journal, b"first")
-    async with opened(files) as journal:
-        await push(journal, b"pad" + inner, inner)
-    files.files[segments(files)[1]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    await mended(files, [b"first", b"pad" + inner, inner])
-
-
-async def test_a_lost_head_of_many_frames_is_found_by_the_first_of_them() -> None:
-    files = MemoryFiles()
-    bodies = [b"%d" % number for number in range(1_500)]
-    async with opened(files) as journal:
-        for body in bodies:
-            journal.write(Lane.JOBS, 1, body)
-        await journal.wsync()
-    files.files[segments(files)[0]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    repair(files, DIRECTORY)
-    assert said(files) == ([], bodies)
-
-
-async def test_a_lost_head_with_nothing_good_behind_it_keeps_its_positions() -> None:
-    files = await filled(2, 2)
-    path = segments(files)[1]
-    size = len(files.contents[path])
-    # Looks like a frame at a glance, and makes itself one of a kind that nobody knows.
-    header = pack_frame_header(b"i" * 16, 0, kind=9, records=1, back=0, seq=1, at_ms=1, body=b"b")
-    files.files[path].content[:] = bytes(HEAD_BYTES) + header.ljust(size - HEAD_BYTES, b"\xf6")
-    end = int(path.stem) + size - HEAD_BYTES
-    (first, second) = await mended(files, BODIES[:2])
-    assert "no frame in it is good" in first
-    assert "sealed" in second
-    assert int(segments(files)[-1].stem) >= end, "its positions were perhaps given to the store"
-
-
-async def test_a_lost_head_before_less_than_a_frame_is_an_empty_segment() -> None:
-    files = await filled(2, 2)
-    content = files.files[segments(files)[1]].content
-    content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    del content[HEAD_BYTES + 30 :]
-    (head, tail) = await mended(files, BODIES[:2])
-    assert "no frame in it is good" in head
-    assert "30 bytes: kept" in tail
-
-
-async def test_a_file_cut_within_its_head_is_an_empty_segment() -> None:
-    files = await filled(2, 2)
-    path = segments(files)[1]
-    del files.files[path].content[100:]
-    (line,) = await mended(files, BODIES[:2])
-    assert "no frame in it is good" in line or "one copy" in line
-    assert kept(files)[:8] == b"jqd-log\n"
 
 
 async def test_missing_frames_are_no_longer_said_to_be_there() -> None:
@@ -382,115 +210,6 @@ async def test_a_disk_that_cannot_be_read_is_refused() -> None:
         repair(files, DIRECTORY)
     files.fail = no_failure
     assert files.contents | {DIRECTORY / "lock": b""} == before | {DIRECTORY / "lock": b""}
-
-
-async def damaged_everywhere() -> tuple[MemoryFiles, list[bytes]]:
-    """A journal with one of each, and what of it is good."""
-    files = await filled(3, 3, 2, 2)
-    flip(files, 0, 5, HEAD_BYTES + FRAME + 3)  # a copy of a head, a frame's header
-    flip(files, 1, HEAD_BYTES + 2 * FRAME + 50)  # a body, the last one
-    flip(files, 2, 5, HEADER_COPY_BYTES + 5)  # both copies of a head
-    content = files.files[segments(files)[3]].content
-    flip(files, 3, HEAD_BYTES + 50)
-    content += b"torn"
-    files.files[segments(files)[0].with_suffix(".damaged")] = files.files[segments(files)[0]]
-    files = MemoryFiles.holding(files.contents)
-    return files, [BODIES[number] for number in (0, 2, 3, 4, 6, 7, 9)]
-
-
-async def test_interrupted_at_any_call_it_can_be_run_again() -> None:
-    whole, bodies = await damaged_everywhere()
-    trial = MemoryFiles.holding(whole.contents)
-    assert len(repair(trial, DIRECTORY)) == 6
-    calls = len(trial.calls)
-    assert calls > 100
-    for number in range(1, calls + 1):
-        files = MemoryFiles.holding(whole.contents)
-        files.fail = lambda _, at, number=number: errno.EIO if at == number else None  # type: ignore[misc]
-        with suppress(JournalRefused):  # or it went on: some closings do not matter
-            repair(files, DIRECTORY)
-        files.fail = no_failure
-        repair(files, DIRECTORY)
-        assert not any(place.kind is not Kind.VOID for place in said(files)[0])
-        assert said(files)[1] == bodies
-
-
-@pytest.mark.parametrize("seed", range(10))
-async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
-    source = random.Random(seed)
-    files, bodies = await damaged_everywhere()
-    trial = MemoryFiles.holding(files.contents)
-    repair(trial, DIRECTORY)
-    last = source.randint(1, len(trial.calls))
-    files.fail = lambda _, at: errno.EIO if at >= last else None
-    with pytest.raises(JournalRefused):
-        repair(files, DIRECTORY)
-    after = files.crash(source)
-    repair(after, DIRECTORY)
-    assert not any(place.kind is not Kind.VOID for place in said(after)[0])
-    assert said(after)[1] == bodies
-
-
-class Unlucky(random.Random):
-    """Of all that a power cut may leave, the least."""
-
-    def randint(self, a: int, b: int) -> int:
-        return a
-
-
-async def test_nothing_is_overwritten_before_its_copy_is_on_the_disk() -> None:
-    files, bodies = await damaged_everywhere()
-    looks = 0
-
-    def look(call: str, _: int) -> None:
-        nonlocal looks
-        if call in ("overwrite", "truncate"):
-            looks += 1
-            durable = files.crash(Unlucky()).contents
-            for path, content in files.contents.items():
-                if path.suffix == ".torn":
-                    assert durable.get(path) == content
-
-    files.fail = look
-    repair(files, DIRECTORY)
-    files.fail = no_failure
-    assert looks > 5
-    durable = files.crash(Unlucky())
-    assert {path: content for path, content in durable.contents.items() if path.name != "lock"} == {
-        path: content for path, content in files.contents.items() if path.name != "lock"
-    }
-    assert said(durable)[1] == bodies
-
-
-async def test_names_made_and_removed_are_on_the_disk_too() -> None:
-    files = await filled(2, 2, 2)
-    first, lost, last = segments(files)
-    files.files[lost].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
-    files.files[lost.with_suffix(".damaged")] = files.files.pop(lost)
-    files.files[last.with_suffix(".damaged")] = MemoryFile(b"a copy")
-    files = MemoryFiles.holding(files.contents)
-    repair(files, DIRECTORY)
-    names = {path.name for path in files.crash(Unlucky()).files}
-    assert names >= {first.name, lost.name, last.name, last.with_suffix(".kept").name}
-    assert not any(name.endswith(".damaged") for name in names)
-
-
-class Grudging(MemoryFiles):
-    """A disk that gives a part of what it is asked for, as a signal or a network file system may."""
-
-    def read(self, fd: int, size: int, offset: int) -> bytes:
-        return super().read(fd, min(size, 1_000), offset)
-
-
-async def test_short_reads_change_nothing() -> None:
-    whole, bodies = await damaged_everywhere()
-    files = Grudging.holding(whole.contents)
-    assert isinstance(files, Grudging)
-    repair(files, DIRECTORY)
-    repair(whole, DIRECTORY)
-    assert said(files)[1] == bodies
-    pieces = {path: content for path, content in whole.contents.items() if path.suffix == ".torn"}
-    assert pieces == {path: content for path, content in files.contents.items() if path.suffix == ".torn"}
 
 
 def test_nothing_stays_open_on_a_real_disk(tmp_path: Path) -> None:
