@@ -172,6 +172,22 @@ async def test_a_silent_lease_is_found_by_where_the_sequence_stood(store_bench: 
     assert (await store.find_silent({0: await mark(store_bench)}, 9)).silences_s == ()
 
 
+async def test_a_hand_over_told_again_is_no_sign_of_life(store_bench: StoreBench) -> None:
+    """Retention writes those of its oldest segments anew. The simulation found a job that ran for ever: it did so more
+    often than its worker might be silent."""
+    _, (held,) = await lend(store_bench)
+    store = store_bench.store
+    before = await mark(store_bench)
+    assert await store_bench.settle(handed(held)) == []
+    (lease,) = (await store.find_silent({BEAT_S: before}, 9)).leases
+    assert ids(lease.jobs) == [held.job.id]
+    assert await store_bench.settle(handed(held)) == []
+    (row,) = await store.touch([(held.job.id, held.fence)])
+    assert row.hold is Hold.LATE, "it was set aside"
+    (again,) = (await store.find_silent({0: await mark(store_bench)}, 9)).leases
+    assert ids(again.jobs) == [held.job.id], "and who was told of it may have died"
+
+
 async def test_whoever_was_told_of_a_silent_lease_and_died_has_a_successor(store_bench: StoreBench) -> None:
     _, held = await lend(store_bench)
     store = store_bench.store

@@ -49,8 +49,10 @@ do
     if hold and hold.sysid ~= WORKERS then
       leave(id, hold.sysid)
     end
-    if not known or known.silence ~= one.silence or known.worker ~= one.worker then
-      local _, told = lease(fence)
+    local _, told = lease(fence)
+    if told and hold and hold.sysid == WORKERS and hold.fence == fence then
+      return hold  -- retention tells it again and again: no sign of life, or a worker that fell silent would never be found
+    elseif not known or known.silence ~= one.silence or known.worker ~= one.worker then
       beat(fence, one.silence, told or (not is_again and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
       known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
       beaten[fence] = known
