@@ -216,6 +216,8 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
+    if not url.startswith("https:"):
+        return None
     if isinstance(error, httpx2.ConnectError):
         return trouble_of_tls(url, error)
     # In TLS 1.3 a client may send before it is told that its certificate is missing; nothing of that is read.

@@ -55,7 +55,8 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
+    """What broke this call itself. Behind that, as its context, stands what the caller was handling meanwhile."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
+    while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__
-    return cause
+    return cause if isinstance(cause, ssl.SSLError) else None

@@ -281,7 +281,7 @@ def _take_logged(h: History, t: float, e: Event) -> None:
                 claim.kept_t = min(claim.kept_t, t)
     elif e["event"] == "ended" and not e.get("void"):  # else the job was another's by then, and goes on there
         for claim in h.claims.get(job_id, []):
-            if claim.fence == e["fence"] and claim.settled_t == math.inf:
+            if claim.fence == e["fence"] and (claim.settled_t == math.inf or claim.unsure):
                 claim.settled_t, claim.fate, claim.unsure = t, e["fate"], "void" in e
     elif e["event"] == "ingested":
         h.ingested[job_id] = t

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.chaos.story import Story, found
+from tests.chaos.story import WALL_S, Story, found
 
 
 def test_every_kind_of_explained_trouble_is_well() -> None:
@@ -67,6 +67,15 @@ def test_an_end_of_which_nobody_knows_whether_it_counted_may_be_claimed_again() 
 
     assert found(again) == {"C4"}
     assert found(lambda s: again(s, void=None)) == set()
+
+
+def test_an_end_that_was_unsure_first_and_then_counted_is_looked_at() -> None:
+    def sure_later(s: Story) -> None:
+        s.twice(13.0, settled_t=11.5, void=None)
+        s.fault(11.0, 12.0, "kill", "daemon-0")
+        s.settle("j0002", 11.6, round((WALL_S + 10.1) * 1e6))
+
+    assert found(sure_later) == {"C4"}
 
 
 def unlogged_twice(s: Story, killed_t: float) -> None:

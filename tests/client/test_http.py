@@ -140,8 +140,21 @@ def test_what_tls_says_of_a_connection_in_use_is_no_proof_that_nothing_arrived()
         error = httpx2.ReadError("broken")
         error.__cause__ = cause
         with pytest.raises(Unreachable) as caught:
-            Wire(error).http().call("POST", "/v1/jobs", body=b"x", repeatable=False)
+            Wire(error).http(urls="https://a.example").call("POST", "/v1/jobs", body=b"x", repeatable=False)
         assert caught.value.sent is sent
+
+
+@pytest.mark.parametrize("url", ["http://a.example", "https://a.example"])
+def test_what_a_program_was_handling_when_it_pushed_is_no_proof_that_nothing_arrived(url: str) -> None:
+    """A fallback within `except`: what is handled there stands behind the new error, as its context."""
+    handled = ssl.SSLError(1, "asked for")
+    handled.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    broken = httpx2.ReadError("broken")
+    broken.__cause__ = ConnectionResetError()
+    broken.__cause__.__context__ = handled
+    with pytest.raises(Unreachable) as caught:
+        Wire(broken).http(urls=url).call("POST", "/v1/jobs", body=b"x", repeatable=False)
+    assert caught.value.sent
 
 
 @pytest.mark.parametrize(("method", "repeatable"), [("GET", True), ("POST", False)])
