@@ -114,7 +114,7 @@ async def test_an_attempt_may_end_before_its_job_comes(store_bench: StoreBench, 
 async def test_of_an_older_attempt_only_a_success_counts_before_the_job_comes(store_bench: StoreBench) -> None:
     owner, job = await early(store_bench)
     older = Held(job, 4, 1)
-    for fate in (Fate.RETRY, Fate.FAILED, Fate.DEAD):
+    for fate in (Fate.FAILED, Fate.DEAD):
         assert await store_bench.settle(outcome(older, fate)) == [job.id]
     assert await store_bench.store.get_held(owner) == {job.id: 5}
     assert await store_bench.settle(outcome(older, Fate.SUCCEEDED), outcome(older, Fate.SUCCEEDED)) == [job.id]

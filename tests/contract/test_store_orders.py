@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from jqd.store import JobView, OnItsWay, Owner, Verdict
-from jqd.words.job import ChangeKind, Fate, Job, State
+from jqd.words.job import ChangeKind, Fate, Held, Job, State
 from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import LATER_MS, ask, confirm, push_named
+from tests.contract.lent import BEAT_S, handed, mark
 
 
 @pytest.fixture
@@ -202,13 +203,21 @@ async def test_any_order_of_what_the_journals_hold_ends_the_same(store_bench: St
         await store_bench.store.look(fresh=False)
         for lane, record in order:
             await getattr(store_bench, lane)(record)
+        await put_down(store_bench)
         assert told(await store_bench.view(job)) == known, f"seed {seed}: {order}"
 
 
+async def put_down(bench: StoreBench) -> None:
+    """A worker that has the job gives it back untried."""
+    found = await bench.store.find_silent({BEAT_S: await mark(bench)}, 9)
+    await bench.store.release_entrusted([(one.job.id, one.fence) for lease in found.leases for one in lease.jobs])
+
+
 def told(view: JobView) -> tuple[object, ...]:
-    """What everybody must agree about. Of attempts no more is counted than is known."""
-    state, due_ms = (view.state, 0) if view.state.is_final else (State.WAITING, view.eligible_at_ms)
-    return state, due_ms, view.argument, view.revision, view.generation, view.name
+    """What everybody must agree about: of a job that ended the next attempt is the first."""
+    ended = view.state.is_final
+    state, due_ms, attempts = (view.state, 0, 0) if ended else (State.WAITING, view.eligible_at_ms, view.attempts)
+    return state, due_ms, attempts, view.argument, view.revision, view.generation, view.name
 
 
 async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tuple[str, Any]]]:
@@ -220,24 +229,38 @@ async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tupl
         first = changed(job, (await ask(bench, job.id)).revision, ChangeKind.NEW, digest="d1")
     records: list[tuple[str, Any]] = [("add", first)]
     await bench.add(first)
+    in_hand: list[Held] = []
     for step in range(1, 5):
         bench.clock.advance(1)
-        record = await happen(bench, source, owner, job, bytes([step]))
+        record = await happen(bench, source, owner, job, bytes([step]), in_hand)
         await getattr(bench, record[0])(record[1])
         records.append(record)
+    await put_down(bench)
     return job, records
 
 
-async def happen(bench: StoreBench, source: random.Random, owner: Owner, job: Job, argument: bytes) -> tuple[str, Any]:
-    """One of the things that may happen to it now: a method of the bench, and what it is given."""
+async def happen(
+    bench: StoreBench, source: random.Random, owner: Owner, job: Job, argument: bytes, in_hand: list[Held]
+) -> tuple[str, Any]:
+    """One of the things that may happen to it now: a method of the bench, and what it is given.
+
+    `in_hand`: what a worker has of it. It may give that back untried first, which no journal tells.
+    """
+    if in_hand and source.random() < 0.3:
+        await put_down(bench)
+        in_hand.clear()
     view = await bench.view(job)
     acts = ["edit", "date", "cancel"] if not view.state.is_final else ["retry"]
     acts += ["replace"] if job.name else []
-    acts += ["run", "run"] if view.state in (State.WAITING, State.RETRYING) and not view.eligible_at_ms else []
+    acts += ["run", "run", "lend"] if view.state in (State.WAITING, State.RETRYING) and not view.eligible_at_ms else []
+    acts += ["end", "end"] if in_hand else []
     act = source.choice(acts)
-    if act == "run":
+    if act == "lend":
+        in_hand[:] = [await bench.claim_one(owner)]
+        return "settle", handed(in_hand[0])
+    if act in ("run", "end"):
         fate = source.choice((Fate.SUCCEEDED, Fate.DEAD, Fate.FAILED, Fate.RETRY))
-        return "settle", outcome(await bench.claim_one(owner), fate)
+        return "settle", outcome(in_hand.pop() if act == "end" else await bench.claim_one(owner), fate)
     if act == "replace":
         given = await ask(bench, "X", argument.hex(), replace=True)
         date = source.choice((0, LATER_MS))

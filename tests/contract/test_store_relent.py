@@ -1,5 +1,7 @@
 """Leases that a store is told of again, or late: of two words on one job that of the later claim counts."""
 
+import itertools
+
 import pytest
 
 from jqd.store import Hold
@@ -84,6 +86,51 @@ async def test_an_earlier_attempt_told_later_takes_nothing_from_a_later_one(
     view = await store_bench.view(held.job)
     assert (view.worker, view.snoozes) == ("", ends[1].snoozes)
     assert view.history == (ends[1:] if reason == SNOOZE else ends), "in the order of the attempts"
+
+
+@pytest.mark.parametrize("has_come", [True, False])
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_an_earlier_try_told_behind_a_later_claim_counts(
+    store_bench: StoreBench, has_come: bool, by_worker: bool
+) -> None:
+    """Chaos found that the next attempt had its number once more, where a later claim was given back untried."""
+    _, (held,) = await lend(store_bench)
+    later = Held(held.job, held.fence + 1, 2)
+    owner = await forget(store_bench)
+    if has_come:
+        await store_bench.add(held.job)
+    if by_worker:
+        await store_bench.settle(handed(later))
+    else:
+        assert await store_bench.store.reassert(owner, {held.job.id: later.fence}) == []
+    for stale in ([], [held.job.id]):
+        assert await store_bench.settle(outcome(held, Fate.RETRY)) == stale, "once"
+    if not has_come:
+        await store_bench.add(held.job)
+    view = await store_bench.view(held.job)
+    assert (view.state, view.attempts, view.history) == (State.RUNNING, 2, [outcome(held, Fate.RETRY)])
+    if by_worker:
+        assert (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 1
+    else:
+        await store_bench.store.release_jobs(owner, {held.job.id: later.fence})
+    assert (await store_bench.claim_one(await store_bench.join())).attempt == 2
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations((1, 2, 3)), (1, 1, 2, 3), (3, 2, 1, 2), (2, 2, 3, 2)])
+@pytest.mark.parametrize("has_come", [True, False])
+async def test_failed_attempts_count_once_in_whatever_order_they_are_told(
+    store_bench: StoreBench, order: tuple[int, ...], has_come: bool
+) -> None:
+    _, (held,) = await lend(store_bench)
+    await forget(store_bench)
+    if has_come:
+        await store_bench.add(held.job)
+    for attempt in order:
+        await store_bench.settle(outcome(Held(held.job, held.fence + attempt, attempt), Fate.RETRY))
+    if not has_come:
+        await store_bench.add(held.job)
+    view = await store_bench.view(held.job)
+    assert (view.attempts, [one.attempt for one in view.history]) == (3, sorted(set(order)))
 
 
 async def test_of_two_hand_overs_the_later_stays(store_bench: StoreBench) -> None:

@@ -130,8 +130,18 @@ do
 end
 
 -- What came after the job had ended, left the hand or was given again, or before the job itself.
-local end_late, note, note_early, finish_late, succeed_after_all
+local end_late, note_try, note, note_early, finish_late, succeed_after_all
 do
+  -- Of a job that waits, is in the hand of a later attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
+  -- else. Returns whether it was not known. What is noted of a job that is not here is dropped some day with the note.
+  function note_try(one)
+    local _, is_known = add_try(one.id, one.attempt, one.packed, history_max)
+    if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
+      redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
+    end
+    return not is_known
+  end
+
   -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
   function end_late(one)
     if note_late_end(one.id, one.kept, one.fate == DEAD, now_ms) then
@@ -150,14 +160,17 @@ do
   function note(one)
     local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
     if (ends[1] or ends[2]) and not did_run(one) then
-      if one.fate ~= RETRY then
+      if one.fate == RETRY then
+        note_try(one)
+      else
         end_late(one)
       end
+      return false
+    elseif one.fate == RETRY and not note_try(one) then
       return false
     end
     keep_log(one.id, one.log, now_ms)
     if one.fate == RETRY then
-      add_try(one.id, one.attempt, one.packed, history_max)
       redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
     else
       local place = keep_result(one)
@@ -203,9 +216,12 @@ end
 
 local is_forgotten, is_earlier = forgotten()
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
--- unless the store knows a later claim.
+-- unless the store knows a later claim; that an attempt failed counts then, too, for the job may come back from that claim untried.
 local function counts(one, hold)
-  return one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
+  if one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant then
+    return true
+  end
+  return is_forgotten(one.fence) and (not (hold and hold.fence > one.fence) or one.fate == RETRY and content_in_hand(one.id, hold) <= one.meant)
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
@@ -263,7 +279,11 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and early_holder(one.id) then
-    if (is_of(one, hold) or one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant) and note_early(one, hold.sysid) then
+    if one.fate == RETRY and hold.fence > one.fence and counts(one, hold) then
+      if not note_try(one) then
+        too_late(one)
+      end
+    elseif (is_of(one, hold) or one.fate == SUCCEEDED and counts(one, hold)) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
     else
       too_late(one)
@@ -283,15 +303,18 @@ for _, one in ipairs(outcomes) do
       too_late(one)
     end
   elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) <= one.meant then
-    if one.fate == RETRY then
-      add_try(one.id, one.attempt, one.packed, history_max)
-    else
+    if one.fate ~= RETRY then
       finish_late(one, hold and hold.sysid)
       goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
       in_hand[one.id] = nil
+    elseif not note_try(one) then
+      too_late(one)
     end
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
     too_late(one)
+    if one.fate == RETRY and is_forgotten(one.fence) and (over[one.id] or has_ended(one.id)) and began(one.id) <= one.meant then
+      note_try(one)  -- of an attempt before that end, or of a content that is not here yet
+    end
   elseif not succeed_after_all(one) then
     end_late(one)
     too_late(one)

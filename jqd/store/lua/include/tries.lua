@@ -7,7 +7,8 @@
 -- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
 -- times keeps its failures.
 -- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
--- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed. Cost: the bytes of the row.
+-- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed, and
+-- whether that of this claim was known: then it is not counted once more. Cost: the bytes of the row.
 local tried, add_try
 do
   local function is_snooze(outcome)
@@ -40,16 +41,56 @@ do
     return at, later, after_snooze
   end
 
+  -- Whether the outcome that stands there is of this claim. An outcome that does not say of which one is of none.
+  local function is_at(row, place, fence)
+    if place + 3 > #row or fence == 0 then
+      return false
+    end
+    local length = struct.unpack('>I4', row, place)
+    return tried(row:sub(place + 4, place + 3 + length)) == fence
+  end
+
+  -- One failure more, or put off once more.
+  local function counted(count, attempt, snoozed)
+    return snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
+  end
+
+  -- How many attempts the outcomes of a row tell of, that of `own` among them, which belongs at `place`. Those of later claims say how many were
+  -- before them, so one that is told of behind them is mostly counted already. Contents before the present one have their own count.
+  local function told_in(row, place, own, id)
+    local since = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
+    local all, at = {}, 5
+    while at <= #row or own do
+      if at >= place and own then
+        all[#all + 1], own = own, nil
+      else
+        local length = struct.unpack('>I4', row, at)
+        all[#all + 1], at = row:sub(at + 4, at + 3 + length), at + 4 + length
+      end
+    end
+    local count = 0
+    for from_oldest = #all, 1, -1 do
+      local packed = all[from_oldest]
+      local fence, spent = tried(packed)
+      if fence > since then
+        count = counted(count, is_snooze(packed) and spent + 1 or spent, is_snooze(packed))
+      end
+    end
+    return count
+  end
+
   function add_try(id, attempt, outcome, history_max)
-    local row = redis.call('HGET', K.tries, id) or ''
+    local row, fence = redis.call('HGET', K.tries, id) or '', (tried(outcome))
     if not has_begun(row) then
       row = row:sub(1, 4) .. row:sub(9)
     end
     local count = #row >= 4 and struct.unpack('>I4', row) or 0
     local snoozed = is_snooze(outcome)
-    local place, later, after_snooze = behind_later(row, (tried(outcome)))
+    local place, later, after_snooze = behind_later(row, fence)
     local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
-    if later >= history_max or snoozed and after_snooze then
+    if is_at(row, place, fence) then
+      return count, true
+    elseif later >= history_max or snoozed and after_snooze then
       own, kept = '', later
     elseif snoozed and place + 3 <= #row then
       local length = struct.unpack('>I4', row, place)
@@ -62,7 +103,11 @@ do
       at = at + 4 + struct.unpack('>I4', row, at)
       kept = kept + 1
     end
-    count = snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
+    if later > 0 then
+      count = math.max(count, told_in(row, place, outcome, id))
+    else
+      count = counted(count, attempt, snoozed)
+    end
     redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
     return count
   end
