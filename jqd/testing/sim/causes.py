@@ -41,6 +41,8 @@ class Attempt:
     fate_at_s: float = math.inf
     told: int = 0
     """From which moment on the store knew of the success of a worker that held the job by itself; 0: it does not."""
+    number: int = 0
+    """Which attempt its worker was told this is, from 1; 0: it was not told."""
     found_silent: bool = False
     """Another daemon said so, although a success was in a journal that the store had not been told."""
 

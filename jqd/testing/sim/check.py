@@ -124,6 +124,19 @@ class History(Notes):
         self._check_start(story, life, fence, now_s)
         story.attempts.append(Attempt(life, life.partition(".")[0], fence, now_s))
 
+    def numbered(self, number: int, fence: int, attempt: int) -> None:
+        """The worker that started it was told which attempt it is."""
+        story = self.stories.get(number)
+        if story is None or not story.attempts or story.attempts[-1].fence != fence:
+            return
+        *before, this = story.attempts
+        this.number, home, now_s = attempt, self._home(story), trio.current_time()
+        for other in before:
+            if other.fate is Fate.RETRY and other.number >= attempt and not self.again(home, other, now_s):
+                self.wrong(
+                    f"number: job {number} began as attempt {attempt}, and {other.number} had failed at {other.life}"
+                )
+
     def stopped(self, life: str, job_id: str) -> None:
         """A worker was told to stop with a job."""
         self.note("stopped", life, job_id)

@@ -177,6 +177,7 @@ class Holders:
                     what = f"{label} got {each.job.id} of {node.name}, and its hand-over was none, says the store"
                     self._history.wrong(f"unhanded: {what}")
                 self._history.started(label, each.fence, each.job.id, number, each.job.priority)
+                self._history.numbered(number, each.fence, each.attempt)
                 self._begun.add((partition_of(each.job.id, self._partitions), each.fence))
                 if is_lost:
                     continue  # as far as anybody can tell it began them and died

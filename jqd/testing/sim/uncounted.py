@@ -3,6 +3,15 @@
 from jqd.testing.sim.mistake import Mistake, in_scripts, mistake
 
 UNCOUNTED: dict[str, Mistake] = {
+    "try-uncounted": mistake(
+        "wipe,lost,workers",
+        0,
+        "number",
+        "a failed attempt is not counted when a hand-over of the next one is told to an emptied store before it",
+        in_scripts(" or one.fate == RETRY and content_in_hand(one.id, hold) <= one.meant)", ")"),
+        lends=True,
+        dense=2,
+    ),
     "given-back-uncounted": mistake(
         "kill",
         0,

@@ -162,6 +162,7 @@ class World(Stage):
         held = entry.held if entry else None
         fence, priority = (held.fence, held.job.priority) if held else (0, 0)
         self.history.started(life.label, fence, job_id, number, priority)
+        self.history.numbered(number, fence, held.attempt if held else 0)
         self._check_company(life, job_id, number)
 
     def _check_company(self, life: Life, job_id: str, number: int) -> None:
