@@ -38,7 +38,7 @@ def no_certificate(url: str, error: BaseException) -> str | None:
     failed = _by_tls(error)
     if failed is None or failed.reason not in SHOWN_NONE:
         return None
-    return f"the daemon at {url} asks for a certificate (http.tls_clients), and none is shown from here"
+    return f"the daemon at {url} asks for a certificate (http.tls_clients), and none that it trusts is shown from here"
 
 
 def _mend(failed: ssl.SSLCertVerificationError) -> str:

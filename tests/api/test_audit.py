@@ -1,8 +1,5 @@
 """Who changed what: noted before it is done, with the token that it was done with, and never with a secret."""
 
-from typing import Any
-
-import pytest
 import trio
 from msgspec import Raw
 
@@ -12,23 +9,11 @@ from jqd.words.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_of
 from jqd.words.errors import JournalRefused
 from jqd.words.rules import AUDIT, Rule
 from jqd.words.tenant import annotate
-from tests.api.edge import JSON, Answer
+from tests.api.tokened import ROOT, call
+from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
 
-ROOT = "the-daemons-own"
 AS_ROOT = {"authorization": f"Bearer {ROOT}"}
-
-
-@pytest.fixture
-async def edge() -> Whole:
-    whole = await Whole().begin()
-    parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
-    return whole
-
-
-async def call(edge: Whole, token: str, method: str, path: str, body: Any = None) -> Answer:
-    return await edge.call(method, path, body, accept=JSON, headers={"authorization": f"Bearer {token}"})
 
 
 async def acts(edge: Whole, token: str = ROOT, query: str = "") -> list[tuple[str, str]]:

@@ -2,21 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from jqd.api import ApiConfig
 from jqd.runner import Seen
 from jqd.store import QueuePlace
 from tests.api.tokened import ROOT, call, make
+from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
-
-
-@pytest.fixture
-async def edge() -> Whole:
-    whole = await Whole().begin()
-    parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
-    return whole
 
 
 async def test_who_pushes_is_told_why_his_job_waits_and_nothing_of_what_he_may_not_know(edge, monkeypatch):

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import trio
 from msgspec import structs
 
@@ -13,15 +12,7 @@ from jqd.loops.useless import carried, useless
 from jqd.words.jobid import IdSource
 from jqd.words.tokens import MAY, OVER_S, Role
 from tests.api.tokened import ROOT, call, make
-from tests.api.whole import Whole
-
-
-@pytest.fixture
-async def edge() -> Whole:
-    whole = await Whole().begin()
-    parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
-    return whole
+from tests.api.tokened import edge as edge  # the fixture
 
 
 async def test_every_call_is_for_somebody_and_each_role_gets_its_own_and_no_others(edge):

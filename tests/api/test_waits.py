@@ -9,7 +9,7 @@ import trio.testing
 
 from jqd.words.errors import StoreRefused
 from jqd.words.job import State
-from tests.api.edge import Edge
+from tests.api.edge import Answer, Edge
 
 
 @pytest.fixture
@@ -17,16 +17,16 @@ def edge() -> Edge:
     return Edge()
 
 
+async def wait(edge: Edge, job_id: str, told: list[Answer]) -> None:
+    told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
+
+
 async def test_a_wait_ends_with_the_job(edge, autojump_clock):
     job_id = edge.add(State.RUNNING)
     begun_s = trio.current_time()
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
+    told: list[Answer] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
+        nursery.start_soon(wait, edge, job_id, told)
         await trio.sleep(0.25)
         edge.move(job_id, State.SUCCEEDED)
         edge.control.endings.ring([job_id])
@@ -36,13 +36,9 @@ async def test_a_wait_ends_with_the_job(edge, autojump_clock):
 
 async def test_an_attempt_that_failed_does_not_end_the_wait(edge, autojump_clock):
     job_id = edge.add(State.RUNNING)
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
+    told: list[Answer] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
+        nursery.start_soon(wait, edge, job_id, told)
         await trio.sleep(0.25)
         edge.move(job_id, State.RETRYING)
         edge.control.endings.ring([job_id])
@@ -56,15 +52,11 @@ async def test_an_attempt_that_failed_does_not_end_the_wait(edge, autojump_clock
 async def test_endings_elsewhere_are_found_by_looking(edge, autojump_clock):
     job_id = edge.add(State.RUNNING)
     begun_s = trio.current_time()
-    told = []
-
-    async def wait():
-        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
-
+    told: list[Answer] = []
     async with trio.open_nursery() as watching:
         await watching.start(edge.api.watch, 0)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
+            nursery.start_soon(wait, edge, job_id, told)
             await trio.sleep(3.5)
             edge.move(job_id, State.CANCELLED)
         watching.cancel_scope.cancel()

@@ -2,10 +2,20 @@
 
 from typing import Any
 
+import pytest
+
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
 
 ROOT = "the-daemons-own"
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    whole = await Whole().begin()
+    parts = whole.api._parts
+    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    return whole
 
 
 async def call(edge: Whole, token: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:

@@ -172,7 +172,9 @@ async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certific
             ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
             http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None)
-            with pytest.raises(Unreachable, match=r"asks for a certificate.*, and none is shown from here; nothing"):
+            with pytest.raises(
+                Unreachable, match=r"asks for a certificate.*, and none that it trusts is shown from here; nothing"
+            ):
                 await trio.to_thread.run_sync(http.call, "GET", "/a")
             stopped.set()
     assert [(line["event"], line["why"]) for line in log.lines] == [

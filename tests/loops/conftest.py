@@ -1,11 +1,15 @@
 """Work done in place: a clock that jumps when all tasks wait must not jump while a thread or the store is at work."""
 
+import io
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 import trio
+
+from jqd.words.log import configure
 
 ANSWER_S = 5.0  # of a real server, real time
 SILENT_S = 0.05  # of a gate (tests/store/gate.py), which may be silent on purpose: whoever asks it bears that
@@ -27,3 +31,12 @@ def threads_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
     monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What is logged, a JSON object a line."""
+    out = io.StringIO()
+    configure(form="json", stream=out)
+    yield out
+    structlog.reset_defaults()

@@ -2,28 +2,17 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import structlog
 import trio
 
 from jqd.store import Owner
 from jqd.words.errors import StoreAway
 from jqd.words.job import Fate, Outcome
-from jqd.words.log import configure
 from jqd.words.record import Lane, encode_outcomes
 from tests.loops.pairs import pair
-
-
-@pytest.fixture
-def logged() -> Iterator[io.StringIO]:
-    """What is logged, a JSON object a line."""
-    out = io.StringIO()
-    configure(form="json", stream=out)
-    yield out
-    structlog.reset_defaults()
 
 
 async def test_a_partition_that_is_away_takes_no_time_from_leaving_the_others(autojump_clock: None) -> None:

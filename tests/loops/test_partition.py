@@ -2,13 +2,10 @@
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
-import structlog
 import trio
 
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
@@ -21,7 +18,6 @@ from jqd.words.followers import named
 from jqd.words.job import Fate, Held, Outcome
 from jqd.words.jobid import partition_of, partition_of_name
 from jqd.words.lease import LeaseConfig
-from jqd.words.log import configure
 from jqd.words.quotas import Quota
 from jqd.words.record import Lane, encode_outcomes, job_ids
 from jqd.words.tenant import annotate
@@ -58,15 +54,6 @@ async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autoju
         await here.push(*[HERE] * 500, *[THERE] * 3)  # a whole chunk, and nothing more for the first
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
         nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def logged() -> Iterator[io.StringIO]:
-    """What is logged, a JSON object a line."""
-    out = io.StringIO()
-    configure(form="json", stream=out)
-    yield out
-    structlog.reset_defaults()
 
 
 async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: None, logged: io.StringIO) -> None:

@@ -2,11 +2,10 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import structlog
 import trio
 
 from jqd.journal import Journal, Reservation, Slice
@@ -15,22 +14,12 @@ from jqd.loops.ingest import IDLE_TURNS
 from jqd.loops.progress import LOOK_S, STALLED_S
 from jqd.testing.store import FakeStore
 from jqd.words.errors import PositionMismatch
-from jqd.words.log import configure
 from jqd.words.record import Lane
 from tests.loops.house import until
 from tests.loops.pairs import HERE, THERE, Pair, pair
 
 LONG_S = 2 * STALLED_S
 TURNS_S = 2.0  # a second, on the average of a long time: what a loop that cannot go on may try
-
-
-@pytest.fixture
-def logged() -> Iterator[io.StringIO]:
-    """What is logged, a JSON object a line."""
-    out = io.StringIO()
-    configure(form="json", stream=out)
-    yield out
-    structlog.reset_defaults()
 
 
 def events(logged: io.StringIO) -> list[str]:

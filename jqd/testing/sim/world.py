@@ -263,7 +263,9 @@ class World(Stage):
             store.wipe()
         for node in self.nodes:
             self.start(node)
-        await self._come_to_rest(self._unlearned)
+        if (why := await self._come_to_rest(self._unlearned)) is not None:
+            self.history.wrong(f"stuck: {why}")
+            return
         await self.registry.check_later(self.stores, before, again=True)
 
     async def _unkept(self) -> str | None:

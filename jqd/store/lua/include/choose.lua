@@ -75,7 +75,7 @@ local function put(pool, one)
 end
 
 -- Jobs that are loose. What was read, flat with priorities, its ids and queues, `at` being the place of the next one, and which of them are of parked
--- queues; rows that were accepted, their priorities (keys), and what the queues of those that were met allow. accept(id, queue, row, is_parked) → whether it may start;
+-- queues; rows that were accepted, their priorities (keys), and what the queues of those that were read allow. accept(id, queue, row, is_parked) → whether it may start;
 -- read_on() → what comes next, or nil. All of this runs for each job of a claim: each call of a function costs as much as ten steps without.
 function CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, version, now_us)
   local key, offset, groups, all_groups, begun, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, 0, {}, 0

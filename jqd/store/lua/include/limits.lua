@@ -11,7 +11,8 @@
 --     due              zset  bucket, or several, each behind a "\30" → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
 --
 -- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
--- limits.state(bucket, name, cost, now_us); limits.bucket_of(queue) → bucket, {name, cost, version} or nothing; limits.put_off(), limits.read_rates(now_us): what `state` reads of
+-- limits.state(bucket, name, cost, now_us); limits.rate_of(rule, key, now_us) → what a rate allows, when it allows more, the newest row of `spent:`;
+-- limits.whole(rule, now_us): the same of a bucket of which nothing was spent; limits.clear_us(rule): until when what was forgotten counts; limits.bucket_of(queue) → bucket, {name, cost, version} or nothing; limits.put_off(), limits.read_rates(now_us): what `state` reads of
 -- rates in between is read together; limits.may(state, cost) → how many; limits.has(state, cost); limits.use(allowed) → whether one job more may start.
 -- What is spent: spend.lua. What waits for a limit: parked.lua.
 local limits = {states = {}, rules = {}, rows = false, queues = {}}
@@ -190,9 +191,10 @@ function limits.rate_of(rule, key, now_us)
   return left > 0 and left or 0, next_us, last
 end
 
--- Nearly all buckets are untouched where keys are many: of many at once it is asked whether anything was spent of any.
+-- What `state` is asked for from now on allows whatever one likes of rates until read_rates is called, in the same script.
 function limits.put_off() unread = {} end
 
+-- Nearly all buckets are untouched where keys are many: of many at once it is asked whether anything was spent of any.
 function limits.read_rates(now_us)
   local states, rule, whole, clear_us = unread, nil, nil, nil
   unread = nil
@@ -205,13 +207,15 @@ function limits.read_rates(now_us)
     for at = first, last do
       local state = states[at]
       if is_spent then
-        state.rate, state.due_us, state.last = limits.rate_of(state.rule, state.key, now_us)
+        local due_us
+        state.rate, due_us, state.last = limits.rate_of(state.rule, state.key, now_us)
+        state.due_us = state.due_us or due_us  -- what is said of hands comes after what is said of rates, as in `state`
       else
         if state.rule ~= rule then
           rule = state.rule
           whole, clear_us = limits.whole(rule, now_us)
         end
-        state.rate, state.due_us = whole, clear_us
+        state.rate, state.due_us = whole, state.due_us or clear_us
       end
     end
   end
