@@ -133,13 +133,13 @@ end
 local end_late, note_try, note, note_early, finish_late, succeed_after_all
 do
   -- Of a job that waits, is in the hand of a later attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
-  -- else. Returns whether it was not known. What is noted of a job that is not here is dropped some day with the note.
+  -- else. Returns whether that is new, and whether no later one is known. What is noted of a job that is not here is dropped some day with the note.
   function note_try(one)
-    local _, is_known = add_try(one.id, one.attempt, one.packed, history_max)
+    local _, is_new, is_latest = add_try(one.id, one.attempt, one.packed, history_max)
     if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
       redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
     end
-    return not is_known
+    return is_new, is_latest
   end
 
   -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
@@ -166,13 +166,15 @@ do
         end_late(one)
       end
       return false
-    elseif one.fate == RETRY and not note_try(one) then
-      return false
-    end
-    keep_log(one.id, one.log, now_ms)
-    if one.fate == RETRY then
-      redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
+    elseif one.fate == RETRY then
+      local is_new, is_latest = note_try(one)
+      if is_new and is_latest then
+        keep_log(one.id, one.log, now_ms)
+        redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
+      end
+      return is_new
     else
+      keep_log(one.id, one.log, now_ms)
       local place = keep_result(one)
       redis.call('HSET', K.outcome, one.id, one.kept)
       redis.call('ZREM', K.tomb, 'd' .. one.id)
@@ -215,13 +217,21 @@ local function run_again(one, hold)
 end
 
 local is_forgotten, is_earlier = forgotten()
+-- Which content is in that hand: its generation, 0 where nobody said.
+local function in_hand_of(id, hold)
+  if hold and hold.sysid == WORKERS then
+    return tonumber((lent_generation(id) or ''):match(':(%d+)') or nil) or 0
+  end
+  return content_in_hand(id, hold)
+end
+
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
 -- unless the store knows a later claim; that an attempt failed counts then, too, for the job may come back from that claim untried.
 local function counts(one, hold)
-  if one.fate == SUCCEEDED and content_in_hand(one.id, hold) <= one.meant then
+  if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
     return true
   end
-  return is_forgotten(one.fence) and (not (hold and hold.fence > one.fence) or one.fate == RETRY and content_in_hand(one.id, hold) <= one.meant)
+  return is_forgotten(one.fence) and (not (hold and hold.fence > one.fence) or one.fate == RETRY and in_hand_of(one.id, hold) <= one.meant)
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
@@ -279,7 +289,7 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and early_holder(one.id) then
-    if one.fate == RETRY and hold.fence > one.fence and counts(one, hold) then
+    if one.fate == RETRY and not is_of(one, hold) and counts(one, hold) then
       if not note_try(one) then
         too_late(one)
       end

@@ -7,8 +7,8 @@
 -- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
 -- times keeps its failures.
 -- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
--- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed, and
--- whether that of this claim was known: then it is not counted once more. Cost: the bytes of the row.
+-- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
+-- whether that says anything new: one that was told before is not counted once more, and whether no later one is known. Cost: the bytes of the row.
 local tried, add_try
 do
   local function is_snooze(outcome)
@@ -84,12 +84,12 @@ do
     if not has_begun(row) then
       row = row:sub(1, 4) .. row:sub(9)
     end
-    local count = #row >= 4 and struct.unpack('>I4', row) or 0
-    local snoozed = is_snooze(outcome)
+    local before = #row >= 4 and struct.unpack('>I4', row) or 0
+    local count, snoozed = before, is_snooze(outcome)
     local place, later, after_snooze = behind_later(row, fence)
     local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
     if is_at(row, place, fence) then
-      return count, true
+      return count, false, later == 0
     elseif later >= history_max or snoozed and after_snooze then
       own, kept = '', later
     elseif snoozed and place + 3 <= #row then
@@ -109,6 +109,6 @@ do
       count = counted(count, attempt, snoozed)
     end
     redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
-    return count
+    return count, own ~= '' or count > before, later == 0
   end
 end
