@@ -154,3 +154,13 @@ async def test_a_cancel_beats_a_failure_in_whatever_order_they_come(
     view = await store_bench.view(job)
     assert (view.state, view.cancel_asked) == (State.CANCELLED, False)
     assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
+
+
+async def test_a_late_failure_does_not_take_a_cancel_from_who_has_the_job(store_bench: StoreBench) -> None:
+    owner, job = await store_bench.join(), await store_bench.push()
+    before = await store_bench.claim_one(owner)
+    await store_bench.store.release_jobs(owner, holds([before]))
+    await store_bench.claim_one(owner)
+    await store_bench.cancel(job.id)
+    assert await store_bench.settle(outcome(before, Fate.RETRY)) == [job.id]
+    assert (await store_bench.store.renew_sysid(owner, through=True)).cancels, "its worker is still to be stopped"

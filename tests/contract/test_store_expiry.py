@@ -8,7 +8,7 @@ from jqd.store import Release
 from jqd.store.ends import expired
 from jqd.words.job import ChangeKind, Fate, Held, Job, State
 from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
-from tests.contract.lent import BEAT_S, handed, mark
+from tests.contract.lent import BEAT_S, forget, handed, mark
 from tests.contract.limited import DIGEST, KEYED, item, rule
 
 
@@ -292,3 +292,27 @@ async def test_an_edit_that_says_an_instant_counts_the_attempts_of_what_was_trie
     store_bench.clock.advance(1)
     await store_bench.store.promote(10)
     assert await store_bench.state(job) is State.FAILED
+
+
+async def test_an_edit_does_not_forget_that_an_attempt_may_have_begun(store_bench: StoreBench) -> None:
+    job, owner = await expiring(store_bench), await store_bench.join()
+    await store_bench.store.release_jobs(owner, holds(await store_bench.claim(owner)))
+    await store_bench.add(
+        changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.EDIT, argument=b"\x01")
+    )
+    store_bench.clock.advance(2)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(job) is State.WAITING
+
+
+async def test_what_expired_shows_no_attempt_that_a_journal_tells_of_behind_that(store_bench: StoreBench) -> None:
+    """The journal was away for longer than others wait: the store had to decide without it."""
+    job = await expiring(store_bench)
+    held = await store_bench.claim_one(await store_bench.join())
+    await forget(store_bench)
+    await store_bench.add(job)
+    store_bench.clock.advance(2)
+    await store_bench.store.promote(10)
+    assert await store_bench.settle(outcome(held, Fate.RETRY)) == [job.id]
+    view = await store_bench.view(job)
+    assert (view.state, view.attempts, len(view.history)) == (State.FAILED, 0, 1)

@@ -1,14 +1,11 @@
 """Leases that a store is told of again, or late: of two words on one job that of the later claim counts."""
 
-import itertools
-
 import pytest
 
 from jqd.store import Hold
 from jqd.words.errors import StoreChanged
-from jqd.words.job import SNOOZE, ChangeKind, Fate, Held, State
-from tests.contract.bench import JOURNAL, StoreBench, changed, ids, outcome
-from tests.contract.change import ask, push_named
+from jqd.words.job import Fate, Held, State
+from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark
 from tests.contract.lent import store_bench as store_bench  # the fixture
 
@@ -66,130 +63,6 @@ async def test_an_outcome_of_a_later_claim_counts_against_an_older_lease(
     expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.RETRY: State.RETRYING}.get(fate, State.FAILED)
     assert (view.state, view.worker, view.attempts) == (expected, "", 2)
     assert (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 0
-
-
-@pytest.mark.parametrize("reason", ["other", SNOOZE])
-async def test_an_earlier_attempt_told_later_takes_nothing_from_a_later_one(
-    store_bench: StoreBench, reason: str
-) -> None:
-    """An earlier snooze took the place of a later one, and a worker that had ended that attempt was given the job."""
-    _, (held,) = await lend(store_bench)
-    later = Held(held.job, held.fence + 1, 1 if reason == SNOOZE else 2)
-    ends = [
-        outcome(one, Fate.RETRY, reason=reason, snoozes=at if reason == SNOOZE else 0, delay_ms=1000)
-        for at, one in enumerate((held, later), 1)
-    ]
-    await forget(store_bench)
-    await store_bench.add(held.job)
-    await store_bench.settle(ends[1])
-    await store_bench.settle(ends[0])
-    assert await store_bench.settle(handed(later)) == [held.job.id]
-    view = await store_bench.view(held.job)
-    assert (view.worker, view.snoozes) == ("", ends[1].snoozes)
-    assert view.history == (ends[1:] if reason == SNOOZE else ends), "in the order of the attempts"
-
-
-@pytest.mark.parametrize("has_come", [True, False])
-@pytest.mark.parametrize("by_worker", [True, False])
-async def test_an_earlier_try_told_behind_a_later_claim_counts(
-    store_bench: StoreBench, has_come: bool, by_worker: bool
-) -> None:
-    """Chaos found that the next attempt had its number once more, where a later claim was given back untried."""
-    _, (held,) = await lend(store_bench)
-    later = Held(held.job, held.fence + 1, 2)
-    owner = await forget(store_bench)
-    if has_come:
-        await store_bench.add(held.job)
-    if by_worker:
-        await store_bench.settle(handed(later))
-    else:
-        assert await store_bench.store.reassert(owner, {held.job.id: later.fence}) == []
-    for stale in ([], [held.job.id]):
-        assert await store_bench.settle(outcome(held, Fate.RETRY)) == stale, "once"
-    if not has_come:
-        await store_bench.add(held.job)
-    view = await store_bench.view(held.job)
-    assert (view.state, view.attempts, view.history) == (State.RUNNING, 2, [outcome(held, Fate.RETRY)])
-    if by_worker:
-        assert (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 1
-    else:
-        await store_bench.store.release_jobs(owner, {held.job.id: later.fence})
-    assert (await store_bench.claim_one(await store_bench.join())).attempt == 2
-
-
-@pytest.mark.parametrize("order", [*itertools.permutations((1, 2, 3)), (1, 1, 2, 3), (3, 2, 1, 2), (2, 2, 3, 2)])
-@pytest.mark.parametrize("has_come", [True, False])
-async def test_failed_attempts_count_once_in_whatever_order_they_are_told(
-    store_bench: StoreBench, order: tuple[int, ...], has_come: bool
-) -> None:
-    _, (held,) = await lend(store_bench)
-    await forget(store_bench)
-    if has_come:
-        await store_bench.add(held.job)
-    for attempt in order:
-        await store_bench.settle(outcome(Held(held.job, held.fence + attempt, attempt), Fate.RETRY))
-    if not has_come:
-        await store_bench.add(held.job)
-    view = await store_bench.view(held.job)
-    assert (view.attempts, [one.attempt for one in view.history]) == (3, sorted(set(order)))
-
-
-@pytest.mark.parametrize("has_come", [True, False])
-async def test_a_later_try_told_behind_the_hand_of_an_earlier_one_counts(
-    store_bench: StoreBench, has_come: bool
-) -> None:
-    _, (held,) = await lend(store_bench)
-    owner = await forget(store_bench)
-    if has_come:
-        await store_bench.add(held.job)
-    assert await store_bench.store.reassert(owner, {held.job.id: held.fence}) == []
-    assert await store_bench.settle(outcome(Held(held.job, held.fence + 1, 2), Fate.RETRY)) == []
-    if not has_come:
-        await store_bench.add(held.job)
-    await store_bench.store.release_jobs(owner, {held.job.id: held.fence})
-    assert (await store_bench.claim_one(await store_bench.join())).attempt == 3
-
-
-@pytest.mark.parametrize("fate", [Fate.RETRY, Fate.SUCCEEDED])
-@pytest.mark.parametrize("has_come", [True, False])
-async def test_what_an_earlier_content_did_is_nothing_to_a_later_one_that_a_worker_has(
-    store_bench: StoreBench, has_come: bool, fate: Fate
-) -> None:
-    """Its change comes last. A failure was counted against it; a success took it from its worker."""
-    job, owner = await push_named(store_bench), await store_bench.join()
-    end = outcome(await store_bench.claim_one(owner), fate)
-    await store_bench.settle(end)
-    change = changed(job, (await ask(store_bench, "X", "d2", replace=True)).revision, ChangeKind.REPLACE, digest="d2")
-    await store_bench.add(change)
-    second = await store_bench.claim_one(owner)
-    assert second.attempt == 1
-    await store_bench.settle(handed(second))
-    owner = await forget(store_bench)
-    if has_come:
-        await store_bench.add(job)
-    await store_bench.settle(handed(second))
-    assert await store_bench.settle(end) == [job.id]
-    if not has_come:
-        await store_bench.add(job)
-    for _ in range(2):
-        (found,) = await store_bench.store.touch([(job.id, second.fence)])
-        assert (found.hold, found.held and found.held.attempt) == (Hold.STANDS, 1)
-        await store_bench.add(change)
-    assert await store_bench.claim(owner) == []
-
-
-@pytest.mark.parametrize("reason", ["other", SNOOZE])
-async def test_a_job_that_comes_waits_for_the_date_of_its_latest_attempt(store_bench: StoreBench, reason: str) -> None:
-    _, (held,) = await lend(store_bench)
-    await forget(store_bench)
-    ends = [
-        outcome(Held(held.job, held.fence + at, at), Fate.RETRY, reason=reason, snoozes=at, delay_ms=delay_ms)
-        for at, delay_ms in ((1, 3_600_000), (2, 1000))
-    ]
-    for end, stale in ((ends[1], []), (ends[0], [held.job.id] * (reason == SNOOZE)), (ends[0], [held.job.id])):
-        assert await store_bench.settle(end) == stale
-    await store_bench.add(held.job)
-    assert (await store_bench.view(held.job)).eligible_at_ms == store_bench.clock.wall_ms() + 1000
 
 
 async def test_of_two_hand_overs_the_later_stays(store_bench: StoreBench) -> None:

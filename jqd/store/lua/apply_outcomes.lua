@@ -289,14 +289,19 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and early_holder(one.id) then
-    if one.fate == RETRY and not is_of(one, hold) and counts(one, hold) then
-      if not note_try(one) then
+    local is_its = is_of(one, hold)
+    if not is_its and not counts(one, hold) then
+      too_late(one)
+    else
+      local is_new
+      if is_its or one.fate ~= RETRY then
+        is_new, in_hand[one.id] = note_early(one, hold.sysid), nil
+      else
+        is_new = note_try(one)
+      end
+      if not is_new then
         too_late(one)
       end
-    elseif (is_of(one, hold) or one.fate == SUCCEEDED and counts(one, hold)) and note_early(one, hold.sysid) then
-      in_hand[one.id] = nil
-    else
-      too_late(one)
     end
   elseif hold and is_of(one, hold) then
     if has_changes and began(one.id) > one.meant then
@@ -322,7 +327,8 @@ for _, one in ipairs(outcomes) do
     end
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
     too_late(one)
-    if one.fate == RETRY and is_forgotten(one.fence) and (over[one.id] or has_ended(one.id)) and began(one.id) <= one.meant then
+    local is_after = one.fate == RETRY and is_forgotten(one.fence) and (over[one.id] or has_ended(one.id)) and began(one.id) <= one.meant
+    if is_after and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) ~= EXPIRED then  -- which says that no attempt had begun
       note_try(one)  -- of an attempt before that end, or of a content that is not here yet
     end
   elseif not succeed_after_all(one) then
@@ -336,8 +342,8 @@ for fence, lives in pairs(met) do
 end
 trim_logs()
 do
-  local has_lent = redis.call('EXISTS', K.leases) == 1
-  if has_lent or keyed.some() then
+  local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
+  if has_lent or has_asked or keyed.some() then
     local gone, free = {}, {}
     for _, id in ipairs(ids) do
       if not in_hand[id] then
@@ -348,11 +354,11 @@ do
     if has_lent then
       forget_lent(gone)
     end
+    if has_asked and #gone > 0 then
+      redis.call('HDEL', K.asked, unpack(gone))  -- who has another attempt in hand is still to be told of a cancel
+    end
     limits.left(free, now_us)
   end
-end
-if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
-  redis.call('HDEL', K.asked, unpack(ids))
 end
 count_watched()
 for _, group in ipairs(groups) do

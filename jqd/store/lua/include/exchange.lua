@@ -1,14 +1,15 @@
 -- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change, expire.
 -- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
--- Where the job lies now; the caller empties the place that it left.
-local function place_change(one, now_ms)
+-- Where the job lies now; the caller empties the place that it left. `retry_ms`: until when its last attempt has it wait, if it was told of before.
+local function place_change(one, now_ms, retry_ms)
   local cancelled = cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
     end_cancelled(one.id, now_ms)
     return 'ended'
   end
-  if one.eligible_at_ms > now_ms then
-    redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
+  local due_ms = math.max(one.eligible_at_ms, retry_ms or 0)
+  if due_ms > now_ms then
+    redis.call('ZADD', K.later, due_ms, one.id)
     return 'later'
   end
   add_ready(one.jobtype, one.priority, one.id, one.eligible_at_ms, one.generation)
@@ -54,24 +55,19 @@ end
 
 -- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history. That none of its own has
 -- begun is marked for one that expires only: versions before that mark cannot read it.
-local function count_anew(one)
+local function count_anew(one, generation)
   local row = redis.call('HGET', K.tries, one.id) or ''
   if not has_begun(row) then
     row = row:sub(1, 4) .. row:sub(9)
   end
   if #row <= 4 then
-    redis.call('HDEL', K.tries, one.id)
+    if one.generation > generation then
+      redis.call('HDEL', K.tries, one.id)
+    end
     return
   end
-  local count, at, mark = 0, 5, one.expires_at_ms > 0 and '\0\0\0\0' or ''
-  while at + 3 <= #row do
-    local length = struct.unpack('>I4', row, at)
-    local fence, attempt = tried(row:sub(at + 4, at + 3 + length))
-    if fence > one.generation then
-      count, mark = math.max(count, attempt), ''
-    end
-    at = at + 4 + length
-  end
+  local count, has_own = told_in(row, one.generation)
+  local mark = one.expires_at_ms > 0 and not has_own and '\0\0\0\0' or ''
   redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. mark .. row:sub(5))
 end
 
@@ -106,7 +102,8 @@ local function place_unseen(one, now_ms, history_max)
     if ended or killed then
       begin_anew(id, history_max)
     end
-    place_change(one, now_ms)
+    local retry_ms = last_try(id) > one.generation and redis.call('ZSCORE', K.tomb, 'r' .. id)
+    place_change(one, now_ms, tonumber(retry_ms or nil))
   end
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
@@ -209,8 +206,9 @@ local function apply_change(one, now_ms, history_max)
   redis.call('HSET', K.jobs, id, one.row)
   forget_expiry(id)
   note_expiry({id}, one.expires_at_ms)
-  if one.generation > generation or one.expires_at_ms > 0 then
-    count_anew(one)
+  -- Of an edit it is known who began, if what it changes could expire, too.
+  if one.generation > generation or one.expires_at_ms > 0 and (select(4, header(row or '')) or 0) == 0 then
+    count_anew(one, generation)
   end
   generation = math.max(generation, one.generation)
   local in_hand = (has_changes and redis.call('HGET', K.generation, 'h' .. id) or ''):match(':(%d+)$')

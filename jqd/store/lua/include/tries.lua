@@ -8,8 +8,10 @@
 -- times keeps its failures.
 -- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
 -- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
--- whether that says anything new: one that was told before is not counted once more, and whether no later one is known. Cost: the bytes of the row.
-local tried, add_try
+-- whether that says anything new: one that was told before is not counted once more, and whether no later one is known;
+-- told_in(row, generation) → how many attempts of that content its outcomes tell of, whether any: a later one says how many were before it, so one
+-- that is told of behind it is mostly counted already. Cost: the bytes of the row.
+local tried, told_in, add_try
 do
   local function is_snooze(outcome)
     local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
@@ -55,28 +57,22 @@ do
     return snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
   end
 
-  -- How many attempts the outcomes of a row tell of, that of `own` among them, which belongs at `place`. Those of later claims say how many were
-  -- before them, so one that is told of behind them is mostly counted already. Contents before the present one have their own count.
-  local function told_in(row, place, own, id)
-    local since = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
+  function told_in(row, generation)
     local all, at = {}, 5
-    while at <= #row or own do
-      if at >= place and own then
-        all[#all + 1], own = own, nil
-      else
-        local length = struct.unpack('>I4', row, at)
-        all[#all + 1], at = row:sub(at + 4, at + 3 + length), at + 4 + length
-      end
+    while at + 3 <= #row do
+      local length = struct.unpack('>I4', row, at)
+      all[#all + 1], at = row:sub(at + 4, at + 3 + length), at + 4 + length
     end
-    local count = 0
+    local count, has_own = 0, false
     for from_oldest = #all, 1, -1 do
       local packed = all[from_oldest]
       local fence, spent = tried(packed)
-      if fence > since then
-        count = counted(count, is_snooze(packed) and spent + 1 or spent, is_snooze(packed))
+      if fence > generation then
+        local snoozed = is_snooze(packed)
+        count, has_own = counted(count, snoozed and spent + 1 or spent, snoozed), true
       end
     end
-    return count
+    return count, has_own
   end
 
   function add_try(id, attempt, outcome, history_max)
@@ -104,7 +100,9 @@ do
       kept = kept + 1
     end
     if later > 0 then
-      count = math.max(count, told_in(row, place, outcome, id))
+      local generation = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
+      local framed = struct.pack('>I4', #outcome) .. outcome
+      count = math.max(count, (told_in(row:sub(1, place - 1) .. framed .. row:sub(place), generation)))
     else
       count = counted(count, attempt, snoozed)
     end
