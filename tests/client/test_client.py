@@ -1,7 +1,6 @@
 """The client against a scripted daemon, and against answers a real one gives rarely."""
 
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,15 +18,8 @@ from jqd.client import (
 )
 from jqd.client.info import Taken, job_info
 from jqd.client.pushes import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
-from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
+from jqd.testing.daemon import Answer, ScriptedDaemon
 from tests.client.scripted import use
-
-
-@pytest.fixture
-async def daemon() -> AsyncIterator[ScriptedDaemon]:
-    async with open_daemon() as daemon:
-        yield daemon
-
 
 # ---------------------------------------------------------------- push
 

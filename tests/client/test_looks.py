@@ -1,6 +1,5 @@
 """Looking at jobs, waiting for them, their results, and cancels."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,16 +22,10 @@ from jqd.client import (
 from jqd.client.client import WAIT_S_MAX
 from jqd.client.http import TRIES_MAX
 from jqd.client.pushes import PUSH_JOBS_MAX
-from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
+from jqd.testing.daemon import Answer, ScriptedDaemon
 from jqd.words.clock import ManualClock
 from jqd.words.media import MSGPACK
 from tests.client.scripted import use
-
-
-@pytest.fixture
-async def daemon() -> AsyncIterator[ScriptedDaemon]:
-    async with open_daemon() as daemon:
-        yield daemon
 
 
 async def test_get_tells_a_job_and_an_unknown_one(daemon: ScriptedDaemon) -> None:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 import trio
 
-from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
+from jqd.testing.daemon import Answer, ScriptedDaemon
 from jqd.worker.register import Registration, Slots
 
 PATIENCE_S = 20.0
@@ -18,12 +18,6 @@ SOON_S = 0.03  # a ttl so short that a test sees many repetitions
 
 SHARE = {"max_jobs": 4, "batch": 500}
 CARD: dict[str, Any] = {"name": "one", "url": "http://127.0.0.1:9/", "jobs": ["a"]}
-
-
-@pytest.fixture
-async def daemon() -> AsyncIterator[ScriptedDaemon]:
-    async with open_daemon() as daemon:
-        yield daemon
 
 
 @pytest.fixture

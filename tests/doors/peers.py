@@ -1,0 +1,16 @@
+"""Requests, as far as turns go."""
+
+from jqd.doors.asked import Heading
+from jqd.doors.turns import EACH
+
+FLOOD = 40 * EACH
+
+
+class Peer:
+    """A request, as far as it matters here."""
+
+    patient = False
+
+    def __init__(self, address: str, size: int = 0) -> None:
+        self.peer = address
+        self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})

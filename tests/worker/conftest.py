@@ -1,0 +1,13 @@
+"""A daemon that is acted, for all tests here."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from jqd.testing.daemon import ScriptedDaemon, open_daemon
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[ScriptedDaemon]:
+    async with open_daemon() as daemon:
+        yield daemon
