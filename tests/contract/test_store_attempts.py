@@ -167,7 +167,7 @@ async def test_an_outcome_may_come_before_its_job(store_bench: StoreBench, fate:
     """A store that was emptied is filled again lane by lane."""
     job = store_bench.make(keep_result=True)
     early = outcome_of(job, fate)
-    assert await store_bench.settle(early, early) == [job.id]
+    assert await store_bench.settle(early, early) == ([] if fate is Fate.RETRY else [job.id])
     await store_bench.add(job)
     view = await store_bench.view(job)
     assert (

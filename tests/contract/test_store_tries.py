@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from jqd.store import Hold
@@ -48,8 +49,8 @@ async def test_an_earlier_try_told_behind_a_later_claim_counts(
         await store_bench.settle(handed(later))
     else:
         assert await store_bench.store.reassert(owner, {held.job.id: later.fence}) == []
-    for stale in ([], [held.job.id]):
-        assert await store_bench.settle(outcome(held, Fate.RETRY)) == stale, "once"
+    for _ in range(2):
+        assert await store_bench.settle(outcome(held, Fate.RETRY)) == []
     if not has_come:
         await store_bench.add(held.job)
     view = await store_bench.view(held.job)
@@ -135,8 +136,8 @@ async def test_a_job_that_comes_waits_for_the_date_of_its_latest_attempt(store_b
         outcome(Held(held.job, held.fence + at, at), Fate.RETRY, reason=reason, snoozes=at, delay_ms=delay_ms)
         for at, delay_ms in ((1, 3_600_000), (2, 1000))
     ]
-    for end, stale in ((ends[1], []), (ends[0], [held.job.id] * (reason == SNOOZE)), (ends[0], [held.job.id])):
-        assert await store_bench.settle(end) == stale
+    for end in (ends[1], ends[0], ends[1], ends[0]):
+        assert await store_bench.settle(end) == []
     await store_bench.add(held.job)
     assert (await store_bench.view(held.job)).eligible_at_ms == store_bench.clock.wall_ms() + 1000
 
@@ -175,3 +176,65 @@ async def test_a_job_that_comes_behind_its_failure_waits_as_long_as_that_says(
     await store_bench.add(job)
     view = await store_bench.view(job)
     assert (view.state, view.eligible_at_ms) == (State.RETRYING, store_bench.clock.wall_ms() + 9_000)
+
+
+async def test_a_failure_that_is_told_twice_says_nothing_of_the_hand_over_behind_it(store_bench: StoreBench) -> None:
+    """What comes too late is told by id: the poll that waits for the hand-over took that for its own."""
+    _, (held,) = await lend(store_bench)
+    await forget(store_bench)
+    await store_bench.add(held.job)
+    await store_bench.settle(outcome(held, Fate.RETRY))
+    assert await store_bench.settle(outcome(held, Fate.RETRY), handed(Held(held.job, held.fence + 1, 2))) == []
+
+
+@pytest.mark.parametrize("later_first", [True, False])
+async def test_of_attempts_that_printed_the_latest_is_shown_and_goes_with_the_note(
+    store_bench: StoreBench, later_first: bool
+) -> None:
+    _, (held, never) = await lend(store_bench, 2)
+    await forget(store_bench)
+    ends = [outcome(Held(held.job, held.fence + at, at), Fate.RETRY, log=f"attempt {at}") for at in (1, 2)]
+    await store_bench.settle(*(ends[::-1] if later_first else ends), outcome(never, Fate.RETRY, log="never came"))
+    await store_bench.add(held.job)
+    assert (await store_bench.view(held.job)).log == "attempt 2"
+    store_bench.clock.advance(1_000_000)
+    await store_bench.store.purge(100)
+    await store_bench.add(never.job)
+    view = await store_bench.view(never.job)
+    assert (view.attempts, view.log) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["", "x" * 30, "x" * 200, "x" * 300, "x" * 66_000], ids=len)
+@pytest.mark.parametrize("retry_first", [True, False])
+async def test_a_failure_of_a_content_that_was_claimed_after_its_replacement_is_that_contents(
+    store_bench: StoreBench, retry_first: bool, text: str
+) -> None:
+    """Nothing was lost: the change has its number, and waits in a journal."""
+    job = await push_named(store_bench)
+    given = await ask(store_bench, "X", "d2", replace=True)
+    change = changed(job, given.revision, ChangeKind.REPLACE, digest="d2")
+    store_bench.clock.advance(1)
+    held = await store_bench.claim_one(await store_bench.join())
+    assert held.fence > given.revision > held.generation > 0
+    error = msgspec.msgpack.encode(text.encode())
+    for step in (0, 1) if retry_first else (1, 0):
+        if step:
+            await store_bench.add(change)
+        else:
+            await store_bench.settle(outcome(held, Fate.RETRY, message=text, error=error))
+    store_bench.clock.advance(1)
+    assert (await store_bench.claim_one(await store_bench.join("two"))).attempt == 1
+
+
+async def test_a_job_that_was_told_to_run_now_does_not_wait_for_the_failure_before(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    held = await store_bench.claim_one(await store_bench.join())
+    retry = outcome(held, Fate.RETRY, delay_ms=3_600_000)
+    await store_bench.settle(retry)
+    store_bench.clock.advance(1)
+    now = changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.EDIT, held.generation)
+    await store_bench.add(now)
+    owner = await forget(store_bench)
+    await store_bench.settle(retry)
+    await store_bench.add(now)
+    assert (await store_bench.claim_one(owner)).attempt == 2

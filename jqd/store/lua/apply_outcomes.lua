@@ -132,14 +132,14 @@ end
 -- What came after the job had ended, left the hand or was given again, or before the job itself.
 local end_late, note_try, note, note_early, finish_late, succeed_after_all
 do
-  -- Of a job that waits, is in the hand of a later attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
-  -- else. Returns whether that is new, and whether no later one is known. What is noted of a job that is not here is dropped some day with the note.
+  -- Of a job that waits, is in the hand of another attempt, has ended, or has not come yet: that an attempt failed is counted, and changes nothing
+  -- else of it. Returns whether no later one is known, and this one was not. What is noted of a job that is not here goes some day with the note `r`.
   function note_try(one)
     local _, is_new, is_latest = add_try(one.id, one.attempt, one.packed, history_max)
     if redis.call('HEXISTS', K.jobs, one.id) == 0 and not redis.call('ZSCORE', K.tomb, 'r' .. one.id) then
       redis.call('ZADD', K.tomb, now_ms, 'r' .. one.id)
     end
-    return is_new, is_latest
+    return is_new and is_latest
   end
 
   -- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
@@ -167,12 +167,10 @@ do
       end
       return false
     elseif one.fate == RETRY then
-      local is_new, is_latest = note_try(one)
-      if is_new and is_latest then
+      if note_try(one) then
         keep_log(one.id, one.log, now_ms)
         redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
       end
-      return is_new
     else
       keep_log(one.id, one.log, now_ms)
       local place = keep_result(one)
@@ -183,7 +181,7 @@ do
     return true
   end
 
-  -- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
+  -- A success of an attempt that is no longer the present one (the job did run), or any end of a forgotten claim, of a job that has not ended.
   function finish_late(one, sysid)
     finish(one, sysid)
     write_collected()
@@ -226,12 +224,16 @@ local function in_hand_of(id, hold)
 end
 
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
--- unless the store knows a later claim; that an attempt failed counts then, too, for the job may come back from that claim untried.
+-- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
 local function counts(one, hold)
   if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
     return true
   end
-  return is_forgotten(one.fence) and (not (hold and hold.fence > one.fence) or one.fate == RETRY and in_hand_of(one.id, hold) <= one.meant)
+  if not (hold and hold.fence > one.fence) then
+    return is_forgotten(one.fence)
+  end
+  local forgot_end = is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(hold.fence)  -- the store may have gone back to that claim
+  return one.fate == RETRY and forgot_end and in_hand_of(one.id, hold) <= one.meant
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
@@ -292,14 +294,11 @@ for _, one in ipairs(outcomes) do
     local is_its = is_of(one, hold)
     if not is_its and not counts(one, hold) then
       too_late(one)
+    elseif not is_its and one.fate == RETRY then
+      note_try(one)
     else
-      local is_new
-      if is_its or one.fate ~= RETRY then
-        is_new, in_hand[one.id] = note_early(one, hold.sysid), nil
-      else
-        is_new = note_try(one)
-      end
-      if not is_new then
+      in_hand[one.id] = nil
+      if not note_early(one, hold.sysid) then
         too_late(one)
       end
     end
@@ -322,8 +321,8 @@ for _, one in ipairs(outcomes) do
       finish_late(one, hold and hold.sysid)
       goes_on[one.id] = hold and hold.fence > one.fence and hold.fence or nil
       in_hand[one.id] = nil
-    elseif not note_try(one) then
-      too_late(one)
+    else
+      note_try(one)
     end
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
     too_late(one)
@@ -344,18 +343,21 @@ trim_logs()
 do
   local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
   if has_lent or has_asked or keyed.some() then
-    local gone, free = {}, {}
+    local gone, free, unasked = {}, {}, {}
     for _, id in ipairs(ids) do
       if not in_hand[id] then
         gone[#gone + 1] = id
         free[#free + 1] = not goes_on[id] and id or nil
       end
+      if not in_hand[id] or in_hand[id].sysid == WORKERS then
+        unasked[#unasked + 1] = id
+      end
     end
     if has_lent then
       forget_lent(gone)
     end
-    if has_asked and #gone > 0 then
-      redis.call('HDEL', K.asked, unpack(gone))  -- who has another attempt in hand is still to be told of a cancel
+    if has_asked and #unasked > 0 then
+      redis.call('HDEL', K.asked, unpack(unasked))  -- a daemon that has another attempt in hand is still to be told of a cancel
     end
     limits.left(free, now_us)
   end

@@ -73,6 +73,8 @@ local function drop_notes()
       else
         forget_end(id)
       end
+      redis.call('HDEL', K.logs, id)
+      redis.call('ZREM', K.logged, id)
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
     end

@@ -6,7 +6,7 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now counts order queues heads pages members life holder move tries change permits limits parked
+--@include fail keys now counts order queues heads pages members life holder move tries leases change permits limits parked
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
@@ -14,6 +14,7 @@ local FIRST, FIELDS = 5, 3
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life', 'generation')
 expect_held_keys()
+expect_leases()
 expect_life(identity)
 own(sysid, epoch)
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
@@ -27,7 +28,7 @@ for at = FIRST, #ARGV, FIELDS do
 end
 
 local in_hand = holders(ids)
-local lost = {}
+local lost, taken = {}, {}
 
 -- Whether a job that no daemon holds may still be held. A job whose row cannot be read may not: it cannot be run.
 local function is_free(id)
@@ -70,11 +71,13 @@ for position, id in ipairs(ids) do
       leave_places(id, fence)
     elseif outdated then
       redis.call('ZREM', held_key(WORKERS), id)
+      taken[#taken + 1] = id
       if redis.call('HEXISTS', K.early, id) == 1 then
         redis.call('HSET', K.early, id, sysid)
       end
     end
   end
 end
+forget_lent(taken)
 write_counts(now_ms)
 return lost

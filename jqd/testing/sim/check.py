@@ -131,6 +131,8 @@ class History(Notes):
             return
         *before, this = story.attempts
         this.number, home, now_s = attempt, self._home(story), trio.current_time()
+        if attempt > len(before) + 1:
+            self.wrong(f"number: job {number} began as attempt {attempt}, and was begun {len(before)} times before")
         for other in before:
             if other.fate is Fate.RETRY and other.number >= attempt and not self.again(home, other, now_s):
                 self.wrong(

@@ -7,7 +7,7 @@ local function place_change(one, now_ms, retry_ms)
     end_cancelled(one.id, now_ms)
     return 'ended'
   end
-  local due_ms = math.max(one.eligible_at_ms, retry_ms or 0)
+  local due_ms = math.max(one.eligible_at_ms, retry_ms or 0)  -- an edit after that attempt says the date itself
   if due_ms > now_ms then
     redis.call('ZADD', K.later, due_ms, one.id)
     return 'later'
@@ -102,8 +102,9 @@ local function place_unseen(one, now_ms, history_max)
     if ended or killed then
       begin_anew(id, history_max)
     end
-    local retry_ms = last_try(id) > one.generation and redis.call('ZSCORE', K.tomb, 'r' .. id)
-    place_change(one, now_ms, tonumber(retry_ms or nil))
+    local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
+    local _, is_its = told_in(redis.call('HGET', K.tries, id) or '', one.generation)
+    place_change(one, now_ms, is_its and last_try(id) > one.revision and tonumber(retry_ms or nil) or 0)
   end
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end

@@ -28,6 +28,32 @@ do
     return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
   end
 
+  local LENGTHS = {[0xc4] = 1, [0xd9] = 1, [0xc5] = 2, [0xda] = 2, [0xc6] = 4, [0xdb] = 4}  -- bytes of the length, by the first byte
+
+  -- The place behind a text or bytes. The server's own reader does not know bytes.
+  local function behind_text(packed, at)
+    local bytes, size = LENGTHS[packed:byte(at + 1)], 0
+    if not bytes then
+      return at + 1 + packed:byte(at + 1) - 0xa0
+    end
+    for place = at + 2, at + 1 + bytes do
+      size = 256 * size + packed:byte(place)
+    end
+    return at + 1 + bytes + size
+  end
+
+  -- The latest content that it may be of, as `meant_for` has it of endings: a change may be given its number, then the older content be
+  -- claimed, and the change come after that has failed. An older outcome does not name one, and that of a first content neither.
+  local function content_of(packed, fence)
+    local BEFORE = 12  -- values that the server can read; behind them error, message, result (bytes, text, bytes), a boolean, the generation
+    local good, generation = pcall(function()
+      local at = cmsgpack.unpack_limit(packed, BEFORE, packed:byte(1) == 0xdc and 3 or 1)
+      local _, found = cmsgpack.unpack_limit(packed, 1, behind_text(packed, behind_text(packed, behind_text(packed, at))) + 1)
+      return tonumber(found)
+    end)
+    return good and generation and generation > 0 and generation or fence - 1
+  end
+
   -- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
   -- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether a snooze is right before it.
   local function behind_later(row, fence)
@@ -67,7 +93,7 @@ do
     for from_oldest = #all, 1, -1 do
       local packed = all[from_oldest]
       local fence, spent = tried(packed)
-      if fence > generation then
+      if content_of(packed, fence) >= generation then
         local snoozed = is_snooze(packed)
         count, has_own = counted(count, snoozed and spent + 1 or spent, snoozed), true
       end
