@@ -64,6 +64,13 @@ class Parameters:
             raise TypeError(f"job {self._name!r} takes {self}: {error}") from None
         return packed
 
+    def _hint(self, why: str) -> str:
+        """What to do about an argument that is no map, where a map of the parameters is asked for."""
+        if self.is_whole or not self._parameters or not why.startswith("Expected `object`, got") or " - at " in why:
+            return ""
+        names = ", ".join(f'"{each.name}": …' for each in self._parameters)
+        return f". Push a map of its parameters, {{{names}}}; one parameter before a '/' takes any argument whole"
+
     def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
         """The values to call the function with. Raises ValueError, which says what it takes."""
         try:
@@ -77,7 +84,7 @@ class Parameters:
                 argument = msgspec.Raw(b"{}" if content_type == media.JSON else b"\x80")
             found = self._decoders[content_type](argument)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"job {self._name!r} takes {self}: {error}") from None
+            raise ValueError(f"job {self._name!r} takes {self}: {error}{self._hint(str(error))}") from None
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for number, parameter in enumerate(self._parameters):

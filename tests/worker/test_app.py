@@ -137,8 +137,8 @@ def test_who_pushes_a_wrong_argument_is_told_at_once(function: Any, args: Any, k
         (several, b'{"to": 3}', "Expected `str`, got `int` - at `$.to`"),
         (several, b"{}", "missing required field `to`"),
         (several, b'{"to": "a", "form": 1}', "unknown field `form`"),
-        (several, b"[1]", "Expected `object`, got `array`"),
-        (no_parameter, b"0", "takes no argument"),
+        (several, b"[1]", r"Expected `object`, got `array`. Push a map of its parameters, {\"to\": …, .*before a '/'"),
+        (no_parameter, b"0", r"takes no argument: Expected `object`, got `int`\Z"),
         (whole, b"null", "Expected `array`, got `null`"),
     ],
 )
