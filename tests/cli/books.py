@@ -1,11 +1,13 @@
 """Journals on a real disk, for the commands that look at them."""
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 import trio
 
 from jqd.journal import JournalConfig, open_journal
@@ -16,6 +18,7 @@ from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_out
 
 AT_MS = 1_800_000_000_000
 WRITTEN_MS = AT_MS + 10_000  # when frames were written, whatever their jobs say
+VERIFY = ["journal", "verify", "-o", "jsonl", "--data-dir"]
 
 
 class Batch(NamedTuple):
@@ -109,3 +112,28 @@ def states(directory: Path) -> dict[str, tuple[int, ...]]:
         for path in found
         for state in [path.stat()]
     }
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Lines of JSON that a command printed."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def a_bit_of_everything() -> list[Batch]:
+    ids = Ids()
+    mail = ids.jobs({"name": "mail", "argument": "hello"}, {"name": "mail", "argument": b"\xff"}, {"name": "log"})
+    late = ids.jobs({"name": "log", "argument": {"a": 1}, "priority": 3}, eligible={0: AT_MS + 60_000})
+    ended = outcomes(outcome(mail.ids[0], Fate.SUCCEEDED), outcome(mail.ids[1], Fate.RETRY))
+    return [mail, late, ended, cancels(late.ids[0])]
+
+
+def files_of(data_dir: Path) -> list[Path]:
+    return sorted((data_dir / "journal").glob("*.jqd"))
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A data directory whose journal has two segments of some frames each."""
+    for _ in range(2):
+        write(tmp_path, *a_bit_of_everything())
+    return tmp_path

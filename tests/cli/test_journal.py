@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,40 +15,11 @@ from jqd.cli.exits import Exit
 from jqd.client import Client
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
 from jqd.words.clock import SystemClock
-from jqd.words.job import Fate
-from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, read, states, write
+from tests.cli.books import AT_MS, Batch, a_bit_of_everything, files_of, flip, states, told, write
+from tests.cli.books import data_dir as data_dir  # the fixture
 from tests.live.harness import Daemon, short_directory
 
 END_S = 60.0  # for one command on a loaded machine
-VERIFY = ["journal", "verify", "-o", "jsonl", "--data-dir"]
-
-
-def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Lines of JSON that a command printed."""
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-
-def a_bit_of_everything() -> list[Batch]:
-    ids = Ids()
-    mail = ids.jobs({"name": "mail", "argument": "hello"}, {"name": "mail", "argument": b"\xff"}, {"name": "log"})
-    late = ids.jobs({"name": "log", "argument": {"a": 1}, "priority": 3}, eligible={0: AT_MS + 60_000})
-    ended = outcomes(outcome(mail.ids[0], Fate.SUCCEEDED), outcome(mail.ids[1], Fate.RETRY))
-    return [mail, late, ended, cancels(late.ids[0])]
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    """A data directory whose journal has two segments of some frames each."""
-    for _ in range(2):
-        write(tmp_path, *a_bit_of_everything())
-    return tmp_path
-
-
-def files_of(data_dir: Path) -> list[Path]:
-    return sorted((data_dir / "journal").glob("*.jqd"))
-
-
-# ---------------------------------------------------------------- ls, cat
 
 
 def test_segments_are_listed(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,98 +172,6 @@ def test_a_reader_that_left_is_no_traceback(data_dir: Path) -> None:
         said = child.stderr.read()
         assert child.wait(timeout=END_S) == 1
     assert said == ""
-
-
-# ---------------------------------------------------------------- verify
-
-
-def test_a_whole_journal_is_said_to_be_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 0
-    assert capsys.readouterr().out.endswith("8 frames, 14 records: whole\n")
-    assert run(["journal", "verify", "--data-dir", str(data_dir), "-o", "json"]) == 0
-    checked = json.loads(capsys.readouterr().out)
-    assert checked | {"bytes": 0} == {
-        "whole": True,
-        "segments": 2,
-        "bytes": 0,
-        "frames": 8,
-        "records": 14,
-        "damaged": 0,
-        "places": [],
-    }
-
-
-def test_a_flipped_bit_anywhere_is_named(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In both segments: in each copy of the head, in headers and bodies of frames. All but the newest commit."""
-    records = a_bit_of_everything()
-    starts = [HEAD_BYTES + sum(44 + len(batch.body) for batch in records[:number]) for number in range(4)]
-    for path in files_of(data_dir):
-        whole = path.read_bytes()
-        heads = [(byte, byte // HEADER_COPY_BYTES * HEADER_COPY_BYTES, "bad head") for byte in (9, 70, 3_000, 4_096)]
-        inside = [(start + 20, start, "bad header") for start in starts[:3]]
-        inside += [(start + 44, start, "bad body") for start in starts[:3]]
-        for byte, offset, kind in heads + inside:
-            flip(path, byte)
-            assert run([*VERIFY, str(data_dir)]) == 1
-            (place,) = told(capsys)
-            assert (place["file"], place["offset"], place["kind"], place["damage"]) == (path.name, offset, kind, True)
-            path.write_bytes(whole)
-    assert run([*VERIFY, str(data_dir)]) == 0
-    assert told(capsys) == []
-
-
-def test_a_torn_tail_is_said_and_is_no_damage(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    newest = files_of(data_dir)[1]
-    size = newest.stat().st_size
-    newest.write_bytes(newest.read_bytes() + b"torn")
-    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 0
-    note, summary = capsys.readouterr().out.splitlines()
-    assert note == f"note: {newest.name}: byte {size}: torn tail, 4 bytes; never acknowledged"
-    assert summary.endswith(": whole")
-
-
-def test_damage_is_counted_in_every_form(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = files_of(data_dir)[0]
-    flip(first, HEAD_BYTES + 60)
-    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 1
-    place, summary = capsys.readouterr().out.splitlines()
-    assert place.startswith(f"damage: {first.name}: byte {HEAD_BYTES}: bad body, ")
-    assert summary.endswith(": 1 damaged place; mend it with: jqd journal repair")
-    assert run(["journal", "verify", "--data-dir", str(data_dir), "-o", "json"]) == 1
-    checked = json.loads(capsys.readouterr().out)
-    assert (checked["whole"], checked["damaged"], len(checked["places"])) == (False, 1, 1)
-
-
-# ---------------------------------------------------------------- repair
-
-
-def test_a_repaired_journal_is_whole_and_starts(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = files_of(data_dir)
-    good = [batch.body for batch in a_bit_of_everything() if batch.lane == 1]
-    flip(first, HEAD_BYTES + 60)
-    flip(second, 3, HEADER_COPY_BYTES + 3)
-    second.write_bytes(second.read_bytes() + b"torn")
-    before = states(data_dir / "journal")
-    assert run(["journal", "repair", "--data-dir", str(data_dir), "--dry-run", "-o", "json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
-    after = states(data_dir / "journal")
-    assert {name: after[name] for name in (first.name, second.name)} == {
-        name: before[name] for name in (first.name, second.name)
-    }
-    assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 0
-    done = capsys.readouterr().out.splitlines()
-    assert len(done) == len(planned["done"]) == 3
-    assert run([*VERIFY, str(data_dir)]) == 0
-    assert told(capsys) == []
-    assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "needs no repair" in printed.err
-    assert read(data_dir / "journal") == [good[1], *good]
-    assert sum(path.stat().st_size for path in (data_dir / "journal").glob("*.torn")) > HEAD_BYTES
-
-
-# ---------------------------------------------------------------- where, and who lives there
 
 
 @pytest.mark.parametrize("words", [["ls"], ["cat"], ["verify"], ["replay", "--dry-run"]])
