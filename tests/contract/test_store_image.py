@@ -70,6 +70,27 @@ async def test_a_store_that_went_back_counts_the_attempt_that_it_has_in_hand_aga
     assert (view.state, view.attempts, view.history) == (State.RETRYING, 1, [retry])
 
 
+async def test_a_store_that_went_back_counts_that_attempt_behind_the_failure_of_the_next_one_too() -> None:
+    """The worker said of the next one that it failed before the first one's end was told: both say attempt 1."""
+    store, bench = await fake()
+    owner, (held,) = await lend(bench)
+    image, places = store.image(), dict(bench.at)
+    bench.clock.advance(1)
+    retry = outcome(held, Fate.RETRY)
+    await bench.settle(retry)
+    second = await bench.claim_one(owner)
+    bench.clock.advance(1)
+    store.restart(image)
+    bench.at = places
+    await store.look(fresh=False)
+    await bench.settle(handed(second))
+    (found,) = await store.touch([(held.job.id, second.fence)])
+    assert found.held is not None
+    await bench.settle(outcome(found.held, Fate.RETRY))
+    await bench.settle(retry)
+    assert (await bench.view(held.job)).attempts == 2
+
+
 async def test_who_was_asked_to_cancel_a_job_and_handed_it_over_is_not_asked_for_ever() -> None:
     store, bench = await fake()
     owner, job = await bench.join(), await bench.push()

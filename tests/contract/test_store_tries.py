@@ -64,19 +64,21 @@ async def test_an_earlier_try_told_behind_a_later_claim_counts(
 
 @pytest.mark.parametrize("order", [*itertools.permutations((1, 2, 3)), (1, 1, 2, 3), (3, 2, 1, 2), (2, 2, 3, 2)])
 @pytest.mark.parametrize("has_come", [True, False])
+@pytest.mark.parametrize("step", [1, -1])
 async def test_failed_attempts_count_once_in_whatever_order_they_are_told(
-    store_bench: StoreBench, order: tuple[int, ...], has_come: bool
+    store_bench: StoreBench, order: tuple[int, ...], has_come: bool, step: int
 ) -> None:
+    """`step` -1: the store had lost all, and its clock was set back, so later claims have lower numbers."""
     _, (held,) = await lend(store_bench)
     await forget(store_bench)
     if has_come:
         await store_bench.add(held.job)
     for attempt in order:
-        await store_bench.settle(outcome(Held(held.job, held.fence + attempt, attempt), Fate.RETRY))
+        await store_bench.settle(outcome(Held(held.job, held.fence + 9 + step * attempt, attempt), Fate.RETRY))
     if not has_come:
         await store_bench.add(held.job)
     view = await store_bench.view(held.job)
-    assert (view.attempts, [one.attempt for one in view.history]) == (3, sorted(set(order)))
+    assert (view.attempts, [one.attempt for one in view.history]) == (3, sorted(set(order), reverse=step < 0))
 
 
 @pytest.mark.parametrize("fate", [Fate.RETRY, Fate.FAILED, Fate.DEAD, Fate.SUCCEEDED])

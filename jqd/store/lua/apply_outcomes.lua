@@ -229,11 +229,14 @@ local function counts(one, hold)
   if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
     return true
   end
-  if not (hold and hold.fence > one.fence) then
-    return is_forgotten(one.fence)
+  local is_behind = hold and hold.fence > one.fence
+  if is_forgotten(one.fence) and not is_behind then
+    return true
+  elseif one.fate ~= RETRY or in_hand_of(one.id, hold) > one.meant then
+    return false
   end
-  local forgot_end = is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(hold.fence)  -- the store may have gone back to that claim
-  return one.fate == RETRY and forgot_end and in_hand_of(one.id, hold) <= one.meant
+  -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
+  return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or last_try(one.id))
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker

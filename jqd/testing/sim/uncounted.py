@@ -8,7 +8,7 @@ UNCOUNTED: dict[str, Mistake] = {
         0,
         "number",
         "a failed attempt is not counted when a hand-over of the next one is told to an emptied store before it",
-        in_scripts("return one.fate == RETRY and forgot_end and", "return false and"),
+        in_scripts("elseif one.fate ~= RETRY or in_hand_of(", "elseif true or in_hand_of("),
         lends=True,
         dense=2,
     ),

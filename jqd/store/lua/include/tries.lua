@@ -78,27 +78,28 @@ do
     return tried(row:sub(place + 4, place + 3 + length)) == fence
   end
 
-  -- One failure more, or put off once more.
+  -- One failure more, or put off once more. The number of an attempt says how many had failed when it was claimed.
   local function counted(count, attempt, snoozed)
     return snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
   end
 
   function told_in(row, generation)
-    local all, at = {}, 5
+    local all, at, count = {}, 5, 0
     while at + 3 <= #row do
       local length = struct.unpack('>I4', row, at)
-      all[#all + 1], at = row:sub(at + 4, at + 3 + length), at + 4 + length
-    end
-    local count, has_own = 0, false
-    for from_oldest = #all, 1, -1 do
-      local packed = all[from_oldest]
+      local packed = row:sub(at + 4, at + 3 + length)
       local fence, spent = tried(packed)
       if content_of(packed, fence) >= generation then
         local snoozed = is_snooze(packed)
-        count, has_own = counted(count, snoozed and spent + 1 or spent, snoozed), true
+        all[#all + 1] = {snoozed and spent + 1 or spent, snoozed}
       end
+      at = at + 4 + length
     end
-    return count, has_own
+    table.sort(all, function(one, other) return one[1] < other[1] end)  -- fences go back where a store that lost all has a clock that was set back
+    for _, one in ipairs(all) do
+      count = counted(count, one[1], one[2])
+    end
+    return count, #all > 0
   end
 
   function add_try(id, attempt, outcome, history_max)
@@ -125,12 +126,12 @@ do
       at = at + 4 + struct.unpack('>I4', row, at)
       kept = kept + 1
     end
-    if later > 0 then
+    if snoozed or attempt > before then
+      count = counted(before, attempt, snoozed)
+    else
       local generation = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
       local framed = struct.pack('>I4', #outcome) .. outcome
-      count = math.max(count, (told_in(row:sub(1, place - 1) .. framed .. row:sub(place), generation)))
-    else
-      count = counted(count, attempt, snoozed)
+      count = math.max(before, (told_in(row:sub(1, place - 1) .. framed .. row:sub(place), generation)))
     end
     redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
     return count, own ~= '' or count > before, later == 0
