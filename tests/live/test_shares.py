@@ -81,4 +81,4 @@ def test_a_backlog_keeps_no_other_tenant_waiting_and_weights_say_who_begins_how_
             wait_for(lambda: len(started(book)) >= begun + WATCHED, "not much begins")
             watched = started(book)[begun : begun + WATCHED]
             share = 1 - len(many & set(watched)) / WATCHED
-            assert abs(share - WEIGHT / (WEIGHT + 1)) < 0.17, f"{share:.0%} of the starts are of weight {WEIGHT}"
+            assert abs(share - WEIGHT / (WEIGHT + 1)) < 0.2, f"{share:.0%} of the starts are of weight {WEIGHT}"

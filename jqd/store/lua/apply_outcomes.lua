@@ -13,7 +13,6 @@
 local now_ms, now_us = clock(ARGV[1])
 local field, to = ARGV[2], ARGV[4]
 local history_max = number(ARGV[6], 'history_max')
-local is_old = ARGV[7] == '1'
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
 expect_held_keys()
@@ -42,9 +41,9 @@ end
 
 -- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
 -- endings of those that may be met again.
-local has_notes = redis.call('EXISTS', K.tomb) == 1
 local over, write_collected, keep_result, finish, retry = {}
 do
+  local has_notes = redis.call('EXISTS', K.tomb) == 1
   local result_ttl_ms = number(ARGV[5], 'result_ttl_ms')
   local ended, dead, packed, cleared = {}, {}, {}, {}
 
@@ -215,28 +214,31 @@ local function run_again(one, hold)
 end
 
 local is_forgotten, is_earlier = forgotten()
--- Which content is in that hand: its generation, 0 where nobody said.
-local function in_hand_of(id, hold)
-  if hold and hold.sysid == WORKERS then
-    return tonumber((lent_generation(id) or ''):match(':(%d+)') or nil) or 0
-  end
-  return content_in_hand(id, hold)
-end
-
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
 -- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
-local function counts(one, hold)
-  if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
-    return true
+local counts
+do
+  -- Which content is in that hand: its generation, 0 where nobody said.
+  local function in_hand_of(id, hold)
+    if hold and hold.sysid == WORKERS then
+      return tonumber((lent_generation(id) or ''):match(':(%d+)') or nil) or 0
+    end
+    return content_in_hand(id, hold)
   end
-  local is_behind = hold and hold.fence > one.fence
-  if is_forgotten(one.fence) and not is_behind then
-    return true
-  elseif one.fate ~= RETRY or in_hand_of(one.id, hold) > one.meant then
-    return false
+
+  function counts(one, hold)
+    if one.fate == SUCCEEDED and in_hand_of(one.id, hold) <= one.meant then
+      return true
+    end
+    local is_behind = hold and hold.fence > one.fence
+    if is_forgotten(one.fence) and not is_behind then
+      return true
+    elseif one.fate ~= RETRY or in_hand_of(one.id, hold) > one.meant then
+      return false
+    end
+    -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
+    return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or last_try(one.id))
   end
-  -- Or the store went back to the time of that claim, and was told of a later one before: then it has forgotten what came of this one.
-  return is_forgotten(one.fence) or is_earlier(one.fence) and is_forgotten(is_behind and hold.fence or last_try(one.id))
 end
 
 -- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
@@ -289,7 +291,7 @@ for _, one in ipairs(outcomes) do
   end
   if one.fate == ENTRUSTED then
     if may_entrust(one, hold, is_forgotten, is_earlier) then
-      in_hand[one.id] = entrust(one, hold, now_us, is_old or is_earlier(one.fence))
+      in_hand[one.id] = entrust(one, hold, now_us, ARGV[7] == '1' or is_earlier(one.fence))
     else
       table.insert(stale, one.id)
     end
