@@ -15,7 +15,7 @@ from jqd.desk.cancel import cancel
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve, stands
 from jqd.desk.job import NewJob
-from jqd.desk.names import Agreed, agree, confirm
+from jqd.desk.names import agree, confirm
 from jqd.desk.principal import Principal
 from jqd.desk.quotas import reserve_owed
 from jqd.desk.take import expect_taking, write
@@ -53,9 +53,10 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
     try:
         desk = _of(desk, one)
         view = await find(desk, await resolve(desk, bare(job_id)), named=True)
+        # Between the two questions it may have been purged: a job that just got its name is not in the store either.
+        if isinstance(view, Coming) and (_is_late(one.fired, view) or await resolve(desk, bare(job_id)) != view.id):
+            return Last(0)
     except NotFound:
-        return Last(0)
-    if isinstance(view, Coming) and _is_late(one.fired, view):
         return Last(0)
     if not view.state.is_final:
         return Last(None)
@@ -136,7 +137,7 @@ async def _fire_all(
                 charge[each.one.name].taken([home], len(each.one.schedule.job))
     if not done:
         return unsure
-    now_ms, given = desk.clock.wall_ms(), _given(agreed)
+    now_ms, given = desk.clock.wall_ms(), agreed.ids if agreed else {}
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
     await note(desk, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
     for each in done:
@@ -172,12 +173,9 @@ def _batch(firings: Sequence[Firing]) -> Batch:
     return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
 
 
-def _given(agreed: Agreed | None) -> dict[str | None, str]:
-    """Names → the ids that the store gave."""
-    return {agreed.jobs[place].job_id: job_id for place, (job_id, *_) in agreed.changes.items()} if agreed else {}
-
-
-def _fired(each: Firing, now_ms: int, given: Mapping[str | None, str]) -> Fired:
+def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> Fired:
+    """`given`: ids of jobs → those that the store has them under, also of what another daemon fired: of two notes on
+    one date either may stay."""
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
     if not step.fires:

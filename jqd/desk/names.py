@@ -1,6 +1,6 @@
 """Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ class Agreed(NamedTuple):
     """These are jobs of schedules' dates."""
     request: str = ""
     """Digest of the request that has a key, all of whose jobs these are."""
+    ids: Mapping[str, str] = {}
+    """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
 
     def digest(self, place: int, item: Raw) -> str:
         """That of one of the jobs."""
@@ -95,7 +97,8 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
         kept.append(items[place])
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
-    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request)
+    ids = {str(batch.jobs[n].job_id): given.job_id for n, given in verdicts.items() if n not in agreed.refused}
+    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids)
 
 
 async def give_back(desk: Desk, agreed: Agreed) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from jqd.words.errors import JournalRefused
-from jqd.words.job import NIL, Held, Outcome
+from jqd.words.job import NIL, Fate, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
 
@@ -57,6 +57,11 @@ class Entry:
         """Whether the outcome is in the journal, on disk."""
         self.cancelled = False
         """Whether somebody cancelled it: then it is not sent again."""
+
+    @property
+    def is_entrusted(self) -> bool:
+        """Whether its worker has it in its own hand by now."""
+        return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
 
 class Stopped(NamedTuple):

@@ -40,8 +40,6 @@ class Running(NamedTuple):
 
     worker: str
     """The worker's id."""
-    name: str
-    """The worker's name."""
     started_at_ms: int
     jobtype: str = ""
 
@@ -316,12 +314,14 @@ class Runner:
         return succeed_late(attempt, report, finished_at_ms=now_ms, result_bytes_max=bytes_max)
 
     def running(self, job_id: str) -> Running | None:
-        """Where a job is at work now; None when it is not at work here."""
+        """Where a job is at work now; None when it is not at work here.
+
+        One that its worker keeps for itself is here until the store knows so: it says itself whose that job is then.
+        """
         entry = self._ledger.find(job_id)
-        parcel = self._shared.parcels.get(job_id)
-        if entry is None or parcel is None or entry.phase is not Phase.RUNNING:
+        if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
             return None
-        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms, entry.held.job.jobtype)
+        return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype)
 
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""

@@ -102,7 +102,7 @@ async def test_a_large_argument_is_shown_to_who_asks_for_it(edge, more, shown):
 
 async def test_what_is_at_work_here_is_known_here(edge):
     job_id = edge.add(State.RUNNING, attempts=1, daemon="d1", started_at_ms=5)
-    edge.runner.at_work[job_id] = Running("w9", "mailer", 61_000)
+    edge.runner.at_work[job_id] = Running("w9", 61_000)
     told = await edge.call("GET", f"/v1/jobs/{job_id}")
     assert (told.body["worker"], told.body["started_at"]) == ("w9", "1970-01-01T00:01:01.000Z")
     assert told.body["finished_at"] is None

@@ -136,7 +136,7 @@ async def test_what_a_job_tells(edge):
         "retry_count": 2,
     }
     job_id = edge.add(State.RUNNING, attempts=1)
-    edge.runner.at_work[job_id] = Running("w2", "mailer", 1)
+    edge.runner.at_work[job_id] = Running("w2", 1)
     assert (await edge.call("GET", f"/job/{job_id}")).body["worker_id"] == "w2"
     job_id = edge.add(State.FAILED, attempts=1)
     edge.move(job_id, State.FAILED, outcome=outcome(job_id, error=pack([7]), message="no", fate=Fate.FAILED))

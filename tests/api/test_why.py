@@ -191,7 +191,7 @@ async def test_running_here_there_or_at_a_worker_alone(edge: Edge) -> None:
     assert (
         body["text"] == f"it runs since {body['since']} in the hand of daemon d2, attempt 2 of 6; it was asked to stop"
     )
-    edge.runner.at_work[job_id] = Running("w1", "mailer", 2_000)
+    edge.runner.at_work[job_id] = Running("w1", 2_000)
     body = await why(edge, job_id)
     assert (body["by"], body["since"]) == ("w1", "1970-01-01T00:00:02.000Z")
     assert "at worker w1 in the hand of" in body["text"]

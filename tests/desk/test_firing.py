@@ -57,6 +57,15 @@ async def go(edge: Whole, **step: bool) -> str:
     return due.job_id
 
 
+async def end_last(edge: Whole) -> None:
+    """The job of the last date succeeds, and could have been purged for long."""
+    edge.clock.advance(31)  # the jitter
+    await edge.whole.promote(100)
+    (held,) = await edge.claim("report")
+    await edge.end(held, Fate.SUCCEEDED)
+    edge.clock.advance(10 * 86_400)
+
+
 async def test_a_date_is_fired_under_pressure_too(edge: Whole) -> None:
     edge.control.pressure = Pressed("too much waits", retry_after_s=1)
     job_id = await go(edge)
@@ -193,17 +202,42 @@ async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds
     """Where ended jobs are purged at once: a schedule waited for a job that nobody has, for two days."""
     late = edge.journal.ids.take(1).first
     await go(edge)
-    edge.clock.advance(31)  # the jitter
-    await edge.whole.promote(100)
-    (held,) = await edge.claim("report")
-    await edge.end(held, Fate.SUCCEEDED)
-    edge.clock.advance(10 * 86_400)
+    await end_last(edge)
     await desk(edge).store.purge(100)
     wanted = NameWanted(known(edge).fired.job_id, late, "d", False)
     assert (await desk(edge).store.reserve_names([wanted]))[0].job_id == late
     assert await last_of(desk(edge), known(edge)) == Last(0)
     ours = structs.replace(known(edge).fired, given=late)
     assert await last_of(desk(edge), structs.replace(known(edge), fired=ours)) == Last(None), "that one is to come"
+
+
+async def test_a_last_job_that_is_purged_while_it_is_looked_for_has_ended(edge: Whole) -> None:
+    """Between the store's answer whose the name is and that on the job: it was taken for one on its way."""
+    await go(edge)
+    await end_last(edge)
+    store = desk(edge).store
+    real = store.resolve
+
+    async def then_purge(name: str, **more: Any) -> Any:
+        store.resolve = real
+        job_id = await real(name, **more)
+        await store.purge(100)
+        return job_id
+
+    store.resolve = then_purge
+    assert await last_of(desk(edge), known(edge)) == Last(0)
+
+
+async def test_a_date_that_two_fire_is_noted_with_the_id_of_the_job_that_stands(edge: Whole) -> None:
+    """Which of their notes stays is chance. With one that had no id a late request for the name was taken for its job,
+    and where jobs are purged at once the schedule waited for ever."""
+    due, store = firing(edge), desk(edge).store
+    wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
+    (given,) = await store.reserve_names([wanted])
+    await store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
+    await go(edge)
+    assert (known(edge).fired.fired, known(edge).fired.given) == (1, given.job_id)
+    assert await last_of(desk(edge), known(edge)) == Last(None), "it comes with the other daemon's journal"
 
 
 async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_begins_anew(edge: Whole) -> None:

@@ -18,7 +18,11 @@ async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse)
         assert {one.fate, two.fate} == {Fate.ENTRUSTED}
         assert (one.worker, one.delay_ms, two.delay_ms) == (card.id, 8_000, 8_000), "as long as the longest of them"
         assert not house.runner.done(held[0].job.id, Report(), worker_id=card.id), "the store knows who has it"
+        running = house.runner.running(held[0].job.id)
+        assert running is not None, "who asks where it is need not wait until the store can say so"
+        assert (running.worker, running.jobtype) == (card.id, held[0].job.jobtype)
         house.runner.out_of_hand(claims(held))
+        assert house.runner.running(held[0].job.id) is None
         assert house.runner.in_hand == 0
         assert house.runner.offer("mail", 0) is None, "its slots are taken all the same"
         house.runner.out_of_hand(claims(held[:1]))

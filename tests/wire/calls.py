@@ -111,7 +111,7 @@ async def _workers(surface: Surface, worker_url: str) -> None:
     first, second = [(await ask("POST /job", 201, job, kind=kind))["job_id"] for kind in (MSGPACK, JSON)]
     waiting = (await ask("POST /job", 201, {**job, "name": "dark"}))["job_id"]
     for job_id in (first, second):
-        await surface.runs(job_id)
+        await surface.keeps(job_id)
     await ask("GET /job/<job_id>", 200, into=first)
     await ask("GET /job/<job_id>", 404, into="none", accept=JSON)
     await ask("GET /job/<job_id>/polling", 408, into=first, query=f"?timeout={SOON_S}")

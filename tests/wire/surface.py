@@ -157,6 +157,16 @@ class Surface:
         ):
             await trio.sleep(SOON_S)  # watches a process of its own
 
+    async def keeps(self, job_id: str) -> None:
+        """Until the store says that its worker has it in its own hand, and no daemon any more."""
+        shown = await self._look(job_id)
+        while shown["state"] != "running" or shown["daemon"] or not shown["worker"]:
+            await trio.sleep(SOON_S)  # watches a process of its own
+            shown = await self._look(job_id)
+
+    async def _look(self, job_id: str) -> Any:
+        return (await self.client.request("GET", f"/v1/jobs/{job_id}", None, {"accept": JSON})).value()
+
 
 def unnumbered(value: Any) -> bytes:
     """An answer without ids and numbers."""

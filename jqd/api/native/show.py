@@ -77,7 +77,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "max_retry": view.max_retry,
         "created_at": iso(view.created_at_ms),
         "eligible_at": iso(view.eligible_at_ms),
-        "started_at": iso(running.started_at_ms if running else view.started_at_ms),
+        "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker": worker or None,
         "daemon": view.daemon or None,

@@ -118,11 +118,17 @@ class Holders:
         for each in reversed(news):
             lease = partition, each.fence
             if each.fate is Fate.ENTRUSTED:
-                self._heard[lease] = Heard(trio.current_time(), each.delay_ms / 1000, node)
+                self._lent(lease, Heard(trio.current_time(), each.delay_ms / 1000, node))
                 if self._claimed.get(lease) == life:  # a later one has no poll to answer
                     self._history.given(each.job_id, each.fence)
             elif lease in self._begun:
                 self._history.reported(each.job_id, each.fence, each.fate, node)
+
+    def _lent(self, lease: tuple[int, int], heard: Heard) -> None:
+        """Retention tells of it again and again: a store that knows the lease takes that for no sign of life."""
+        known = self._heard.get(lease)
+        if known is None or any(known.at_s <= loss.at_s for loss in self._history.losses_of(lease[0])):
+            self._heard[lease] = heard
 
     def at_work(self, job_id: str, but: str) -> Iterator[str]:
         """Names of those at work on it, and rightly so: their lease was heard of in time."""

@@ -232,7 +232,7 @@ class Hand:
     def running(self, job_id: str) -> Running | None:
         """The job, if it runs."""
         at_ms = self._running.get(job_id)
-        return None if at_ms is None else Running(NAME, NAME, at_ms)
+        return None if at_ms is None else Running(NAME, at_ms)
 
 
 class Control:
