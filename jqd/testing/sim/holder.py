@@ -81,6 +81,8 @@ class Holders:
         self._heard: dict[tuple[int, int], Heard] = {}
         self._claimed: dict[tuple[int, int], str] = {}
         """Which life of a daemon has each claim."""
+        self._given: set[tuple[int, int]] = set()
+        """Leases of which a job was handed over by the life that is to answer the poll."""
         self._begun: set[tuple[int, int]] = set()
         """Leases of which a worker began a job."""
         self._scopes: dict[str, trio.CancelScope] = {}
@@ -119,7 +121,9 @@ class Holders:
             lease = partition, each.fence
             if each.fate is Fate.ENTRUSTED:
                 self._lent(lease, Heard(trio.current_time(), each.delay_ms / 1000, node))
-                if self._claimed.get(lease) == life:  # a later one has no poll to answer
+                if self._claimed.get(lease) == life:
+                    self._given.add(lease)
+                if lease in self._given:  # a later life alone has no poll to answer; but jobs of one lease count alike
                     self._history.given(each.job_id, each.fence)
             elif lease in self._begun:
                 self._history.reported(each.job_id, each.fence, each.fate, node)
