@@ -26,8 +26,8 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
     """What to say when TLS is why a daemon was not reached; None when it is not. Trying again will not mend it."""
     failed = _by_tls(error)
     if isinstance(failed, ssl.SSLCertVerificationError):
-        told = f"a daemon answers at {url}, but its certificate is not trusted here: {failed.verify_message}"
-        return f"{told}. {_mend(failed)}"
+        why = failed.verify_message.rstrip(".")  # OpenSSL ends some of them so
+        return f"a daemon answers at {url}, but its certificate is not trusted here: {why}. {_mend(failed)}"
     if failed is not None and failed.reason in PLAIN:
         return f"what answers at {url} speaks no TLS: use http://{url.partition('://')[2]}"
     return no_certificate(url, error)

@@ -167,7 +167,7 @@ def _by_tls(error: BaseException) -> ssl.SSLError | None:
 
 def _tls(error: ssl.SSLError) -> Finding:
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"its certificate is not trusted here: {error.verify_message}"
+        why = f"its certificate is not trusted here: {error.verify_message.rstrip('.')}"
         mend = (
             "give that server a certificate that is valid today, unless a clock is wrong, here or there"
             if error.verify_code in NOT_ITS_DAY

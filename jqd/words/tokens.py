@@ -36,7 +36,7 @@ class Role(enum.StrEnum):
     PUSH = "push"
     """Push jobs; look at one by its id, take its result, ask why it waits, cancel it."""
     WORKER = "worker"
-    """That, for jobs push jobs; and register workers, take jobs and report them."""
+    """That too, since jobs may push jobs; and register workers, take jobs and report them."""
     VIEWER = "viewer"
     """Look at all there is, and change nothing."""
     OPERATOR = "operator"

@@ -94,7 +94,7 @@ async def test_requests_and_answers_go_through(ca, certificate, version):
         ("localhost", "ca.pem", None),
         ("localhost", "other.pem", r"is not trusted here: .*in SSL_CERT_FILE; nothing"),
         ("localhost", "none.pem", r"is not trusted here: .*SSL_CERT_FILE names .*none\.pem, and there is no such file"),
-        ("127.0.0.1", "ca.pem", "Use the name that the certificate has"),
+        ("127.0.0.1", "ca.pem", r"[^.]\. Use the name that the certificate has"),
     ],
 )
 async def test_our_own_client_and_worker_ask_by_https(ca, certificate, name, believed, said, monkeypatch, tmp_path):
