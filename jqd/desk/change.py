@@ -142,8 +142,8 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
     """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
 
     Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
-    will, or somebody else changes it now; Pressed when a retry is more than a quota allows; JournalRefused,
-    StoreUnsettled, StoreAway, StoreRefused.
+    will, when the store lost data meanwhile, or somebody else changes it now; Pressed when a retry is more than a quota
+    allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
@@ -165,6 +165,12 @@ async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any],
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
     after = await desk.store.get_job(view.id)
+    if not desk.control.settled(desk.where(view.id)):  # another daemon may tell it next that the job had ended before
+        detail = (
+            f"it is recorded that job {_called(view)} is to be {kind.value}; the store lost data meanwhile, and what "
+            "became of the job is known once all daemons have told it again: look at the job in a moment"
+        )
+        raise NotYet(detail)
     if not isinstance(after, JobView) or after.revision < revision:
         raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted, or its id was given to another")
     if after.revision == revision and after.missed:

@@ -55,6 +55,19 @@ async def test_a_cancelled_job_is_tried_anew(edge):
     assert (told.status, told.body["state"]) == (202, "running"), "the new life can be cancelled as the old could"
 
 
+@pytest.mark.parametrize(
+    ("method", "call", "body"), [("PATCH", "", {"priority": 3}), ("POST", "/run-now", None), ("POST", "/retry", None)]
+)
+async def test_no_change_is_promised_by_a_store_that_is_told_again_what_it_forgot(edge, method, call, body):
+    """The job had succeeded, as the next journal was to tell: an edit was answered 200, and nothing came of it."""
+    job_id = await edge.ended(Fate.FAILED) if call == "/retry" else await edge.push()
+    edge.control.calm = False
+    told = await edge.call(method, f"/v1/jobs/{job_id}{call}", body)
+    assert (told.status, told.body["detail"][:20]) == (503, "it is recorded that "), "it is journaled all the same"
+    edge.control.calm = True
+    assert (await edge.call(method, f"/v1/jobs/{job_id}{call}", body)).status == (409 if call == "/retry" else 200)
+
+
 @pytest.mark.parametrize("call", ["retry", "run-now"])
 async def test_what_cannot_be_done_says_the_state(edge, call):
     job_id = await edge.ended(Fate.SUCCEEDED)

@@ -79,6 +79,8 @@ class Note:
     through_ms: int
     fires: bool
     at_ms: int
+    date_ms: int = 0
+    """Which date the last job was of, as far as who wrote it knew."""
 
 
 class Almanac:
@@ -110,7 +112,7 @@ class Almanac:
                 self._seen.add(bytes(rule.body))
                 fired = _fired_decoder.decode(rule.body)
                 fires = fired.date_ms == fired.through_ms
-                self._notes.setdefault(rule.name, {})[Note(fired.through_ms, fires, rule.at_ms)] = None
+                self._notes.setdefault(rule.name, {})[Note(fired.through_ms, fires, rule.at_ms, fired.date_ms)] = None
                 if fires:
                     date = self._date(rule.name, fired.date_ms)
                     date.noted[_s(rule.at_ms)] = node
@@ -229,9 +231,12 @@ class Almanac:
                 self._check_policy(name, schedule, at_ms, note)
 
     def _check_policy(self, name: str, schedule: Schedule, at_ms: int, note: Note) -> None:
-        one, before = self._dates.get((name, at_ms)), self._before(name, at_ms)
+        one = self._dates.get((name, at_ms))
         fired = one is not None and bool(one.jobs)
-        waited = before is not None and before.over_s >= _s(at_ms) - DATE_S
+        # Of two that fire at once each may know another last job: the note says which one its writer knew.
+        noted = self._dates.get((name, note.date_ms)) if note.date_ms < at_ms else None
+        lasts = (self._before(name, at_ms), noted)
+        waited = any(before is not None and before.over_s >= _s(at_ms) - DATE_S for before in lasts)
         late_ms = note.at_ms - at_ms
         if not fired:
             let_by = waited if schedule.overlap == "skip" else False
