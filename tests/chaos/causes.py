@@ -39,10 +39,16 @@ def had_begun(h: History, job_id: str, state: str | None) -> bool:
     return any(run.claim is None or run.claim.settled_t > t - EPS_S or t == math.inf for run in runs)
 
 
-def had_succeeded(h: History, job_id: str, before: str, state: str | None) -> bool:
-    """Whether a success beats what was read before: a cancel, or the failure of one whose worker was found silent."""
+def gave_way(h: History, job_id: str, before: str, state: str | None) -> bool:
+    """Whether the end that was read before gives way to this one, in whatever order journals tell of both.
+
+    A success beats a cancel, and the failure of one whose worker was found silent. A cancel beats a failure: a daemon
+    that a fault keeps from the store takes it without knowing of the end (202), and the store hears of it later.
+    """
     if before == "failed" and state == "succeeded":
         return any(run.outcome == "ok" for run in h.runs.get(job_id, []))
+    if before == "failed" and state == "cancelled":
+        return job_id in h.cancels and job_id not in h.cancels_refused
     return had_begun(h, job_id, state)
 
 

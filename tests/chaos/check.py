@@ -23,8 +23,8 @@ from tests.chaos.causes import (
     causes,
     claimed_after_its_end,
     end_t,
+    gave_way,
     had_begun,
-    had_succeeded,
     in_hand,
     may_overlap,
     timed_out,
@@ -222,7 +222,7 @@ def states_monotone(h: History) -> Iterator[str]:
             if state == "unknown" and job is not None and read["t0"] > job.acked_t:
                 yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
             changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
-            if ended is not None and changed and had_succeeded(h, job_id, ended["state"], state):
+            if ended is not None and changed and gave_way(h, job_id, ended["state"], state):
                 changed = False
             if ended is not None and changed and not any(h.on(ended["t"] - TAIL_S, read["t"], h.store_of(job_id))):
                 yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
@@ -230,7 +230,7 @@ def states_monotone(h: History) -> Iterator[str]:
                 ended = read
         final = h.final.get(job_id)
         changed = ended is not None and final not in (None, ended["state"])
-        if ended is not None and changed and not had_succeeded(h, job_id, ended["state"], final):
+        if ended is not None and changed and not gave_way(h, job_id, ended["state"], final):
             yield f"job {job_id} was read as {ended['state']} and is {h.final[job_id]} at the end"
 
 

@@ -126,6 +126,8 @@ class History:
     ingested: dict[str, float] = field(default_factory=dict)
     cancels: dict[str, Event] = field(default_factory=dict)
     cancelled_t: dict[str, float] = field(default_factory=dict)
+    cancels_refused: set[str] = field(default_factory=set)
+    """Jobs whose cancel was answered 409: they had ended, and nothing was recorded."""
     reads: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     final: dict[str, str] = field(default_factory=dict)
     census: Event = field(default_factory=dict)
@@ -247,6 +249,8 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
         h.cancels[e["job"]] = e
     elif kind == "cancel_ok":
         h.cancelled_t[e["job"]] = t
+    elif kind == "cancel_info" and e["why"] == "409":
+        h.cancels_refused.add(e["job"])
     elif kind == "read":
         h.reads[e["job"]].append(e)
     elif kind == "final":

@@ -108,3 +108,19 @@ def test_a_run_that_had_begun_before_the_204_may_succeed_after_it() -> None:
         s.add("final", 90.0, job=job, state="succeeded")
 
     assert found(late_success) == set()
+
+
+def test_a_cancel_that_a_daemon_took_behind_the_failure_that_it_did_not_know_beats_it() -> None:
+    def cancel(s: Story, answer: str) -> None:
+        job = s.push(2, 10.0, plan="fail")
+        s.fault(9.9, 12.0, "hole", "edge-1")
+        s.add("cancel_invoke", 10.05, job=job)
+        fence = s.claim(job, 10.1)
+        s.run(job, 10.2, outcome="fail")
+        s.settle(job, 10.4, fence, "failed")
+        s.add("read", 10.8, job=job, t0=10.7, state="failed")
+        s.add("cancel_info", 12.1, job=job, why=answer)
+        s.add("final", 90.0, job=job, state="cancelled")
+
+    assert found(lambda s: cancel(s, "202")) == set()
+    assert found(lambda s: cancel(s, "409")) == {"C12"}, "who is told that it had failed has cancelled nothing"
