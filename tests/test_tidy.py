@@ -165,6 +165,17 @@ def test_every_error_says_when_it_comes() -> None:
     assert bare == []
 
 
+def test_a_pattern_of_a_field_ends_where_the_text_does() -> None:
+    """`$` alone lets a line's end pass behind what it is the end of (words/fields.py, END)."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "jqd").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"""pattern=.*\$["']""", line)
+    ]
+    assert found == []
+
+
 def test_the_project_names_no_machine_and_no_registry() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:

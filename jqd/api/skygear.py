@@ -34,6 +34,10 @@ PATHS = frozenset({"/", "/job/enqueue", "/job/cancel"})
 ENQUEUE, CANCEL = "job:enqueue", "job:cancel"
 KEY_HEADER = "x-skygear-api-key"
 PLACES = {"/name": "job/action", "/argument": "job/args"}  # where fields of a job stand in a body of Skygear's
+NO_KEY = (
+    "the api key is empty; send the master key, or a token of the role master, as api_key or in X-Skygear-Api-Key"
+    " (Authorization is not read here)"
+)
 WAITS = (State.WAITING, State.SCHEDULED, State.RETRYING)
 
 
@@ -197,7 +201,7 @@ def _let_in(parts: Parts, request: Request) -> tuple[Parts, bytes]:
     packed = pack(request)
     given = request.headers.get(KEY_HEADER) or unpack(packed, Keyed).api_key or ""
     if not given:
-        raise Refused(NOT_AUTHENTICATED, "the api key is empty; send the master key as api_key")
+        raise Refused(NOT_AUTHENTICATED, NO_KEY)
     try:
         who = parts.porter.by_token(given, parts.keys)
         if (tenant := request.headers.get(TENANT)) is not None:

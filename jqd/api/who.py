@@ -12,7 +12,7 @@ from jqd.api.message import Request
 from jqd.api.problems import Problem
 from jqd.api.route import Route
 from jqd.desk.principal import EVERYBODY, Principal
-from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant
+from jqd.words.tenant import IN_WORDS, is_tenant
 from jqd.words.tokens import Role, Tokens, same_secret
 
 TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
@@ -22,6 +22,8 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
+OWN_LOOKS = "what is a tenant's is told by GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
+LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
 WHOLE = frozenset(
     {
         ("POST", "/v1/daemons/<daemon>/drain"),
@@ -101,7 +103,7 @@ class Porter(NamedTuple):
         if named == ALL and (route.method == "PUT" or (route.method == "POST" and route.path in OF_ONE)):
             raise Problem(422, "JQD-Tenant: '*' is for lists and for acts on jobs; this call is of one tenant: name it")
         if who.tenant and (route.method, route.path) in WHOLE:
-            raise Problem(403, f"{route.path} is of all tenants together, and for the tenant '' alone")
+            raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
         return who
@@ -140,10 +142,11 @@ def speaking_for(who: Principal, tenant: str) -> Principal:
     if tenant == (ALL if who.sees_all else who.tenant):
         return who
     if tenant not in ("", ALL) and not is_tenant(tenant):
-        what = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit"
-        raise Problem(422, f"JQD-Tenant: the name of a tenant is {what}, not {tenant[:64]!r}")
+        raise Problem(422, f"JQD-Tenant: the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}")
     if not who.sees_all:
-        raise Problem(403, "JQD-Tenant: this token is for its own tenant alone; leave the header out")
+        raise Problem(
+            403, f"JQD-Tenant: this token is of the tenant {who.tenant!r} and speaks for no other; {LEAVE_OUT}"
+        )
     return who._replace(tenant=tenant, sees_all=False, speaks_for=True)
 
 

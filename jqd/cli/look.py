@@ -140,8 +140,9 @@ def errors(
     if common.output != "table":
         show(rows, common.output)
         return Exit.DONE
+    several = any(tenants_of(rows))
     for row in rows[:LIST_REASONS]:
-        _reason(row, state, which)
+        _reason(row, state, which, several=several)
     if more := others + sum(row["count"] for row in rows[LIST_REASONS:]):
         print(f"jqd: {more} more jobs, with rarer errors; --name, --error and --newer look closer", file=sys.stderr)
     return Exit.DONE
@@ -245,15 +246,20 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
     return table(*whose(headings, rows, [info.tenant for info in found], 5), styles)
 
 
-def _reason(row: dict[str, Any], state: str, which: Matching) -> None:
-    """One reason, an example of it, and the commands for just its jobs, ready to be copied."""
-    out = console()
-    asked = {**dict(which.given()), "--name": row["name"], "--error-is": row["error"]}
+def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) -> None:
+    """One reason, an example of it, and the commands for just its jobs, ready to be copied.
+
+    `several`: there are tenants, so each command says whose jobs it is about, also those of the tenant "".
+    """
+    out, tenant = console(), row.get("tenant") or ""
+    whose = {"--tenant": tenant} if several else {}
+    asked = {**whose, **dict(which.given()), "--name": row["name"], "--error-is": row["error"]}
     # With an equals sign, for a text may begin with a hyphen.
-    words = " ".join(f"{flag}={quoted(text)}" for flag, text in asked.items())
+    words, by_id = (" ".join(f"{flag}={quoted(text)}" for flag, text in some.items()) for some in (asked, whose))
+    of = f" of tenant {tenant}" if tenant else ""
     since, latest = (str(row[name] or "")[:19].replace("T", " ") for name in ("since", "latest"))
-    out.print(table((f"{row['count']} × {row['name']}: {row['error']}",), [], None), end="")
-    lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])}"]
+    out.print(table((f"{row['count']} × {row['name']}{of}: {row['error']}",), [], None), end="")
+    lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])} {by_id}".rstrip()]
     if state == "failed":
         lines += [f"retry    jqd retry --all {words}", f"delete   jqd delete --all {words} --dry-run"]
     else:

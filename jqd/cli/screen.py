@@ -11,12 +11,13 @@ from jqd.cli.look import STATES, Flag, type_table, watch_screen
 from jqd.cli.render import CONTROLS, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
-from jqd.client.errors import Unavailable
+from jqd.client.errors import Forbidden, Unavailable
 
 TOP_TYPES = 15  # those that wait longest, where there are more
 TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
 STUCK_SHOWN_MAX = 10  # jobtypes that wait: one tenant with a thousand of them hides nothing else
 PARTS = ("push", "run")
+RATES = ("pushed", "started", "ended", "failed")
 
 
 class Glance(NamedTuple):
@@ -40,7 +41,7 @@ def status(*, verbose: Flag = False, common: Common | None = None) -> int:
     common = common or Common()
     with common.client() as client:
         if common.output != "table":
-            ready, stats = client.ready(), client.stats()
+            ready, stats = client.ready(), _stats(client)
             show({**ready, **stats}, common.output)
         else:
             seen = _glance(client)
@@ -66,7 +67,22 @@ def _glance(client: Client) -> Glance:
     paused: list[dict[str, Any]] = []
     with suppress(Unavailable):
         types, paused = client.types(), client.paused_tenants()
-    return Glance(client.ready(), client.stats(), types, len(client.workers()), paused)
+    return Glance(client.ready(), _stats(client), types, len(client.workers()), paused)
+
+
+def _stats(client: Client) -> dict[str, Any]:
+    """The numbers of the daemon and the store; who is of one tenant, or speaks for one, has those of its jobtypes."""
+    try:
+        return client.stats()
+    except Forbidden:  # these are of all tenants together
+        try:
+            types = client.types()
+        except Unavailable as error:
+            return {"store": None, "store_error": str(error)}
+    counts: dict[str, Any] = {state: sum(row[state] for row in types) for state in (*STATES, "cancelled")}
+    for what in RATES:
+        counts[f"{what}_a_minute"] = sum(row["per_minute"][what] for row in types)
+    return {"store": {"counts": counts, "dead": counts["failed"]}}
 
 
 def _summary(url: str, seen: Glance) -> Text:
@@ -120,7 +136,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
     counts = store.get("counts") or store
     told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
     lines = [f"jobs      {told}, {store['dead']} dead"]
-    rates = {what: counts.get(f"{what}_a_minute") for what in ("pushed", "started", "ended", "failed")}
+    rates = {what: counts.get(f"{what}_a_minute") for what in RATES}
     if any(rates.values()):
         lines.append(
             f"minute    {', '.join(f'{_rough(rate)} {what}' for what, rate in rates.items() if rate is not None)}"

@@ -61,7 +61,7 @@ def create(
         told = client.create_token(
             role,
             tenant=of,
-            scopes=scope or (),
+            scopes=scope,
             note=note,
             expires_in=None if expires is None else age(expires, "--expires"),
         )

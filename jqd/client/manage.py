@@ -53,7 +53,7 @@ class Reasons(NamedTuple):
     """Why jobs failed."""
 
     rows: list[dict[str, Any]]
-    """The most frequent first: `name`, `error`, `count`, `since`, `latest`, `job_id`."""
+    """The most frequent first: `name`, `error`, `count`, `since`, `latest`, `job_id`; `tenant` where there is one."""
     others: int
     """Failures with rarer reasons than these, which are only counted."""
 
@@ -91,13 +91,13 @@ class Manage(Constraints, Schedules, Tokens):
     def errors(self, **which: Unpack[Matching]) -> Reasons:
         """Why jobs failed that match all that is given. `state`: "retrying" for those that will be tried again."""
         params = query(**_asked(which))
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
         cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
             told = _map("a question for errors", self._http.call("GET", "/v1/errors", params=asked, wait_s=BULK_S))
             for row in told["errors"]:
-                known = found.setdefault((row["name"], row["error"]), row)
+                known = found.setdefault((row.get("tenant", ""), row["name"], row["error"]), row)
                 if known is not row:
                     known["count"] += row["count"]
                     known["since"] = min(known["since"] or "", row["since"] or "")

@@ -23,16 +23,20 @@ class Tokens:
         role: Role,
         *,
         tenant: str | None = None,
-        scopes: Sequence[str] = (),
+        scopes: Sequence[str] | None = None,
         note: str = "",
         expires_in: Duration | None = None,
     ) -> dict[str, Any]:
         """Make a token; its `token` is told this once. `scopes`: jobtypes that it is for, a * at the end of some.
 
-        Without a tenant it is of the tenant of who asks. Raises Invalid, Refused.
+        Without scopes it is for all. Without a tenant it is of the tenant of who asks; "" is none.
+
+        Raises Invalid, Refused.
         """
-        said: dict[str, Any] = {"role": role, "scopes": list(scopes), "note": note}
-        if tenant:
+        said: dict[str, Any] = {"role": role, "note": note}
+        if scopes is not None:
+            said["scopes"] = list(scopes)
+        if tenant is not None:
             said["tenant"] = tenant
         if expires_in is not None:
             said["expires_in"] = duration_s(expires_in)

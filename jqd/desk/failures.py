@@ -17,9 +17,9 @@ GROUPS_MAX = 200  # in one answer, the largest: what nobody would read is only c
 
 
 class Failure(NamedTuple):
-    """Jobs of one type whose last attempt ended with the same words."""
+    """Jobs of one type of one tenant whose last attempt ended with the same words."""
 
-    name: str
+    jobtype: str
     error: str
     times: int
     since_ms: int
@@ -53,7 +53,7 @@ async def failures(
         failed = [(view, view.outcome) for view in await fitting(desk, narrow, page.jobs) if view.outcome is not None]
         lines = await aside(desk, partial(_lines, [last for _, last in failed]))
         for (view, last), line in zip(failed, lines, strict=True):
-            key, at_ms = (bare(view.jobtype), line), last.finished_at_ms
+            key, at_ms = (view.jobtype, line), last.finished_at_ms
             known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)
             groups[key] = known._replace(
                 times=known.times + 1, since_ms=min(known.since_ms, at_ms), latest_ms=max(known.latest_ms, at_ms)

@@ -25,8 +25,11 @@ _lines: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
 async def page_of(
     desk: Desk, state: State | None, name: str | None, tag: str | None, limit: int, cursor: str, row_bytes: int = 0
 ) -> Page:
-    """At most `limit` jobs as the store finds them. Raises Invalid, StoreAway, StoreRefused."""
-    whose = None if desk.principal.sees_all or name is not None else desk.principal.tenant
+    """At most `limit` jobs as the store finds them: who sees all tenants is shown each one's of that name.
+
+    Raises Invalid, StoreAway, StoreRefused.
+    """
+    whose = None if desk.principal.sees_all else desk.principal.tenant
     jobtype = None if name is None else desk.own(name)
     try:
         return await desk.store.list_jobs(state, jobtype, tag, limit, cursor, whose, row_bytes=row_bytes)

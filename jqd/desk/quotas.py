@@ -14,7 +14,7 @@ from jqd.words.log import get_logger
 from jqd.words.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.words.record import Lane
 from jqd.words.rules import NIL
-from jqd.words.tenant import TENANT_LENGTH_MAX, is_tenant, tenant_of
+from jqd.words.tenant import IN_WORDS, is_tenant, tenant_of
 from jqd.words.tokens import Role
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
@@ -39,7 +39,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
     """Say how much a tenant may push; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
-        why = f"the name of a tenant is 1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, not {tenant[:64]!r}"
+        why = f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}"
         raise Invalid(why, [Fault("/tenant", why)])
     quota = Quota(**msgspec.structs.asdict(wish))
     if quota == Quota():

@@ -11,9 +11,10 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import MIB, expect_room, learned, say
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, NotFound
+from jqd.words.fields import END
 from jqd.words.job import Name
 from jqd.words.shares import PART, Share
-from jqd.words.tenant import Tenant
+from jqd.words.tenant import IN_WORDS, NAME
 from jqd.words.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 
 TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
@@ -29,7 +30,11 @@ DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is for ever, or a slip of 
 
 Scopes = Annotated[
     tuple[Name, ...],
-    Meta(max_length=SCOPES_MAX, description=f"up to {SCOPES_MAX} jobtypes, each as it is or with a * at its end"),
+    Meta(
+        min_length=1,  # none would be all: who lets a program gather them, and it finds none, means no jobtype
+        max_length=SCOPES_MAX,
+        description=f"1 to {SCOPES_MAX} jobtypes, each as it is or with a * at its end; leave it out for all",
+    ),
 ]
 
 
@@ -37,7 +42,16 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A token, as it is wished."""
 
     role: Role
-    tenant: Tenant | None = None
+    tenant: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^({NAME})?{END}",
+                description=f"a tenant ({IN_WORDS}), or empty for none",
+            ),
+        ]
+        | None
+    ) = None
     """None: of who asks."""
     scopes: Scopes = ()
     note: Annotated[
@@ -67,7 +81,7 @@ async def create(desk: Desk, wish: Wish) -> Made:
         field = "note" if not wish.note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
     if wish.scopes and wish.role not in SCOPED:
-        why = f"scopes are for the roles {' and '.join(SCOPED)}: who may do more looks at all"
+        why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {wish.role} sees all jobtypes; leave them out"
         raise Invalid(why, [Fault("/scopes", why)])
     tenant = who.tenant if wish.tenant is None else wish.tenant
     if not who.sees(tenant):

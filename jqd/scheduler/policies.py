@@ -18,15 +18,16 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
-from jqd.words.tenant import PATTERN, tenant_of
+from jqd.words.fields import END
+from jqd.words.tenant import NAME, tenant_of
 
 REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
 AGEING_S_MAX = 30 * 86_400  # who wants steps that far apart wants none
 WEIGHT_MAX = 1_000  # one tenant against another: with 1, a batch of 500 jobs is long enough a time
-_WEIGHT = re.compile(rf"({PATTERN[1:-1]})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
+_WEIGHT = re.compile(rf"({NAME})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
 
 Weights = Annotated[
-    tuple[Annotated[str, Meta(pattern=f"^{_WEIGHT.pattern}$")], ...],
+    tuple[Annotated[str, Meta(pattern=f"^{_WEIGHT.pattern}{END}")], ...],
     Meta(description='a list like `["acme=3", "=2"]`, each 1 to 1000'),
 ]
 

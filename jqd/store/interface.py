@@ -143,8 +143,8 @@ class EdgeStore(Protocol):
     ) -> Page:
         """Up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each place.
 
-        `tenant`: whose; None: of all tenants. `row_bytes`: those whose row has no more bytes come with their argument;
-        it is left out of the others.
+        `tenant`: whose; None: of all tenants, and of each one's jobtype of that name. `row_bytes`: those whose row has
+        no more bytes come with their argument; it is left out of the others.
 
         A page may be short and have a cursor: then many jobs were looked at that did not match. Raises ValueError for
         a cursor that this store did not give.

@@ -17,7 +17,7 @@ from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, Queue
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
-from jqd.words.tenant import tenant_of
+from jqd.words.tenant import bare, tenant_of
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
@@ -148,10 +148,12 @@ class LookMethods:
                     for m in codec.list_of(self._keys, "members", members)
                 )
             elif place == "ready":
-                told = await self._caller.call("list_ready", LIST_TYPES, jobtype or "")
-                answer = codec.list_of(self._keys, "types", told)
-                names = sorted(codec.text(self._keys, "types", t) for t in answer)
-                own = (name for name in names if tenant is None or tenant_of(name) == tenant)
+                names: set[str] = set()
+                # Of the other tenants nobody knows who has such a jobtype: theirs are found among all.
+                for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
+                    told = await self._caller.call("list_ready", LIST_TYPES, asked)
+                    names.update(codec.text(self._keys, "types", t) for t in codec.list_of(self._keys, "types", told))
+                own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
                 sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             else:
                 sources.append((place, ""))
@@ -355,8 +357,14 @@ def _newest_first(views: Iterable[JobView]) -> list[JobView]:
 
 def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
     good_state = state is None or view.state is state
-    whose = tenant is None or view.tenant == tenant
-    return good_state and whose and (jobtype is None or view.jobtype == jobtype) and (tag is None or tag in view.tags)
+    return good_state and _is_of(view.jobtype, jobtype, tenant) and (tag is None or tag in view.tags)
+
+
+def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
+    """Whether a jobtype is the wanted one, of that tenant; of None: of any tenant's that calls one so."""
+    if tenant is None:
+        return jobtype is None or jobtype in (its, bare(its))
+    return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
 
 
 def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:

@@ -11,19 +11,22 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from jqd.words.fields import END
+
 SEPARATOR = "\x1f"  # it cannot be printed, and names of all kinds are printable
 TENANT_LENGTH_MAX = 32  # characters: with a jobtype of 128 still a short key
-PATTERN = f"^[a-z0-9][a-z0-9_-]{{0,{TENANT_LENGTH_MAX - 1}}}$"
+NAME = f"[a-z0-9][a-z0-9_-]{{0,{TENANT_LENGTH_MAX - 1}}}"
+IN_WORDS = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit"
 Tenant = Annotated[
     str,
     Meta(
-        pattern=PATTERN,
-        description=f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit",
+        pattern=f"^{NAME}{END}",
+        description=IN_WORDS,
     ),
 ]
 
 
-_NAME = re.compile(PATTERN)
+_NAME = re.compile(NAME)
 
 
 def is_tenant(text: str) -> bool:

@@ -27,6 +27,7 @@ from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
 from jqd.words.record import Lane, decode_cancels, decode_jobs
+from jqd.words.tenant import bare
 
 JOURNAL = 7
 
@@ -209,7 +210,7 @@ class FakeStore:
             for job_id, view in sorted(self.views.items(), reverse=True)
             if (not cursor or job_id < cursor)
             and (state is None or view.state is state)
-            and (jobtype is None or view.jobtype == jobtype)
+            and (jobtype is None or jobtype in (view.jobtype, bare(view.jobtype) if tenant is None else ""))
             and (tag is None or tag in view.tags)
             and (tenant is None or view.tenant == tenant)
         ]

@@ -10,6 +10,7 @@ from jqd.desk import bulk, failures
 from jqd.words.dates import iso
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate, State
+from jqd.words.tenant import annotate
 from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 
@@ -220,6 +221,24 @@ async def test_failures_are_grouped_by_their_last_line(edge):
     assert await all_of(edge, "/v1/jobs/retry", just) == (1, 0, 1), "no other line that has those words, too"
     told = await edge.call("GET", "/v1/jobs?" + urlencode({"error_is": "KeyError: 'x' of another"}), accept=JSON)
     assert [job["job_id"] for job in told.body["jobs"]] == [other]
+
+
+async def test_reasons_and_names_are_told_of_each_tenant(edge):
+    """And what a filter finds is what it changes: for who sees all, of all tenants."""
+    for tenant, times in (("", 1), ("acme", 2), ("blue", 3)):
+        for _ in range(times):
+            told = await edge.call("POST", "/v1/jobs", {"name": "mail"}, headers={"jqd-tenant": tenant})
+            assert told.status == 201
+            await edge.apply()
+            await edge.end(*await edge.claim(annotate(tenant, "mail"), limit=1), Fate.DEAD, message="no paper")
+    told = (await edge.call("GET", "/v1/errors?name=mail", accept=JSON)).body["errors"]
+    assert [(row.get("tenant"), row["name"], row["count"]) for row in told] == [
+        ("blue", "mail", 3), ("acme", "mail", 2), (None, "mail", 1),
+    ]  # fmt: skip
+    just = {"name": "mail", "error_is": "no paper", "dry_run": True}
+    for headers, jobs in (({}, 6), ({"jqd-tenant": "*"}, 6), ({"jqd-tenant": ""}, 1), ({"jqd-tenant": "acme"}, 2)):
+        told = await edge.call("POST", "/v1/jobs/retry", just, headers=headers, accept=JSON)
+        assert told.body["matched"] == jobs, headers
 
 
 async def test_rare_reasons_are_counted_and_a_long_walk_goes_on(edge, monkeypatch):

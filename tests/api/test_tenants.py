@@ -49,6 +49,10 @@ async def test_a_job_has_its_tenant_and_its_plain_name(edge):
     assert await names_of(edge) == [("mail", ""), ("mail", "acme")], "who speaks for nobody sees all"
     assert await names_of(edge, ACME, "?name=mail") == [("mail", "acme")]
     assert await names_of(edge, {"jqd-tenant": ""}) == [("mail", "")]
+    for everybody in (None, {"jqd-tenant": "*"}):
+        assert await names_of(edge, everybody, "?name=mail") == [("mail", ""), ("mail", "acme")]
+    assert await names_of(edge, {"jqd-tenant": ""}, "?name=mail") == [("mail", "")]
+    assert await names_of(edge, OTHER, "?name=mail") == []
 
 
 async def test_an_id_that_a_pusher_chose_is_his_tenants(edge):

@@ -148,6 +148,8 @@ async def test_a_wrong_wish_is_refused_with_its_field(edge):
     for said, field in (
         ({"role": "king"}, "/role"),
         ({"role": "push", "tenant": "A B"}, "/tenant"),
+        ({"role": "push", "tenant": "acme\n"}, "/tenant"),
+        ({"role": "push", "scopes": []}, "/scopes"),
         ({"role": "push", "scopes": ["a\x1fb"]}, "/scopes"),
         ({"role": "push", "note": "\n"}, "/note"),
         ({"role": "push", "expires_in": 0}, "/expires_in"),
@@ -157,6 +159,14 @@ async def test_a_wrong_wish_is_refused_with_its_field(edge):
         assert (told.status, told.body["errors"][0]["pointer"]) == (422, field), told.body
     told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "push", "note": "x" * 5_000})
     assert "note must be text of up to 200 characters, not 5003 bytes" in told.body["detail"]
+
+
+async def test_a_token_of_no_tenant_may_be_asked_for_in_so_many_words(edge):
+    assert (await make(edge, "push", tenant=""))["tenant"] == ""
+    told = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "scopes": ["mail"]})
+    assert (
+        told.body["detail"] == "scopes bound the roles push and worker only: a viewer sees all jobtypes; leave them out"
+    )
 
 
 async def test_on_loopback_nobody_needs_a_token_and_who_has_one_is_its_own(edge):

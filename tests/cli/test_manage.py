@@ -107,6 +107,20 @@ def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureF
     assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
 
 
+def test_errors_of_tenants_are_told_apart_and_their_commands_reach_no_other(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"name": "mail", "error": "y", "count": 2, "since": None, "latest": None, "job_id": "a"}
+    rows = [{**row, "tenant": "acme"}, {**row, "count": 1}]
+    script.on("GET", "/v1/errors", 200, {"errors": rows, "others": 0, "cursor": ""})
+    assert run(["errors"]) == 0
+    ours, theirs = (text for text in out(capsys).split("1 × mail: y"))
+    assert "2 × mail of tenant acme: y" in ours
+    assert "  example  jqd get a --tenant=acme\n" in ours
+    assert "  retry    jqd retry --all --tenant=acme --name=mail --error-is=y\n" in ours
+    assert "  delete   jqd delete --all --tenant='' --name=mail --error-is=y --dry-run" in theirs
+
+
 def test_what_is_printed_to_be_copied_means_the_same_to_a_shell() -> None:
     odd = ["plain", "it's $HOME `x` \\", "a\x1b[2J\t'q'\\n", "\u202eback\x9b \u00e9 \U0001f600", "-x", "*", "", "e\n2"]
     told = subprocess.run(

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.cli import screen
-from jqd.cli.screen import STUCK_SHOWN_MAX, TOP_TYPES, Glance, _summary, _top
+from jqd.cli.screen import STUCK_SHOWN_MAX, TOP_TYPES, Glance, _stats, _summary, _top
+from jqd.client.errors import Forbidden, Unavailable
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
@@ -29,6 +30,36 @@ def test_of_many_that_wait_those_are_named_that_wait_longest_and_whose_they_are(
     assert len(lines) == STUCK_SHOWN_MAX + 1
     assert lines[-1] == "waits     and 32 more, for a shorter time: `jqd types` shows them"
     assert "more" not in str(_summary("http://here", glance(rows[:STUCK_SHOWN_MAX])))
+
+
+class Bound:
+    """A client of one tenant: it is told nothing of all together."""
+
+    def __init__(self, types: list[dict[str, Any]] | None) -> None:
+        self._types = types
+
+    def stats(self) -> dict[str, Any]:
+        raise Forbidden("/v1/stats is of all tenants together", status=403)
+
+    def types(self) -> list[dict[str, Any]]:
+        if self._types is None:
+            raise Unavailable("the store is away", retry_after=None, status=503)
+        return self._types
+
+
+def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
+    states = {"waiting": 2, "scheduled": 0, "running": 1, "retrying": 0, "succeeded": 5, "failed": 4, "cancelled": 3}
+    rates = {"pushed": 1.0, "started": 2.0, "ended": 3.0, "failed": 0.5}
+    rows = [{"name": name, **states, "per_minute": rates} for name in ("mail", "sms")]
+    told = _stats(Bound(rows))  # type: ignore[arg-type]
+    assert str(_summary("http://here", glance([])._replace(stats=told))).splitlines()[2:5] == [
+        "jobs      4 waiting, 0 scheduled, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled, 8 dead",
+        "minute    2 pushed, 4 started, 6 ended, 1 failed",
+        "dead      8: `jqd errors` says why, and what to do",
+    ]
+    assert _stats(Bound([]))["store"]["dead"] == 0, "it has no jobs, and the store is well"  # type: ignore[arg-type]
+    told = _stats(Bound(None))  # type: ignore[arg-type]
+    assert "store     the store is away" in str(_summary("http://here", glance([])._replace(stats=told)))
 
 
 @pytest.mark.parametrize(("types", "more"), [(TOP_TYPES, ""), (TOP_TYPES + 3, "and 3 more")])

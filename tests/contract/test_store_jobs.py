@@ -1,5 +1,6 @@
 """What becomes of jobs, on the fake and on a real Valkey."""
 
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -11,7 +12,9 @@ from jqd.words.errors import PositionMismatch
 from jqd.words.job import Change, ChangeKind, Fate, Outcome, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane
+from jqd.words.tenant import annotate
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome, outcome_of
+from tests.contract.limited import KEYED, item
 
 
 async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
@@ -304,3 +307,33 @@ async def test_a_list_has_arguments_only_of_rows_that_are_small_enough(store_ben
     for row_bytes, told in ((0, [b"\xc0", b"\xc0"]), (1_024, [b"\xc0", small.argument]), (1 << 20, None)):
         page = await store_bench.store.list_jobs(None, None, None, 9, "", row_bytes=row_bytes)
         assert [view.argument for view in page.jobs] == (told or [large.argument, small.argument])
+
+
+async def test_a_name_finds_the_jobs_of_each_tenant_that_is_asked_for(store_bench: StoreBench) -> None:
+    bench, places = store_bench, list[tuple[State, str, str]]()
+
+    async def push(state: State, *given: dict[str, Any]) -> list[str]:
+        pushed = []
+        for its, called in product(("", "acme", "other"), ("mail", "sms")):
+            for more in given:
+                pushed.append((await bench.push(annotate(its, called), **more)).id)
+                places.append((state, its, called))
+        return pushed
+
+    ended = await push(State.SUCCEEDED, {})
+    owner = await bench.join()
+    for jobtype in [annotate(tenant, name) for _, tenant, name in places]:
+        await bench.settle(outcome(await bench.claim_one(owner, jobtype), Fate.SUCCEEDED))
+    waiting = await push(State.WAITING, {}, {"queue": KEYED}, {"queue": KEYED + item("one", key="=a")})
+    later = await push(State.SCHEDULED, {"eligible_at_ms": bench.clock.wall_ms() + 60_000})
+    rows = dict(zip(ended + waiting + later, places, strict=True))
+    states = (None, State.WAITING, State.SCHEDULED, State.SUCCEEDED)
+    for state, tenant, name in product(states, (None, "", "acme", "nobody"), (None, "mail")):
+        named = None if name is None else annotate(tenant or "", name)
+        page = await bench.store.list_jobs(state, named, None, 100, "", tenant)
+        wanted = {
+            job_id
+            for job_id, (its_state, its_tenant, its_name) in rows.items()
+            if state in (None, its_state) and tenant in (None, its_tenant) and name in (None, its_name)
+        }
+        assert {view.id for view in page.jobs} == wanted, (state, tenant, name)

@@ -148,6 +148,8 @@ class Reason(Struct, frozen=True):
     latest: Instant | None
     job_id: str
     """The newest of them."""
+    tenant: str | UnsetType = UNSET
+    """Whose they are; left out for the tenant ""."""
 
 
 class Errors(Struct, frozen=True):

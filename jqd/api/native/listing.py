@@ -14,6 +14,7 @@ from jqd.desk.failures import failures
 from jqd.desk.job import Date
 from jqd.desk.narrow import Narrow, Text, narrow
 from jqd.words.job import State
+from jqd.words.tenant import bare, tenant_of
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
@@ -83,7 +84,15 @@ async def list_errors(parts: Parts, request: Request) -> Response:
     state, name, tag = State(query.state), _said(query.name), _said(query.tag)
     found = await failures(parts.desk, state, name, tag, query.narrow(), query.cursor)
     rows = [
-        Reason(group.name, group.error, group.times, iso(group.since_ms), iso(group.latest_ms), group.job_id)
+        Reason(
+            name=bare(group.jobtype),
+            error=group.error,
+            count=group.times,
+            since=iso(group.since_ms),
+            latest=iso(group.latest_ms),
+            job_id=group.job_id,
+            tenant=tenant_of(group.jobtype) or UNSET,
+        )
         for group in found.groups
     ]
     return answer(200, Errors(rows, found.others, found.looked, found.cursor), request.answer_language())
