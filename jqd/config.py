@@ -28,7 +28,6 @@ from jqd.store import INTERNAL, StoreConfig
 from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
-from jqd.words.fields import END
 from jqd.words.lease import LeaseConfig
 from jqd.words.setting import SECRET, WHOLE, masked
 from jqd.words.setting import read as read_setting
@@ -43,7 +42,7 @@ EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
 
 
 Hosts = Annotated[
-    tuple[Annotated[str, Meta(pattern=rf"^[A-Za-z0-9._-]+{END}")], ...],
+    tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$(?!\n)")], ...],
     Meta(description="a list of names without scheme and port, such as jqd.example.org"),
 ]
 

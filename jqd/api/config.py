@@ -6,12 +6,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from jqd.desk import DeskConfig
-from jqd.words.fields import END
 from jqd.words.setting import SECRET, WHOLE
 from jqd.words.units import Bytes, Seconds
 
 NamedUrls = Annotated[
-    tuple[Annotated[str, Meta(pattern=rf"^[^=]+=https?://.+{END}")], ...],
+    tuple[Annotated[str, Meta(pattern=r"^[^=]+=https?://.+$(?!\n)")], ...],
     Meta(description="a list of name=URL, such as mailer=http://127.0.0.1:8000"),
 ]
 

@@ -11,7 +11,6 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.rules import MIB, expect_room, learned, say
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, NotFound
-from jqd.words.fields import END
 from jqd.words.job import Name
 from jqd.words.shares import PART, Share
 from jqd.words.tenant import IN_WORDS, NAME
@@ -46,7 +45,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[
             str,
             Meta(
-                pattern=f"^({NAME})?{END}",
+                pattern=rf"^({NAME})?$(?!\n)",
                 description=f"a tenant ({IN_WORDS}), or empty for none",
             ),
         ]

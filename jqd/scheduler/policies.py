@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
-from jqd.words.fields import END
 from jqd.words.tenant import NAME, tenant_of
 
 REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
@@ -27,7 +26,7 @@ WEIGHT_MAX = 1_000  # one tenant against another: with 1, a batch of 500 jobs is
 _WEIGHT = re.compile(rf"({NAME})?=([1-9][0-9]{{0,2}}|{WEIGHT_MAX})")
 
 Weights = Annotated[
-    tuple[Annotated[str, Meta(pattern=f"^{_WEIGHT.pattern}{END}")], ...],
+    tuple[Annotated[str, Meta(pattern=rf"^{_WEIGHT.pattern}$(?!\n)")], ...],
     Meta(description='a list like `["acme=3", "=2"]`, each 1 to 1000'),
 ]
 

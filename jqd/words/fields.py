@@ -33,7 +33,6 @@ WORDS: dict[Any, str] = {
     tuple: "an array",
     dict: "a map",
 }
-END = r"$(?!\n)"  # of a pattern: $ alone would let a line's end behind it pass
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -11,8 +11,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from jqd.words.fields import END
-
 SEPARATOR = "\x1f"  # it cannot be printed, and names of all kinds are printable
 TENANT_LENGTH_MAX = 32  # characters: with a jobtype of 128 still a short key
 NAME = f"[a-z0-9][a-z0-9_-]{{0,{TENANT_LENGTH_MAX - 1}}}"
@@ -20,7 +18,7 @@ IN_WORDS = f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning 
 Tenant = Annotated[
     str,
     Meta(
-        pattern=f"^{NAME}{END}",
+        pattern=rf"^{NAME}$(?!\n)",
         description=IN_WORDS,
     ),
 ]
