@@ -17,7 +17,7 @@ from jqd.desk.rules import learned
 from jqd.desk.workers import covers
 from jqd.runner import Pull, Worker
 from jqd.runner.signs import SIGNS_PER_TTL
-from jqd.store import Hold
+from jqd.store import CALL_JOBS_MAX, Hold
 from jqd.words.errors import Closed, Conflict, NotFound, StoreAway
 from jqd.words.job import Held
 from jqd.words.lease import allowed_silence_s
@@ -26,6 +26,9 @@ PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and s
 SOON_S = 0.1  # who does not wait gets what is there: a look and a claim, which take some milliseconds
 ANEW_S = 5.0  # a poll that waits longer begins anew: so long what its worker registered before may count
 HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
+# Of the time for which a worker may be silent: so long at most what came waits for the rest, and an answer that comes
+# later is looked at first. The worker knows of nothing yet, and who watches leases would take it for silent.
+PART = 0.5
 
 
 class Lease(NamedTuple):
@@ -112,17 +115,38 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
     with desk.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
         try:
             with trio.move_on_at(deadline_s):
-                await poll.wait()
+                await poll.wait_first()
         finally:
             poll.close()
             with trio.move_on_after(HANDED_S, shield=True) as late:
-                await poll.wait()
+                await poll.wait_first()
+            if poll.given:
+                with trio.move_on_after(min(HANDED_S, poll.silence_s * PART), shield=True):
+                    await poll.wait()
             if trio.current_effective_deadline() == -math.inf:  # the client has gone
                 desk.runner.unheard((held.job.id, held.fence) for held in poll.given)
         await trio.lowlevel.checkpoint_if_cancelled()
     if late.cancelled_caught and not poll.given:
         raise StoreAway("jobs were claimed, and the store does not say that they are handed over; ask again")
+    if poll.given and desk.clock.boot_s() - poll.handed_s > poll.silence_s * PART:
+        await _drop_missed(desk, poll)
     return poll
+
+
+async def _drop_missed(desk: Desk, poll: Pull) -> None:
+    """Keep of what came late only what is its worker's still: the rest ended as its worker's silence, or went back."""
+    claims = [(held.job.id, held.fence) for held in poll.given]
+    stands: list[Held] = []
+    is_told = False
+    try:
+        for at in range(0, len(claims), CALL_JOBS_MAX):
+            seen = await desk.store.touch(claims[at : at + CALL_JOBS_MAX])
+            stands += [held for held, each in zip(poll.given[at:], seen, strict=False) if each.hold is Hold.STANDS]
+        is_told = True
+    finally:
+        if not is_told:
+            desk.runner.unheard(claims)
+    poll.given = stands
 
 
 async def _puller(desk: Desk, worker_id: str) -> Worker:

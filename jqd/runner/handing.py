@@ -29,6 +29,7 @@ class Handing:
             shared.counters.returned += len(entries)
             return
         pull.bring([entry.held for entry in entries])
+        pull.handed_s = shared.clock.boot_s()
         shared.ledger.sent(entries, shared.clock.wall_ms())
         for entry in entries:
             self._coming[entry.held.job.id, entry.held.fence] = pull

@@ -8,6 +8,7 @@ Polls are offered like free slots of workers that batches are posted to, so one 
 is under way for is offered to no other: of a thousand idle ones each batch wakes one.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
@@ -26,10 +27,12 @@ class Pull:
     """One poll."""
 
     __slots__ = (
+        "_begun",
         "_closes",
         "_coming",
         "_settled",
         "given",
+        "handed_s",
         "heartbeat_s",
         "is_over",
         "is_promised",
@@ -53,8 +56,11 @@ class Pull:
         """Jobs of one claim that are in its worker's hand, as the store knows."""
         self.silence_s = 0
         """For how long the worker may be silent that has them."""
+        self.handed_s = math.inf
+        """When their hand-over began, as `Clock.boot_s` has it: from then on their worker may be missed."""
         self._coming: dict[str, Held] = {}
         self._closes = False
+        self._begun = trio.Event()
         self._settled = trio.Event()
 
     @property
@@ -66,7 +72,7 @@ class Pull:
         """No jobs are claimed for it any more; a claim that is under way is waited for."""
         self._closes = True
         if not self.is_promised:
-            self._settled.set()
+            self._settle()
 
     @contextmanager
     def promised(self) -> Iterator[None]:
@@ -77,7 +83,7 @@ class Pull:
         finally:
             self.is_promised = bool(self._coming) or self._settled.is_set()
             if self._closes and not self.is_promised:
-                self._settled.set()
+                self._settle()
 
     def bring(self, held: Sequence[Held]) -> None:
         """These are on their way; `arrived` or `failed` tells of each."""
@@ -88,6 +94,7 @@ class Pull:
         held = self._coming.pop(job_id)
         if not self.is_over:
             self.given.append(held)
+            self._begun.set()
             self._after()
         return not self.is_over
 
@@ -96,13 +103,21 @@ class Pull:
         del self._coming[job_id]
         self._after()
 
+    async def wait_first(self) -> None:
+        """Until one has come, or none will."""
+        await self._begun.wait()
+
     async def wait(self) -> None:
         """Until all that was on its way has come or failed, or it was closed and nothing was."""
         await self._settled.wait()
 
     def _after(self) -> None:
         if not self._coming:
-            self._settled.set()
+            self._settle()
+
+    def _settle(self) -> None:
+        self._begun.set()
+        self._settled.set()
 
 
 class Offer(NamedTuple):

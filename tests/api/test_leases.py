@@ -9,6 +9,7 @@ import trio
 
 from jqd.doors import DoorConfig, to_asgi
 from jqd.runner import Card
+from jqd.words.job import Fate
 from tests.api.edge import JSON, Answer
 from tests.api.lent import begun, handed, report
 from tests.api.whole import Whole
@@ -72,9 +73,15 @@ async def test_a_poll_is_answered_as_soon_as_its_worker_has_the_jobs(edge: Whole
     assert edge.runner.lost == []
 
 
-@pytest.mark.parametrize("came", [0, 1])
-async def test_jobs_that_came_in_part_are_given(edge: Whole, autojump_clock: None, came: int) -> None:
-    """The store went away between two pieces of a hand-over: what it said is in the worker's hand is the worker's."""
+@pytest.mark.parametrize(("came", "silence_s", "waits_s"), [(0, 31, 11), (1, 31, 10), (1, 1, 0.5)])
+async def test_jobs_that_came_in_part_are_given(
+    edge: Whole, autojump_clock: None, came: int, silence_s: int, waits_s: float
+) -> None:
+    """The store went away between two pieces of a hand-over: what it said is in the worker's hand is the worker's.
+
+    And its worker is told before it is missed.
+    """
+    began_s = trio.current_time()
     for _ in range(2):
         await edge.push()
     answers: list[Answer] = []
@@ -85,12 +92,41 @@ async def test_jobs_that_came_in_part_are_given(edge: Whole, autojump_clock: Non
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
         poll, *held = await dispatch(edge)
+        poll.silence_s = silence_s
         for one in held[:came]:
             poll.arrived(one.job.id)
+    assert trio.current_time() - began_s == pytest.approx(waits_s)
     (answer,) = answers
     assert answer.status == (200 if came else 503)
     assert [job["job_id"] for job in answer.body.get("jobs", [])] == [one.job.id for one in held[:came]]
     assert not poll.arrived(held[1].job.id), "nobody waits: it goes back"
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_an_answer_that_comes_late_has_nothing_that_ended_as_silence(
+    edge: Whole, autojump_clock: None, away: bool
+) -> None:
+    """Its daemon stood still, say, while another one watched: then the worker would begin a job that is over."""
+    for _ in range(2):
+        await edge.push()
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await lease(edge, wait=30))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        poll, *held = await dispatch(edge)
+        poll.handed_s = edge.clock.boot_s()
+        edge.clock.suspend(16)
+        await edge.end(held[0], Fate.DEAD)
+        edge.whole.away = "cable pulled" if away else None
+        for one in held:
+            poll.arrived(one.job.id)
+    (answer,) = answers
+    assert answer.status == (503 if away else 200)
+    assert [job["job_id"] for job in answer.body.get("jobs", [])] == [one.job.id for one in held[1:]] * (not away)
+    assert edge.runner.lost == [(one.job.id, one.fence) for one in held] * away, "nobody was told of them"
 
 
 @pytest.mark.parametrize("promised", [False, True])

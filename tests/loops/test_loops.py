@@ -170,7 +170,11 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
         nursery.cancel_scope.cancel()
 
 
-async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_nothing(autojump_clock: None) -> None:
+@pytest.mark.parametrize("how", ["taken for dead", "the store went back"])
+async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_nothing(
+    autojump_clock: None, how: str
+) -> None:
+    """A store that went back may know our seat still, and not who took it from us and ran the job."""
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.wait_claimable()
@@ -188,12 +192,20 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         await nursery.start(here.dispatch.run)
         await asked.wait()
         here.runner.offers = {}
-        counter, epoch, _ = here.store.places.members()[owner.sysid]
-        assert await here.store.reap(owner.sysid, Member(counter, epoch, through=True), 9) == 1
-        await until(lambda: here.membership.seated not in (None, owner) and here.membership.trusts())
+        life = here.membership.life
+        if how == "taken for dead":
+            counter, epoch, _ = here.store.places.members()[owner.sysid]
+            assert await here.store.reap(owner.sysid, Member(counter, epoch, through=True), 9) == 1
+            await until(lambda: here.membership.seated not in (None, owner) and here.membership.trusts())
+        else:
+            await here.store.new_life(str(life))
+            await until(lambda: here.membership.seated == owner and here.membership.life != life)
         heard.set()
         await trio.sleep(1)
         assert here.started == [], "the new seat's trust does not cover what the old one claimed"
+        view = await here.store.get_job("1")
+        assert isinstance(view, JobView)
+        assert view.state is State.WAITING, "it went back"
         nursery.cancel_scope.cancel()
 
 
