@@ -273,13 +273,15 @@ class Claims:
         return Reach(min(no_worse_than, worst), None)
 
     async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects) -> "Taken":
-        life = self._membership.life
+        life, began_s = self._membership.life, self._clock.boot_s()
         claimed = await self._claim_with_permits(offer, owner, jobtype, reach, suspects)
         held, sent_back = await self._checked(owner, claimed)
-        if owner != self._membership.seated or life != self._membership.life:
+        is_late = self._clock.boot_s() - began_s > self._membership.config.lease_s
+        if owner != self._membership.seated or life != self._membership.life or is_late:
             # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
-            # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt; of a
-            # store that went back since, and knows nothing of that, `reconcile` gives it back: it has that seat still.
+            # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt. A
+            # store that went back since knows nothing of that, and has us in that seat still, maybe in a life that
+            # seems the same: then `reconcile` gives the jobs back.
             self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
             return Taken(0, moved=False)
         self.reply_lost = False
