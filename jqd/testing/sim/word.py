@@ -15,7 +15,7 @@ conflict  of two contents under one name without `replace` only one is answered 
 lost      what was taken is known, has ended as it ran, and is cancelled only where somebody asked for that
 
 A word may be forgotten by a store that loses data while the daemon that took it is away, or so slow to reach that it
-notices too late: until that daemon is back nobody knows it. It is never lost: at the end all that was said holds.
+notices too late: until it is back nobody knows it. But for an edit of what has ended meanwhile, all holds at the end.
 """
 
 import math
@@ -93,6 +93,8 @@ class Run(Attempt):
     """The moment; 0: nobody knows."""
     began: int = 0
     """The moment of the start."""
+    unaware: list["Word"] = field(default_factory=list)
+    """Edits that the store may have forgotten by then: they change nothing of what has ended (adr/0018)."""
 
 
 def end(runs: Sequence[Run], life: str, job_id: str, fence: int, fate: Fate) -> Run | None:
@@ -191,6 +193,7 @@ class Tale:
         now_s = trio.current_time()
         run = Run(life, life.partition(".")[0], fence, now_s, content=content, job_id=job_id)
         run.claimed, run.began = history.claims.get((self.home, fence), 0), history.moment()
+        run.unaware = [word for word in self._acting() if word.what == EDIT and self._forgotten(word)]
         for other in history.runs(job_id, life):
             self._wrong("overlap", f"{life} starts it while {other} runs it and rightly trusts its lease")
         if priority != content:
@@ -317,10 +320,12 @@ class Tale:
             self._wrong("lost", f"it counts as {state.value}, but no attempt did so")
         if last is None or crashed:
             return
-        if not any(
+        overtaken = any(run.fate in ENDS and run.content != last.content and last in run.unaware for run in self.runs)
+        ran = overtaken or any(
             run.fate in ENDS and (run.began > last.sent if last.what == RETRY else run.content == last.content)
             for run in self.runs
-        ) and not self._may_be_over(last.content):
+        )
+        if not ran and not self._may_be_over(last.content):
             self._wrong("unrun", f"nothing came of the last word, a {last}; it is {state}")
         of_last = [run for run in self.runs if run.content == last.content]
         if state is not None and last.gives and content != last.content and not self._is_untold(of_last):
