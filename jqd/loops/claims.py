@@ -31,9 +31,7 @@ LOOK_LONG_S = (
 TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
-PERMIT_TRIES = (
-    4  # of a claim, where others are to be asked: for slots, for rates, for both of what came into sight then
-)
+PERMIT_TRIES = 4  # of a claim that asks others: for slots, for rates, for both of what came into sight then
 MATCH_S = 0.005  # of matching in a row: then others have their turn
 OUTDATED_S = 5.0  # rules are known everywhere in half a second: what takes so long is complained about
 
@@ -122,7 +120,7 @@ class Claims:
         self._permits, self._ageing = permits, ageing
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
-        self._promote_at_s = 0.0
+        self._promote_at_s = self._asked_s = 0.0
         self._compare_at_s = clock.mono_s() + membership.config.lease_s
 
     @property
@@ -273,10 +271,10 @@ class Claims:
         return Reach(min(no_worse_than, worst), None)
 
     async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects) -> "Taken":
-        life, began_s = self._membership.life, self._clock.boot_s()
+        life = self._membership.life
         claimed = await self._claim_with_permits(offer, owner, jobtype, reach, suspects)
         held, sent_back = await self._checked(owner, claimed)
-        is_late = self._clock.boot_s() - began_s > self._membership.config.lease_s
+        is_late = self._clock.boot_s() - self._asked_s > self._membership.config.lease_s
         if owner != self._membership.seated or life != self._membership.life or is_late:
             # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
             # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt. A
@@ -302,7 +300,7 @@ class Claims:
         permits: list[Permit] = []
         began_s = self._clock.mono_s()
         for tries_left in reversed(range(PERMIT_TRIES if self._permits is not None else 1)):
-            self.reply_lost = True
+            self.reply_lost, self._asked_s = True, self._clock.boot_s()
             claimed = await self._store.get_waiting_jobs(
                 owner,
                 jobtype,
