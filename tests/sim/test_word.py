@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from jqd.testing.sim.causes import Away, Loss
+from jqd.testing.sim.causes import Attempt, Away, Loss
 from jqd.testing.sim.matter import EDIT, PUSH, Matter, Order
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import make_plan
@@ -35,3 +35,11 @@ async def test_an_edit_that_comes_back_behind_the_end_is_excused_by_the_daemon_t
     tale.ended("d0.1", "id", 1, Fate.SUCCEEDED)
     tale.check_end(State.SUCCEEDED, 11, crashed=False)
     assert sum("unrun:" in each for each in history.violations) == wrong
+
+
+def test_a_claim_whose_answer_was_lost_counts_as_an_attempt_that_died() -> None:
+    history = Notes(make_plan(1))
+    history.claims_given |= {("a", 1), ("a", 2), ("a", 3), ("b", 4)}
+    history.claims_untried.add(("a", 2))
+    told = history.unheard_of("a", [Attempt("d0.1", "d0", 3, 0.0)])
+    assert [(attempt.fence, attempt.fate) for attempt in told] == [(1, Fate.RETRY)]

@@ -157,7 +157,8 @@ class Following:
             return None if is_over and (PURGE in kinds or TRIM in kinds) else "is not known any more"
         if not state.is_final or state is State.CANCELLED:
             return f"is {state.value}"
-        may_be = is_over or may_be_over(one.runs, self._history.plan.works[one.number].max_retry)
+        unheard = (attempt for job_id in one.jobs for attempt in self._history.unheard_of(job_id, one.runs))
+        may_be = is_over or may_be_over([*one.runs, *unheard], self._history.plan.works[one.number].max_retry)
         if not may_be and not self._history.is_poison(reason):
             return f"counts as {state.value}, but no attempt of it did"
         return None

@@ -1,13 +1,14 @@
 """What happened, noted in order, and what was found wrong with it: stories and tales of jobs are checked against it."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import trio
 
-from jqd.testing.sim.causes import Causes
+from jqd.testing.sim.causes import Attempt, Causes
 from jqd.testing.sim.plan import STORE, Plan
+from jqd.words.job import Fate
 
 
 class Notes(Causes):
@@ -42,6 +43,15 @@ class Notes(Causes):
         """Whether a job is not tried any more for having been in hand at deaths, of which there were enough."""
         deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
         return reason == "crash" and deaths >= STORE.crash_limit
+
+    def unheard_of(self, job_id: str, attempts: Iterable[Attempt]) -> list[Attempt]:
+        """Claims of it that their worker was to be told of, besides those that it began.
+
+        An answer that was lost, as its daemon died, nobody can tell from a worker that began and died.
+        """
+        began = {attempt.fence for attempt in attempts}
+        lost = self.claims_given - self.claims_untried
+        return [Attempt("", "", fence, 0.0, Fate.RETRY) for its, fence in lost if its == job_id and fence not in began]
 
     def note(self, *what: Any) -> None:
         """Something for the event log."""

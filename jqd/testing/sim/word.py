@@ -333,11 +333,8 @@ class Tale:
 
     def _may_be_over(self, content: int) -> bool:
         runs = [run for run in self.runs if run.content == content]
-        given = self.history.claims_given - self.history.claims_untried
-        unheard = {fence for job_id, fence in given if job_id == self.job_id} - {run.fence for run in self.runs}
-        # An answer that was lost nobody can tell from a worker that began and died.
-        runs += [Run("", "", fence, 0.0, Fate.RETRY) for fence in unheard]
-        return bool(runs) and may_be_over(runs, self.history.plan.works[content].max_retry)
+        attempts = [*runs, *self.history.unheard_of(self.job_id, self.runs)]
+        return bool(attempts) and may_be_over(attempts, self.history.plan.works[content].max_retry)
 
     def _check_cancelled(self, last: Word | None, content: int) -> None:
         deletions = [word for word in self._acting() if word.what == DELETE]
