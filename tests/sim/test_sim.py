@@ -160,3 +160,10 @@ def test_a_kind_of_fault_that_there_is_not_is_refused(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["--kinds", "wipe,plague"])
     assert "plague" in capsys.readouterr().err
+
+
+def test_a_line_behind_workers_that_hang_is_given_its_time() -> None:
+    """One job of a type at a time may run there, and several hang for half a minute each."""
+    seed = 800003369
+    assert make_plan(seed).in_line_s > 90
+    assert simulate(seed).violations == []

@@ -186,6 +186,13 @@ class Plan:
         calm = self.kinds <= CALM_KINDS
         return next((fault.partition for fault in self.faults if fault.kind == ABSENT and calm), None)
 
+    @property
+    def in_line_s(self) -> float:
+        """For how long workers that hang may keep other jobs from a start, where few are allowed at once."""
+        few = {jobtype for say in self.says if say.limit is not None for jobtype in say.limit.jobtypes}
+        hangs = ((work, how) for work in self.works if work.jobtype in few for how, _ in work.attempts)
+        return sum(work.timeout_s for work, how in hangs if how == "silent")
+
 
 def make_plan(
     seed: int, kinds: frozenset[str] | None = None, partitions: int | None = None, *, dense: int = 1, **given: bool

@@ -72,7 +72,7 @@ class World(Stage):
                 await trio.sleep_until(FAULTY_S)
                 clients.cancel_scope.cancel()
             await self.nemesis.heal()
-            with trio.move_on_after(DRAIN_S):
+            with trio.move_on_after(DRAIN_S + self.plan.in_line_s):
                 await self.registry.resume(lambda: any(map(self._is_still, self.nodes)))
             await self._drain()
         finally:
@@ -216,7 +216,7 @@ class World(Stage):
 
     async def _come_to_rest(self, restless: Callable[[], Awaitable[str | None]]) -> str | None:
         """What never came to rest, or None. Later looks may find what goes on for ever: copies of what others say."""
-        deadline_s, quiet, why = trio.current_time() + DRAIN_S, 0, None
+        deadline_s, quiet, why = trio.current_time() + DRAIN_S + self.plan.in_line_s, 0, None
         while quiet < QUIET_LOOKS and trio.current_time() < deadline_s and not self.history.violations:
             await trio.sleep(LOOK_S)
             why = await restless()
