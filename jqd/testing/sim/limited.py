@@ -11,6 +11,8 @@ store that forgot it gives nothing before it is told again.
 import math
 from collections.abc import Sequence
 
+import trio
+
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.said import HEARD_S, Word
 from jqd.testing.sim.say import LIMITS, PUT, Limit
@@ -37,7 +39,7 @@ class Limited:
                 continue
             place, limit = found
             word = self._words[place]
-            if claimed_s > self._known_s(word, life.partition(".")[0]):
+            if claimed_s > self._known_s(word, life.partition(".")[0]) and not self._forgotten(home, word):
                 claimed = self._claimed.setdefault(place, {})
                 claimed[job_id] = claimed_s
                 (self._check_rate if limit.per_s else self._check_at_work)(name, limit, claimed)
@@ -48,6 +50,13 @@ class Limited:
         while (hindered_s := self._history.hindered_to(word.sent_s, at_s + HEARD_S, word.node, node)) > at_s:
             at_s = hindered_s
         return at_s + HEARD_S
+
+    def _forgotten(self, home: int, word: Word) -> bool:
+        """Whether the store may have lost it while nobody was there who heard of it: not even who took it."""
+        now_s, nodes = trio.current_time(), (f"d{number}" for number in range(self._history.plan.nodes))
+        return self._history.forgotten(home, word.answered_s, word.node, now_s) and all(
+            self._history.was_away(home, node, word.sent_s, now_s) for node in nodes
+        )
 
     def _holding(self, name: str, jobtype: str) -> tuple[int, Limit] | None:
         """The last word on a constraint, if it surely is."""

@@ -320,8 +320,8 @@ class Tale:
             self._wrong("lost", f"it counts as {state.value}, but no attempt did so")
         if last is None or crashed:
             return
-        overtaken = any(run.fate in ENDS and run.content != last.content and last in run.unaware for run in self.runs)
-        ran = overtaken or any(
+        others = [run for run in self.runs if run.fate in ENDS and run.content != last.content]
+        ran = any(last in run.unaware or self._is_late(run, last) for run in others) or any(
             run.fate in ENDS and (run.began > last.sent if last.what == RETRY else run.content == last.content)
             for run in self.runs
         )
@@ -330,6 +330,10 @@ class Tale:
         of_last = [run for run in self.runs if run.content == last.content]
         if state is not None and last.gives and content != last.content and not self._is_untold(of_last):
             self._wrong("older", f"content {content} is left after a {last}")
+
+    def _is_late(self, run: Run, last: Word) -> bool:
+        """A success of an attempt before an edit, heard behind it, as its worker was found silent: it did run."""
+        return last.what == EDIT and run.fate is Fate.SUCCEEDED and run.began < last.answered
 
     def _may_be_over(self, content: int) -> bool:
         runs = [run for run in self.runs if run.content == content]
