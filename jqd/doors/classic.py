@@ -29,7 +29,7 @@ from jqd.doors.asgi import Message, Receive, Send, to_asgi
 from jqd.doors.asked import Answer, Asked
 from jqd.doors.exchange import READ_BYTES, App, Wire
 from jqd.doors.fault import leaf, place_of, say, say_fault
-from jqd.doors.head import METHODS, Refused, check_target
+from jqd.doors.head import Refused, check_method, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
 TURN_BYTES = 4_096  # of what was read: full of SETTINGS they hold the loop for some 15 ms, and all of a read for 250
@@ -286,13 +286,12 @@ class _Protocol(H2Protocol):
             self._reset(event.stream_id, ErrorCodes.REFUSED_STREAM)
             return False
         try:
-            if fields.get(b":method") not in METHODS:
-                raise Refused(400, "the method is none that is served")
+            check_method(bytes(fields.get(b":method", b"")))
             check_target(bytes(fields.get(b":path", b"")))
-        except Refused:
+        except Refused as refused:
             # What came behind it is read already: it may be reset, or the connection over.
             with suppress(h2.exceptions.ProtocolError):
-                self.connection.send_headers(event.stream_id, [(b":status", b"400")], end_stream=True)
+                self.connection.send_headers(event.stream_id, [(b":status", b"%d" % refused.status)], end_stream=True)
                 if event.stream_ended is None:
                     self._reset(event.stream_id, ErrorCodes.NO_ERROR)
             return False

@@ -18,6 +18,10 @@ HEADERS_MAX = 100  # more is no client of ours
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 
+SEND = "send the body as it is, in chunks or with a Content-Length"
+ENDLESS = f"Transfer-Encoding is not chunked alone, so nobody can tell where the body ends; {SEND}"
+
+_METHOD = re.compile(rb"[A-Z]+")
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEAD = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.([01])\r\n(?:" + _TOKEN + rb":" + _VALUE + rb"\r\n)*\r\n")
@@ -82,8 +86,7 @@ def read_head(data: bytes) -> Head:
     if line is None:
         raise _refusal(data)
     method, target, minor = line.groups()
-    if method not in METHODS:
-        raise Refused(400, f"the method is none of {b', '.join(sorted(METHODS)).decode()}")
+    check_method(method)
     path = check_target(target)
     reader = _Reader()
     try:
@@ -91,11 +94,22 @@ def read_head(data: bytes) -> Head:
     except httptools.HttpParserUpgrade:
         reader.headers = [field for field in reader.headers if field[0] != b"upgrade"]  # RFC 9110 7.8: may be ignored
     except httptools.HttpParserError as error:
+        if "invalid `transfer-encoding`" in str(error).lower():
+            raise Refused(400, ENDLESS) from None
         raise Refused(400, f"the head of the request is not understood: {error}") from None
     raw_path, _, query = target.partition(b"?")
     head = Head(method.decode(), raw_path, path, query, minor == b"0", reader.headers, 0, False, True, False)
     _interpret(head)
     return head
+
+
+def check_method(method: bytes) -> None:
+    """Raises Refused: RFC 9110 9.1 says 501 of a method that is known nowhere here, and 405 of one at another path."""
+    if method in METHODS:
+        return
+    if _METHOD.fullmatch(method) is None:
+        raise Refused(400, "a request begins with its method in capitals")
+    raise Refused(501, f"the method is none that is known here; send {b', '.join(sorted(METHODS)).decode()}")
 
 
 def check_target(target: bytes) -> str:
@@ -146,7 +160,7 @@ def _interpret(head: Head) -> None:
         if lengths is not None or head.http_1_0:
             raise Refused(400, "Transfer-Encoding stands beside Content-Length, or in HTTP/1.0")
         if encodings.lower() != b"chunked":
-            raise Refused(501, "the one Transfer-Encoding understood is chunked")
+            raise Refused(501, f"the one Transfer-Encoding understood is chunked; {SEND}")
         head.chunked = True
     head.length = lengths or 0
     tokens = () if connection is None else tuple(each.strip() for each in connection.lower().split(b","))

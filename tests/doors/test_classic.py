@@ -100,10 +100,11 @@ async def test_what_one_stream_does_wrong_ends_that_stream(autojump_clock: None)
         talk.ask(9, "/a", method="BREW")
         talk.ask(11, "/slow", method="POST", body=b"x", end=False)
         talk.ask(13, "/z")
+        talk.ask(15, "/a", method="brew")
         await talk.turn()
         assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
         assert (talk.statuses[3], b"a-secret" in talk.bodies[3]) == ("500", False)
-        assert [talk.statuses[stream] for stream in (5, 7, 9, 13)] == ["400", "400", "400", "200"]
+        assert [talk.statuses[stream] for stream in (5, 7, 9, 15, 13)] == ["400", "400", "501", "400", "200"]
         await trio.sleep(Config().body_grace_s + 1)
         await talk.turn()
         assert talk.statuses[11] == "408"

@@ -62,6 +62,15 @@ def test_what_is_refused(name: str) -> None:
     assert "\0" not in refused.value.detail
 
 
+@pytest.mark.parametrize("coding", [b"gzip", b"chunked, gzip", b"identity", b"chunked, chunked"])
+def test_a_body_whose_end_nobody_knows_is_refused_in_plain_words(coding: bytes) -> None:
+    """RFC 9112 6.3: where chunked is not the last coding it is a 400, be the coding known or not."""
+    with pytest.raises(Refused) as refused:
+        read_head(head(b"Transfer-Encoding: " + coding))
+    assert refused.value.status == 400
+    assert refused.value.detail.startswith("Transfer-Encoding is not chunked alone, so nobody can tell where")
+
+
 @pytest.mark.parametrize(
     "data",
     [
