@@ -18,7 +18,8 @@ from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
 from jqd.desk.principal import EVERYBODY, Principal
 from jqd.doors import Stream
-from jqd.words import media, tagged
+from jqd.words import media, plainly, tagged
+from jqd.words.errors import Fault, Invalid, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
 
@@ -134,7 +135,7 @@ def problem_answer(problem: Problem, language: Language) -> Response:
 
 
 def read_value(request: Request) -> Any:
-    """The body as Python values, whatever its language. Raises Problem 400 or 415."""
+    """The body as Python values, whatever its language. Raises Invalid, Unreadable; Problem 413 or 415."""
     kind = request.media_type()
     try:
         if kind in MSGPACK_TYPES:
@@ -143,9 +144,28 @@ def read_value(request: Request) -> Any:
             if has_values(request.body, VALUES_MAX):
                 raise Problem(413, f"the body has more than {VALUES_MAX} values")
             return tagged.read(request.body)
+    except tagged.FormError as error:
+        detail = f"{error.pointer[1:] or 'the body'}: {error}"
+        raise Invalid(detail, [Fault(error.pointer, detail)]) from error
+    except OverflowError as error:  # within "$map"
+        raise too_wide(request.body) from error
     except DECODE_ERRORS as error:
-        raise Problem(400, f"the body is no {kind.partition('/')[2]}: {error}") from error
+        raise not_read("JSON" if kind in JSON_TYPES else "MessagePack", request.body, error) from error
     raise unsupported(kind)
+
+
+def too_wide(body: bytes) -> Invalid:
+    """Of JSON with an integer of more than 64 bits."""
+    pointer = tagged.wide_at(tagged.decode(body))
+    detail = f"{pointer[1:] or 'the body'}: {plainly.WIDE_HERE}"
+    return Invalid(detail, [Fault(pointer, detail)])
+
+
+def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
+    """Of a body that is no value in the language that it was sent as."""
+    if not body.strip():
+        return Unreadable(f"the body is empty; send a map of fields, as {language}")
+    return Unreadable(f"the body is no {language}: {plainly.why(error)}")
 
 
 def unsupported(kind: str) -> Problem:

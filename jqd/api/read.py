@@ -6,9 +6,9 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from jqd.api.message import Request, read_value
+from jqd.api.message import Request, not_read, read_value, too_wide
 from jqd.words import fields
-from jqd.words.errors import Fault, Invalid, Unreadable
+from jqd.words.errors import Invalid
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import MSGPACK_TYPES
 
@@ -35,8 +35,7 @@ def pack(request: Request) -> bytes:
     try:
         return request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(read_value(request))
     except OverflowError as error:
-        detail = "there is an integer of more than 64 bits, which no job can hold"
-        raise Invalid(detail, [Fault("", detail)]) from error
+        raise too_wide(request.body) from error
 
 
 def unpack(packed: bytes, kind: type[T]) -> T:
@@ -44,7 +43,7 @@ def unpack(packed: bytes, kind: type[T]) -> T:
     try:
         return fields.read(packed, kind)
     except DECODE_ERRORS as error:
-        raise Unreadable(f"the body is no MessagePack: {error}") from error
+        raise not_read("MessagePack", packed, error) from error
 
 
 def read_query(request: Request, kind: type[T]) -> T:

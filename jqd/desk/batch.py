@@ -14,6 +14,7 @@ from jqd.desk.config import DeskConfig
 from jqd.desk.job import NOT_YET, NewJob
 from jqd.desk.limits import faults, longest_if_good
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.words import plainly
 from jqd.words.cuts import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.words.errors import Fault, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS, faults_of
@@ -25,6 +26,7 @@ SAID_MAX = (
 )
 SAID_AT_ONCE = 3  # of which it is said in one piece
 WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
+EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
 _jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
@@ -93,7 +95,7 @@ def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
 
 def _expect_array(data: bytes, single: bool, config: DeskConfig) -> None:
     if len(data) == single:
-        raise Unreadable("the body is empty; send one job (a map) or several (an array of maps)")
+        raise Unreadable(EMPTY)
     expect_bytes(len(data) - single, single, config)
     size = array_items(data)
     if size is not None and size > len(data):
@@ -141,7 +143,7 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig, said_max: int) 
     except RecursionError as error:
         raise Unreadable(TOO_DEEP) from error
     except DECODE_ERRORS as error:
-        raise Unreadable(f"the body is no MessagePack: {str(error)[:DETAIL_LENGTH_MAX]}") from error
+        raise Unreadable(f"the body is no MessagePack: {plainly.why(error, before=single)}") from error
     if nests_deeper(data, LEVELS_MAX):
         raise Unreadable(TOO_DEEP)
     batch = Batch(single, len(items), b"", [])

@@ -156,7 +156,6 @@ def test_a_pusher_of_json_can_say_any_map(value):
         {"$float": []},
         {"$map": {}},
         {"$map": [[1]]},
-        {"$map": [[1, 2**64]]},
         {"$map": [["a", {"$bytes": 1}]]},
         {"$msgpack": "wQ=="},
         {"$msgpack": "AQE="},
@@ -165,8 +164,22 @@ def test_a_pusher_of_json_can_say_any_map(value):
     ids=str,
 )
 def test_what_looks_like_a_form_and_is_none_is_refused(told):
-    with pytest.raises(FormError, match=r'a map of "\$\w+" alone means .*; as a map it is'):
+    with pytest.raises(FormError, match=r'a map of "\$\w+" alone means .*; as a map of your own it is'):
         tagged.read(json.dumps([told]).encode())
+
+
+def test_where_it_is_none_is_told():
+    with pytest.raises(FormError) as told:
+        tagged.read(b'[1, {"a/b": [{"$map": [[1, {"$bytes": "*"}]]}]}]')
+    assert told.value.pointer == "/1/a~1b/0/$map/0/1"
+
+
+def test_an_integer_of_more_than_64_bits_in_one_is_found():
+    text = b'[{"$bytes": ""}, {"a": [[], {}, 1.5], "$map": 1}, {"$map": [[1, 18446744073709551616]]}]'
+    with pytest.raises(OverflowError):
+        tagged.read(text)
+    assert tagged.wide_at(tagged.decode(text)) == "/2/$map/0/1"
+    assert tagged.wide_at(-(2**63) - 1) == tagged.wide_at([2**64 - 1, -(2**63), True]) == ""
 
 
 def test_other_maps_stay_what_they_are():

@@ -10,10 +10,10 @@ from msgspec import Raw
 from jqd.api.items import json_items, json_lines
 from jqd.api.message import Request, unsupported
 from jqd.api.parts import Parts
-from jqd.desk.batch import DETAIL_LENGTH_MAX, Batch, expect_bytes, expect_size, in_order, read_array, read_in_pieces
+from jqd.desk.batch import EMPTY, TOO_DEEP, Batch, expect_bytes, expect_size, in_order, read_array, read_in_pieces
 from jqd.desk.config import DeskConfig
 from jqd.doors import SOME_BYTES
-from jqd.words import tagged
+from jqd.words import plainly, tagged
 from jqd.words.clock import processor_s
 from jqd.words.cuts import finish, in_steps
 from jqd.words.errors import Fault, Unreadable
@@ -63,6 +63,8 @@ def _begins_array(body: bytes) -> bool:
 def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
     """Convert each job once, then go on as if MessagePack had come."""
     single = False
+    if not body.strip():
+        raise Unreadable(EMPTY)
     try:
         if kind in NDJSON_TYPES:
             items: Sequence[bytes | Raw] = json_lines(body, config.array_jobs_max)
@@ -83,6 +85,11 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
             continue
         try:
             converted.append(Raw(_encoder.encode(tagged.read(item, len(body)))))
+        except tagged.FormError as error:
+            refused.append(Fault(error.pointer, str(error), index))
+        except OverflowError:
+            pointer = tagged.wide_at(tagged.decode(item, len(body)))
+            refused.append(Fault(pointer, plainly.WIDE_HERE, index))
         except DECODE_ERRORS as error:
             if single:
                 raise _no_json(error) from error
@@ -100,4 +107,6 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
 
 
 def _no_json(error: BaseException) -> Unreadable:
-    return Unreadable(f"this is no JSON that can be taken: {str(error)[:DETAIL_LENGTH_MAX]}")
+    if isinstance(error, RecursionError):
+        return Unreadable(TOO_DEEP)
+    return Unreadable(f"this is no JSON that can be taken: {plainly.why(error)}")
