@@ -259,9 +259,36 @@ def test_what_names_a_job_is_blamed_on_it() -> None:
     said = decode_answer(msgpack.packb({"id": "A", "status": 200, "should_retry": "yes"}), "msgpack")
     assert isinstance(said, Said)
     assert (said.job_id, said.report.status) == ("A", 500)
-    assert said.report.message.startswith("INVALID_RESPONSE: Expected `bool | null`, got `str`")
+    none = "INVALID_RESPONSE: the worker answered what is no outcome"
+    assert said.report.message.startswith(f"{none}: should_retry must be true or false, not 'yes'; mend the worker")
     for nobody in ({"job_id": 5, "status": 200}, {"status": "x"}, [1], None):
         assert isinstance(decode_answer(msgpack.packb(nobody), "msgpack"), Unclear)
+
+
+@pytest.mark.parametrize("encoding", ["msgpack", "json"])
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        ({"status": "ok"}, "status must be a whole number, not 'ok'"),
+        ({"status": 200, "message": 5}, "message must be text, not 5"),
+        ({"status": 200, "log": ["x"] * 3}, "log must be text, not an array of 3"),
+        (
+            {"result": ["x" * 9_000], "type": "done"},
+            "type must be one of success, failure, snooze, refused, started, not",
+        ),
+        ({"status": ["x" * 9_000]}, "status must be a whole number, not "),
+        ({"batchItemFailures": 3}, "batchItemFailures must be an array, not 3"),
+        ({"result": 1}, "neither `type` nor `status` is given"),
+    ],
+)
+def test_what_is_wrong_with_an_outcome_is_told_in_our_words(
+    outcome: dict[str, Any], why: str, encoding: Encoding
+) -> None:
+    told = {"job_id": "A", **outcome}
+    said = decode_answer(msgpack.packb(told) if encoding == "msgpack" else json.dumps(told).encode(), encoding)
+    assert isinstance(said, Said)
+    assert said.report.message.startswith(f"INVALID_RESPONSE: the worker answered what is no outcome: {why}")
+    assert said.report.message.endswith("; mend the worker: what it may answer stands in docs/WORKERS.md")
 
 
 def test_a_job_handed_back_and_one_that_begins() -> None:

@@ -55,6 +55,23 @@ async def hear(*pieces: bytes) -> tuple[int, dict[bytes, str], bytes, bool]:
     return wire.status, wire.headers, body, wire.is_lasting
 
 
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+            "the worker answered 101 and",
+        ),
+        (b"SSH-2.0-OpenSSH\r\n", "what the worker answered is no HTTP/1.1 ("),
+    ],
+)
+async def test_what_is_no_http_is_told_in_our_words(answer: bytes, why: str) -> None:
+    with pytest.raises(LostError) as lost:
+        await hear(answer)
+    assert str(lost.value).startswith(why)
+    assert "Pause" not in str(lost.value)
+
+
 ANSWERS = {
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello": (200, b"hello", True),
     b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 C\r\nContent-Length: 0\r\n\r\n": (201, b"", True),

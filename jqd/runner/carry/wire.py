@@ -106,7 +106,7 @@ class Wire:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._whole or isinstance(error, httptools.HttpParserUpgrade):
-                self._fault = LostError(f"the answer is no HTTP: {error}", "no HTTP")
+                self._fault = LostError(_no_http(error, self._parser.get_status_code()), "no HTTP")
                 if not self._body:
                     raise self._fault from error
             self._lasting = False
@@ -148,6 +148,16 @@ class Wire:
         """The answer ended, or the note."""
         if self.status and not self._whole:
             self._whole, self._lasting = True, self._parser.should_keep_alive()
+
+
+def _no_http(error: Exception, status: int) -> str:
+    """What the worker said that is no answer."""
+    if isinstance(error, httptools.HttpParserUpgrade):
+        return (
+            f"the worker answered {status} and goes on in another protocol, which nobody asked for, so its jobs have no"
+            " answer; let what is at its URL answer the request itself, in HTTP/1.1"
+        )
+    return f"what the worker answered is no HTTP/1.1 ({error}); register the URL of what answers in HTTP/1.1"
 
 
 def head_of(request: Request) -> bytes:

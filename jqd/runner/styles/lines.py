@@ -103,7 +103,11 @@ class _Lines:
         elif number := _STATUS.match(line):
             yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])
         else:
-            why = f"{INVALID_RESPONSE}: {line[:QUOTE_BYTES]!r} has no status, so nobody knows whose the next lines are"
+            text = line[:QUOTE_BYTES].decode("utf-8", "replace")
+            why = (
+                f"{INVALID_RESPONSE}: the worker answered the line {text!r}, which begins with no status, so nobody"
+                " knows whose the next lines are; let each line begin with a number, as '200 ok'"
+            )
             for each in (job_id, *self._left):
                 yield Said(each, Report(status=500, message=why))
 

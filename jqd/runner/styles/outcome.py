@@ -15,15 +15,21 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from jqd.runner.styles.style import Answer, ItemFailures, Refused, Said, Started, Unclear
+from jqd.runner.styles.style import MEND, Answer, ItemFailures, Refused, Said, Started, Unclear
 from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report
-from jqd.words import media, tagged
+from jqd.words import media, plainly, tagged
 from jqd.words.errors import AnswerGarbled
+from jqd.words.fields import faults_of
 from jqd.words.job import NIL
 
 Encoding = media.Language
 
+_BRACKETS = (b"{", b"[")  # as MessagePack: whole numbers
 _SEQUENCE = "application/json-seq"  # a text each after a record separator (RFC 7464)
+
+
+class NamelessError(ValueError):
+    """An outcome that does not say how the job ended."""
 
 
 class _Item(msgspec.Struct, rename="camel"):
@@ -60,6 +66,12 @@ _decode_named: dict[Encoding, Callable[[bytes], _Named]] = {
     "msgpack": msgspec.msgpack.Decoder(_Named).decode,
     "json": msgspec.json.Decoder(_Named).decode,
 }
+_decode_fields: dict[Encoding, Callable[[bytes], dict[str, Raw]]] = {
+    "msgpack": msgspec.msgpack.Decoder(dict[str, Raw]).decode,
+    "json": msgspec.json.Decoder(dict[str, Raw]).decode,
+}
+_NARROW = frozenset(one.encode_name for one in msgspec.structs.fields(_Outcome) if one.type is not Raw)
+_NAMES: dict[Encoding, str] = {"msgpack": "MessagePack", "json": "JSON"}
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 
 
@@ -88,18 +100,20 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
             return Started(job_id)
         return Said(job_id, _report(outcome, encoding))
     except _UNREADABLE as error:
-        return _blame(data, encoding, str(error))
+        return _blame(
+            data, encoding, f"the worker answered what is no outcome: {_wrong(data, encoding, error)}; {MEND}"
+        )
 
 
 def _report(outcome: _Outcome, encoding: Encoding) -> Report:
-    """Raises ValueError when the outcome says neither type nor status."""
+    """Raises NamelessError when the outcome says neither type nor status."""
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
     if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
         return Report(result=_value(outcome.result, encoding), follows=follows)
     if status is None:
         if outcome.type is None:
-            raise ValueError("neither `type` nor `status` is given")
+            raise NamelessError("neither `type` nor `status` is given")
         if outcome.type == "snooze":
             status = SNOOZE_STATUS
         elif outcome.should_retry is False:
@@ -131,6 +145,28 @@ def _value(raw: Raw, encoding: Encoding) -> bytes:
 def _any_of(raw: Raw) -> bool:
     """Whether a list of jobs is there and not empty."""
     return bytes(raw) not in (b"", NIL, b"\x90", b"null", b"[]")
+
+
+def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
+    """What is wrong with an outcome, in words for who wrote the worker."""
+    if isinstance(error, NamelessError):
+        return str(error)
+    if encoding == "msgpack" and data in _BRACKETS:
+        return "it looks like JSON, and is not called so; answer JSON with Content-Type: application/json"
+    if not isinstance(error, msgspec.ValidationError):
+        return f"it is no {_NAMES[encoding]}: {plainly.why(error)}"
+    try:
+        return faults_of(data if encoding == "msgpack" else _narrow(data), _Outcome)[0].detail
+    except _UNREADABLE as unread:
+        return plainly.why(unread)
+
+
+def _narrow(data: bytes) -> bytes:
+    """The fields of an outcome in JSON that can be wrong, as MessagePack. Of large ones only that they are."""
+    fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _NARROW)
+    return _encoder.encode(
+        {name: tagged.decode(raw) if len(raw) <= tagged.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
+    )
 
 
 def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:

@@ -13,10 +13,17 @@ from typing import Protocol
 import msgpack
 
 from jqd.runner.styles.outcome import Encoding, decode_answer, encoding_of
-from jqd.runner.styles.style import Answer, ItemFailures
+from jqd.runner.styles.style import MEND, Answer, ItemFailures
+from jqd.words import plainly
 from jqd.words.errors import AnswerGarbled
 
+QUOTE_BYTES = 20  # of an answer that cannot be read on, when it is repeated in the job's message
 NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack has its own limit of the same order
+
+
+def quote(data: bytes) -> str:
+    """A few bytes of an answer, to be shown."""
+    return repr(data.decode("utf-8", "replace"))
 
 
 class _Cutter(Protocol):
@@ -107,7 +114,9 @@ class _MessagePackCutter:
             if len(buffer) - start > self._limit:
                 raise AnswerGarbled(f"one outcome has more than the {self._limit} bytes that are read") from None
         except (ValueError, msgpack.UnpackException, RecursionError) as error:
-            raise AnswerGarbled(f"the answer is not MessagePack: {type(error).__name__} {error}") from error
+            why = plainly.DEEP if isinstance(error, msgpack.StackError) else plainly.why(error)
+            begin = bytes(buffer[start : start + QUOTE_BYTES])
+            raise AnswerGarbled(f"the worker's answer is no MessagePack at {quote(begin)}: {why}; {MEND}") from error
         finally:
             del buffer[:start]
             self._base += start
@@ -115,9 +124,9 @@ class _MessagePackCutter:
     def end(self) -> None:
         if self._buffer or self._array_left:
             raise AnswerGarbled(
-                f"the answer stops inside a value ({len(self._buffer)} bytes of it)"
+                f"the worker's answer stops inside a value, of which {len(self._buffer)} bytes came; {MEND}"
                 if self._buffer
-                else f"the answer announces an array with {self._array_left} more outcomes"
+                else f"the worker's answer ends, and its array announced {self._array_left} more outcomes; {MEND}"
             )
 
 
@@ -159,7 +168,7 @@ class _JsonCutter:
 
     def end(self) -> None:
         if self._depth or self._in_array:
-            raise AnswerGarbled("the answer stops before its JSON is complete")
+            raise AnswerGarbled(f"the worker's answer stops before its JSON is complete; {MEND}")
 
     def _skip_between(self) -> bool:
         """Drop what stands before the next object. False when none has begun."""
@@ -179,7 +188,10 @@ class _JsonCutter:
                 elif byte == b"," and self._need_comma:
                     self._need_comma = False
                 else:
-                    raise AnswerGarbled(f"the answer has {bytes(buffer[at : at + 20])!r} where an outcome should stand")
+                    begin = quote(bytes(buffer[at : at + QUOTE_BYTES]))
+                    raise AnswerGarbled(
+                        f"the worker's answer has {begin} where an outcome, a map, should stand; {MEND}"
+                    )
                 at += 1
             at = len(buffer)
             return False
@@ -206,7 +218,9 @@ class _JsonCutter:
                 case b"{" | b"[":
                     self._depth += 1
                     if self._depth > NESTING_MAX:
-                        raise AnswerGarbled(f"an outcome is nested deeper than {NESTING_MAX} levels")
+                        raise AnswerGarbled(
+                            f"an outcome of the worker is nested deeper than {NESTING_MAX} levels; {MEND}"
+                        )
                 case _:
                     self._depth -= 1
                     if not self._depth:

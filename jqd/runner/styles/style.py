@@ -27,6 +27,7 @@ from jqd.words.tenant import bare
 
 Headers = list[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
+MEND = "mend the worker: what it may answer stands in docs/WORKERS.md"
 
 
 class Sending(NamedTuple):
