@@ -31,6 +31,10 @@ IDS_MAX = 1_000  # named in one request
 CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
+ENDED = tuple(state for state in State if state.is_final)
+UNENDED = tuple(state for state in State if not state.is_final)
+AGAIN = (State.FAILED, State.CANCELLED)  # they may be tried anew
+
 WORDS = ("state", "name", "tag", "error", "error_is", "search", "since", "before", "job_ids")  # of a filter
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
@@ -106,20 +110,20 @@ async def _note(desk: Desk, act: str, wanted: Filter | Clean) -> None:
 
 async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
     """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted)
+    tally = _tally_for(wanted, UNENDED, "cancelled")
     await _note(desk, "jobs cancel", wanted)
 
     async def act(found: Sequence[Found]) -> None:
         await record_cancels(desk, found)
         tally.changed += _jobs_in(found)
 
-    await _each_piece(desk, wanted, tally, lambda view: not view.state.is_final, act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in UNENDED, act)
     return tally
 
 
 async def retry_many(desk: Desk, wanted: Filter) -> Tally:
     """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted)
+    tally = _tally_for(wanted, AGAIN, "tried anew")
     await _note(desk, "jobs retry", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
@@ -127,13 +131,13 @@ async def retry_many(desk: Desk, wanted: Filter) -> Tally:
     async def act(found: Sequence[Found]) -> None:
         await _retry_each(desk, found, wanted, tally)
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in (State.FAILED, State.CANCELLED), act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in AGAIN, act)
     return tally
 
 
 async def delete_many(desk: Desk, wanted: Filter) -> Tally:
     """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted)
+    tally = _tally_for(wanted, ENDED, "deleted")
     await _note(desk, "jobs delete", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
@@ -141,7 +145,7 @@ async def delete_many(desk: Desk, wanted: Filter) -> Tally:
     async def act(found: Sequence[Found]) -> None:
         tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state.is_final, act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in ENDED, act)
     return tally
 
 
@@ -185,11 +189,18 @@ def _telling(tally: Tally) -> Iterator[None]:
         raise Interrupted(tally.changed, error) from error
 
 
-def _tally_for(wanted: Filter) -> Tally:
-    """An empty one. Raises Invalid for a filter that means nothing, or too much."""
+def _tally_for(wanted: Filter, states: Sequence[State], done: str) -> Tally:
+    """An empty one. Raises Invalid for a filter that means nothing, or too much.
+
+    `states`: those of jobs that it may be `done` to. Of any other a 0 would read as if there were no such jobs.
+    """
     given = [getattr(wanted, each) for each in WORDS]
     if all(value is None for value in given):
         raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
+    if wanted.state is not None and wanted.state not in states:
+        said, may = wanted.state.value, ", ".join(states)
+        detail = f"state must be one of {may}, not '{said}': no other jobs can be {done}"
+        raise Invalid(detail, [Fault("/state", detail)])
     return Tally()
 
 

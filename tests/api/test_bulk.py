@@ -67,7 +67,7 @@ async def test_jobs_of_a_name_are_cancelled_piece_by_piece(edge, dry_run):
         ({"tag": "red"}, {"cancelled": 1, "waiting": 1, "scheduled": 1, "running": 1}),
         ({"state": "scheduled"}, {"cancelled": 1, "waiting": 2, "running": 1}),
         ({"state": "waiting", "tag": "blue"}, {"waiting": 2, "scheduled": 1, "running": 1}),
-        ({"state": "succeeded"}, {"waiting": 2, "scheduled": 1, "running": 1}),
+        ({"state": "waiting"}, {"cancelled": 2, "scheduled": 1, "running": 1}),
         ({"name": "run"}, {"waiting": 2, "scheduled": 1, "running": 1}),
     ],
 )
@@ -82,6 +82,28 @@ async def test_filters_hold_together(edge, wanted, left, kind):
     assert told.status == 200
     assert await states(edge) == left
     assert told.body["changed"] == (1 if wanted == {"name": "run"} else left.get("cancelled", 0))
+
+
+@pytest.mark.parametrize(
+    ("call", "state", "may"),
+    [
+        ("cancel", "succeeded", "waiting, scheduled, running, retrying"),
+        ("retry", "waiting", "failed, cancelled"),
+        ("delete", "waiting", "succeeded, failed, cancelled"),
+        ("delete", "retrying", "succeeded, failed, cancelled"),
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"job_ids": ["a"]}, {"dry_run": True}])
+async def test_a_state_that_no_job_to_be_changed_has_is_refused(edge, call, state, may, more):
+    """It matched 0, as if there were no such jobs."""
+    await edge.push(job_id="a")
+    told = await edge.call("POST", f"/v1/jobs/{call}", {"state": state, **more}, accept=JSON)
+    assert told.status == 422
+    assert told.body["errors"][0]["pointer"] == "/state"
+    assert f"state must be one of {may}, not '{state}'" in told.body["detail"]
+    assert await states(edge) == {"waiting": 1}
+    told = await edge.call("POST", f"/v1/jobs/{call}", {"state": "queued"}, accept=JSON)
+    assert (told.status, "state must be one of waiting, scheduled" in told.body["detail"]) == (422, True)
 
 
 async def test_named_jobs_are_cancelled_by_either_id(edge):
