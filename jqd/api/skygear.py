@@ -237,7 +237,8 @@ def _args(args: Raw) -> Raw:
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
-    raise Invalid("job/args must be an array or a map", [Fault("/argument", "args must be an array or a map")])
+    told = "job/args must be an array or a map; put any other value into one, or leave args out"
+    raise Invalid(told, [Fault("/argument", told)])
 
 
 async def _cancel(parts: Parts, packed: bytes, request: Request) -> Response:

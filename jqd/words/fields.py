@@ -83,6 +83,11 @@ def _map_size(data: bytes | Raw) -> int:
     return head[0] & 0x0F if head and 0x80 <= head[0] <= 0x8F else 0
 
 
+def _is_map(raw: Raw) -> bool:
+    head = bytes(memoryview(raw)[:1])
+    return head in (b"\xde", b"\xdf", b"\x80") or _map_size(raw) > 0
+
+
 def _each(
     given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping[str, str], texts: bool
 ) -> Iterator[Fault]:
@@ -102,7 +107,7 @@ def _each(
         try:
             alone.decode(_encode({name: given[name]}))
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            if (inner := _struct_in(hint)) is not None and _map_size(given[name]):
+            if (inner := _struct_in(hint)) is not None and _is_map(given[name]):
                 for fault in faults_of(bytes(given[name]), inner, texts=texts):
                     yield Fault(f"{_pointer(name)}{fault.pointer}", f"{name}: {fault.detail}")
                 continue
@@ -146,7 +151,7 @@ def allowed(hint: Any, depth: int = 0) -> str:
     """What a field may be; `depth`: so many arrays further in."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:
-        return str(described[0])
+        return str(described[-1])  # of a type that is made of another one its own
     if get_origin(hint) is Annotated:
         return allowed(get_args(hint)[0], depth)
     if get_origin(hint) is Literal:

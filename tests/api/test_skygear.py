@@ -69,6 +69,20 @@ async def test_the_job_is_run_by_the_lambda_of_its_action(edge, args, kind):
     assert edge.journal.synced == edge.journal.written
 
 
+@pytest.mark.parametrize("args", [7, None, "x", {"$bytes": "aGk="}, {"$float": "nan"}])
+async def test_what_args_may_be_is_said_wherever_it_is_told(edge, args):
+    """Of a job that is missing the error said that args may be any value."""
+    error = expect_error(await enqueue(edge, job={"action": "a", "args": args}), "InvalidArgument", "job/args")
+    assert error["message"].startswith("job/args must be an array or a map")
+    jobs: list[Any] = [None, 7, {}]
+    for job in jobs:
+        told = await enqueue(edge, job=job)
+        assert "any value" not in told.body["error"]["message"]
+    assert (await enqueue(edge, job={})).body["error"]["message"].startswith("job: action is required: 1 to 128")
+    told = await ask(edge, "/job/enqueue", {"api_key": MASTER})
+    assert told.body["error"]["message"].endswith("perhaps args (an array or a map)")
+
+
 async def test_args_may_be_left_out(edge):
     assert (await enqueue(edge, job={"action": "tick"})).status == 200
     assert [held.job.argument for held in await edge.claim("tick")] == [b"\xc0"]
