@@ -1,8 +1,11 @@
 """What a job says while it runs, seen by who pushed it: progress, its log, being put off, the jobs that follow."""
 
+import re
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from jqd.client import Client, JobInfo
@@ -70,3 +73,47 @@ def test_a_worker_serves_the_jobs_it_is_told_to_and_loads_changed_code(tmp_path:
         assert client.result(client.push("changing", keep_result=True), wait=WAIT_S) == "newer"
         assert worker.stop() == 0
     assert "worker.job_started" not in log.read_text(), "it is quiet"
+
+
+def test_the_ids_of_followers_are_what_the_page_says(shared_daemon: Daemon) -> None:
+    """`<id>.0` of a job that was pushed without an id of its own, else `<id>.<number>.0`; a list finds both."""
+    url = shared_daemon.url
+
+    def ask(method: str, path: str, told: Any = None) -> Any:
+        answer = httpx2.request(method, f"{url}{path}", json=told, headers={"accept": "application/json"}, timeout=30)
+        assert answer.status_code < 300, answer.text
+        return answer.json() if answer.content else None
+
+    def run(worker_id: str, name: str) -> str:
+        """End its job with a follower. Returns the job's own id."""
+        lease = ask("POST", "/v1/leases", {"worker_id": worker_id, "max_jobs": 1, "wait": 20})
+        (job,) = lease["jobs"]
+        outcome = {"job_id": job["job_id"], "lease_id": lease["lease_id"], "type": "success"}
+        ask("POST", "/v1/outcomes", [{**outcome, "jobs": [{"name": name}]}])
+        return str(job["job_id"])
+
+    def follower_of(job_id: str, name: str) -> str:
+        deadline_s = time.monotonic() + WAIT_S
+        while not (found := ask("GET", f"/v1/jobs?search={job_id}.&name={name}")["jobs"]):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)  # some milliseconds
+        (only,) = found
+        assert ask("GET", f"/v1/jobs/{only['job_id']}")["name"] == name
+        return str(only["job_id"])
+
+    with Client(url) as client:
+        worker = {"name": "parents", "jobs": ["parent", "child"], "max_jobs": 1}
+        worker_id = ask("POST", "/v1/workers", worker)["worker_id"]
+        plain = client.push("parent")
+        assert run(worker_id, "child") == plain
+        child = follower_of(plain, "child")
+        assert child == f"{plain}.0"
+        inner = run(worker_id, "grandchild")
+        assert inner == ask("GET", f"/v1/jobs/{child}")["id"] != child
+        client.push("parent", job_id="a parent of its own")
+        own = run(worker_id, "later")
+        assert own == ask("GET", "/v1/jobs/a%20parent%20of%20its%20own")["id"]
+        for found in (follower_of(inner, "grandchild"), follower_of(own, "later")):
+            assert re.fullmatch(r"\w{26}\.\d{15,16}\.0", found)
+            assert httpx2.get(f"{url}/v1/jobs/{found[:26]}.0", timeout=10).status_code == 404
+        ask("DELETE", f"/v1/workers/{worker_id}")
