@@ -190,8 +190,7 @@ async def register(parts: Parts, request: Request) -> Response:
 
 async def unregister(parts: Parts, request: Request) -> Response:
     """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
-    worker_id = request.headers.get("worker-id", "")  # without it: 404, for its interface has no other answer
-    await workers.unregister(parts.desk, worker_id)
+    await workers.unregister(parts.desk, _worker_id(request, status=404))  # its document has no 400 here
     return Response(204)
 
 
@@ -235,10 +234,10 @@ def _language(request: Request) -> Any:
     return request.answer_language(otherwise="msgpack")
 
 
-def _worker_id(request: Request) -> str:
+def _worker_id(request: Request, status: int = 400) -> str:
     worker_id = request.headers.get("worker-id", "")
     if not worker_id:
-        raise Problem(400, "the header worker-id is missing; it is what POST /worker answered")
+        raise Problem(status, "the header worker-id is missing; it is what POST /worker answered")
     return worker_id
 
 

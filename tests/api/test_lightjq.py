@@ -257,8 +257,11 @@ async def test_bad_registrations(edge, body):
 
 async def test_the_header_is_needed(edge):
     """Its interface has no 400 for who leaves: a worker without id is none."""
-    assert (await edge.call("DELETE", "/worker")).status == 404
-    assert (await edge.call("POST", "/done", {"job_id": "x", "type": "success"})).status == 400
+    left = await edge.call("DELETE", "/worker")
+    done = await edge.call("POST", "/done", {"job_id": "x", "type": "success"})
+    assert (left.status, done.status) == (404, 400)
+    for told in (left, done):
+        assert told.body["detail"].startswith("the header worker-id is missing")
 
 
 # ------------------------------------------------------------ its own document
