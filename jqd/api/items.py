@@ -11,6 +11,8 @@ from itertools import islice
 import msgspec
 from msgspec import Raw
 
+from jqd.words.plainly import without_halves
+
 SMALL_BYTES = 1 << 20  # so many bytes, as one job may have, are some 40 MB at most as items: quicker than to look first
 VALUES_MAX = 1_000_000  # in one body of JSON: twice what the largest job can hold, 100 MB as objects
 
@@ -31,11 +33,18 @@ def json_lines(body: bytes, most: int) -> list[bytes]:
 def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
     """The items of a JSON array, each as it stands; of more than `most` perhaps only one more.
 
-    Raises msgspec.DecodeError or RecursionError where it is no JSON, as far as it was looked at.
+    Raises msgspec.DecodeError or RecursionError where it is no JSON, as far as it was looked at. A text that is no
+    Unicode is its item's own fault: the items are told apart all the same.
     """
-    if len(body) <= SMALL_BYTES:
-        return _json_array(body)
-    return list(islice(_each_item(body), most + 1))
+    try:
+        if len(body) <= SMALL_BYTES:
+            return _json_array(body)
+        return list(islice(_each_item(body, body), most + 1))
+    except msgspec.DecodeError:
+        readable = without_halves(body)
+        if readable == body:
+            raise
+    return list(islice(_each_item(body, readable), most + 1))
 
 
 def has_values(body: bytes, most: int) -> bool:
@@ -53,9 +62,12 @@ def _signs(body: bytes) -> Iterator[int]:
         yield at
 
 
-def _each_item(body: bytes) -> Iterator[bytes]:
-    """Skims one value after another. The decoder says where the first one ends: where it finds the comma behind it."""
-    view = memoryview(body)
+def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
+    """Skims one value after another. The decoder says where the first one ends: where it finds the comma behind it.
+
+    `readable`: as long as the body, and looked at in its place.
+    """
+    view = memoryview(readable)
     at = _after_blanks(body, 0) + 1  # behind the bracket
     while True:
         end = _end_of_value(view, at)

@@ -165,7 +165,8 @@ def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
     """Of a body that is no value in the language that it was sent as."""
     if not body.strip():
         return Unreadable(f"the body is empty; send a map of fields, as {language}")
-    return Unreadable(f"the body is no {language}: {plainly.why(error)}")
+    text = body if language == "JSON" else b""
+    return Unreadable(f"the body is no {language}: {plainly.why(error, text=text)}")
 
 
 def unsupported(kind: str) -> Problem:

@@ -5,11 +5,18 @@ import re
 WIDE_HERE = "an integer of more than 64 bits, which no job can hold; send it as a text"
 WIDE = "an integer in it has more than 64 bits, which MessagePack cannot say; send it as a text"
 DEEP = "it nests deeper than can be read"
+LONE = "a text in it has half a surrogate pair (byte {at}), which is no character; send both halves, or U+FFFD for it"
 SAID_LENGTH_MAX = 300  # of what a decoder said
 
 _PARSER = re.compile(r"(?:JSON|MessagePack data) is malformed: ")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _EXPECTED = re.compile(r"expected (.+?)( \(byte \d+\))?$")
+_HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_TO_HALF = re.compile(  # what it passes over is all but a half, so it ends at one or at the end, and never tries twice
+    rb"((?:[^\\]++|" + _PAIR + rb"|(?!" + _HALF + rb")\\(?:.|\Z))*+)(" + _HALF + rb"|\Z)", re.DOTALL
+)
+_BY_HALF = ("truncated", "surrogate", "hex escape")  # what the decoder says where a half is the cause
 _WORDS = {
     "Input data was truncated": "it ends before it is whole",
     "Integer value out of range": WIDE,
@@ -19,10 +26,21 @@ _WORDS = {
 }
 
 
-def why(error: BaseException, *, before: int = 0) -> str:
+def half_at(text: bytes) -> int | None:
+    """At which byte of JSON the first `\\uD800` to `\\uDFFF` stands that is no pair: it is no Unicode text."""
+    match = _TO_HALF.match(text)
+    return match.start(2) if match and match[2] else None
+
+
+def without_halves(text: bytes) -> bytes:
+    """JSON of the same length with U+FFFD where half a pair stands."""
+    return _TO_HALF.sub(lambda found: found[1] + (b"\\ufffd" if found[2] else b""), text)
+
+
+def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
     """What follows on 'this is no JSON: '. Where the decoder knows the place, it is told as `(byte N)`, from 0 on.
 
-    `before`: so many bytes of what was decoded stood before what was sent.
+    `before`: so many bytes of what was decoded stood before what was sent. `text`: the JSON, where it was JSON.
     """
     if isinstance(error, RecursionError):
         return DEEP
@@ -30,6 +48,8 @@ def why(error: BaseException, *, before: int = 0) -> str:
         return WIDE
     if isinstance(error, UnicodeError):
         return "a text in it is no UTF-8"
+    if any(words in str(error) for words in _BY_HALF) and (at := half_at(text)) is not None:
+        return LONE.format(at=at)
     said = _PARSER.sub("", str(error), count=1).partition(" - at `$")[0]
     said = _BYTE.sub(lambda found: f"(byte {int(found[1]) - before})", said)
     for words, plain in _WORDS.items():

@@ -1,16 +1,33 @@
 """Bodies that cannot be read: what is said of them is in our words, says where it is, and not in a decoder's."""
 
+import json
+import re
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from jqd.api import items
+from jqd.words import plainly
 from tests.api.edge import JSON, MSGPACK, Edge
 
 NDJSON = "application/x-ndjson"
 WIDE = b"1" + b"0" * 30
 DEEP = b"[" * 2_000 + b"]" * 2_000
-PARSERS = ("truncated", "recursion", "serialize", "opcode", "malformed", "codec", "Expected", "trailing", "` - at")
+PARSERS = (
+    "truncated",
+    "utf-16",
+    "recursion",
+    "serialize",
+    "opcode",
+    "malformed",
+    "codec",
+    "Expected",
+    "trailing",
+    "` - at",
+)
 UNREAD: dict[str, tuple[str, bytes, int, str]] = {
     "empty": (JSON, b"", 400, "the body is empty; send"),
     "blank": (JSON, b" \n", 400, "the body is empty; send"),
@@ -49,6 +66,8 @@ UNREAD: dict[str, tuple[str, bytes, int, str]] = {
     "two": (JSON, b'{"name":"a"} x', 400, "something stands behind its end (byte 14)"),
     "no colon": (JSON, b'{"name" 1}', 400, "there should be ':' (byte 8)"),
     "a huge number": (JSON, b'{"argument":1e999}', 400, "a number in it is out of range"),
+    "half a pair": (JSON, b'{"name":"a","argument":"\\ud800"}', 400, "half a surrogate pair (byte 24)"),
+    "half a pair as a key": (JSON, b'{"name":"a","argument":{"\\uDC00x":1}}', 400, "half a surrogate pair (byte 25)"),
     "no UTF-8": (JSON, b'{"name":"\xff"}', 400, "a text in it is no UTF-8"),
 }
 
@@ -77,6 +96,36 @@ async def test_the_others_of_an_array_are_taken() -> None:
         errors: list[Any] = told.body["errors"]
         assert [error["pointer"] for error in errors[:2]] == ["/1/argument/0", "/2/argument"]
         assert not [word for word in PARSERS if word in str(errors)]
+
+
+HALVES = (rb'"\ud800"', rb'"\udc00\ud800"', rb'{"\uD800":1}', rb'["\ud83dx", "\ud83d\ude00"]')
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("is_large", [False, True])
+async def test_a_text_that_is_none_spoils_its_job_alone(
+    half: bytes, is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_large:
+        monkeypatch.setattr(items, "SMALL_BYTES", 0)
+    well = rb'{"name":"a","argument":["\ud83d\ude00", "\\ud800"]}'
+    rows = [well, b'{"name":"b","argument":%b}' % half, well]
+    for kind, body in ((JSON, b"[" + b" , ".join(rows) + b"]"), (NDJSON, b"\n".join(rows))):
+        edge = Edge()
+        told = await edge.call("POST", "/v1/jobs", body, kind=kind, accept=JSON)
+        assert (told.status, [bool(one) for one in told.body["job_ids"]]) == (207, [True, False, True])
+        (error,) = told.body["errors"]
+        assert (error["index"], "half a surrogate pair" in error["detail"]) == (1, True)
+
+
+@given(st.lists(st.sampled_from([rb"\ud800", rb"\udbff", rb"\udc00", rb"\\", rb"\n", rb"\u0041", b"a", b"ud800"])))
+def test_halves_are_what_the_decoder_of_python_leaves_alone(parts: list[bytes]) -> None:
+    text = b'"' + b"".join(parts) + b'"'
+    readable = plainly.without_halves(text)
+    value = json.loads(text)
+    assert (plainly.half_at(text) is None) == (readable == text) == all(not 0xD800 <= ord(c) < 0xE000 for c in value)
+    assert msgspec.json.decode(readable) == re.sub("[\ud800-\udfff]", "\ufffd", value)
+    assert len(readable) == len(text)
 
 
 async def test_the_place_is_found_beside_much_else() -> None:

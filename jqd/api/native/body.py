@@ -92,8 +92,8 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
             refused.append(Fault(pointer, plainly.WIDE_HERE, index))
         except DECODE_ERRORS as error:
             if single:
-                raise _no_json(error) from error
-            refused.append(Fault("", str(_no_json(error)), index))
+                raise _no_json(error, item) from error
+            refused.append(Fault("", str(_no_json(error, item)), index))
         else:
             places.append(index)
     if not converted:
@@ -106,7 +106,7 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
     return batch
 
 
-def _no_json(error: BaseException) -> Unreadable:
+def _no_json(error: BaseException, text: bytes | Raw = b"") -> Unreadable:
     if isinstance(error, RecursionError):
         return Unreadable(TOO_DEEP)
-    return Unreadable(f"this is no JSON that can be taken: {plainly.why(error)}")
+    return Unreadable(f"this is no JSON that can be taken: {plainly.why(error, text=bytes(text))}")

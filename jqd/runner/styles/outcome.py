@@ -154,7 +154,7 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
     if encoding == "msgpack" and data in _BRACKETS:
         return "it looks like JSON, and is not called so; answer JSON with Content-Type: application/json"
     if not isinstance(error, msgspec.ValidationError):
-        return f"it is no {_NAMES[encoding]}: {plainly.why(error)}"
+        return f"it is no {_NAMES[encoding]}: {plainly.why(error, text=data if encoding == 'json' else b'')}"
     try:
         return faults_of(data if encoding == "msgpack" else _narrow(data), _Outcome)[0].detail
     except _UNREADABLE as unread:
