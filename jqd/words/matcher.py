@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from jqd.words.meant import suggestion
+
+FIELDS = ("name", "argument", "priority", "tags", "tenant")  # of a job, as an expression sees it
 EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
 PLACES_MAX = 100  # of all patterns of an expression, as `places_of` counts: some 60 ms of 16 KiB at worst
 # What an expression does with an argument but for patterns, in their places: at worst as many ms were measured.
@@ -38,6 +41,11 @@ _WRITTEN = re.compile(r"""\(\s*([rR]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
 _COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
 _NAMED_CLASS = re.compile(r"\\[pP]")
+_BEHIND_JOB = re.compile(  # which field of the job, where it is not within a text or a comment
+    r"""[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|//[^\n]*|\.\s*\w+"""
+    r"""|\bjob\s*(?:\.\s*(\w+)\b(?!\s*\()|\[\s*(?:"(\w+)"|'(\w+)')\s*\])|\w+""",
+    re.DOTALL,
+)
 _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
 # Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
 _NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
@@ -63,7 +71,10 @@ class Expression:
     """One that was understood."""
 
     def __init__(self, text: str, types: tuple[str, ...], *, bounded: bool = True) -> None:
-        """`types`: what may come of it, as CEL names them. `bounded`: refuse large patterns. Raises NotUnderstood."""
+        """`types`: what may come of it, as CEL names them. `bounded`: refuse large patterns, and what no job has.
+
+        Raises NotUnderstood.
+        """
         if len(text) > EXPRESSION_LENGTH_MAX:
             raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
         if "//" in text and _LOOP_WORD.search(text):
@@ -78,6 +89,7 @@ class Expression:
         self._types = types
         if bounded:
             _refuse_large_patterns(text)
+            _refuse_unknown_fields(text)
         try:
             self._compiled = _environment().compile(text)
         except RuntimeError as error:
@@ -130,6 +142,15 @@ def _refuse_large_patterns(text: str) -> None:
                 " write * or + instead of large numbers, or say less"
             )
             raise NotUnderstood(why, offset)
+
+
+def _refuse_unknown_fields(text: str) -> None:
+    """Raises NotUnderstood: what asks for a field that no job has would be said, and never mean any."""
+    for found in _BEHIND_JOB.finditer(text):
+        name = found[1] or found[2] or found[3]
+        if name and name not in FIELDS:
+            why = f"a job has no field {name!r} here{suggestion(name, FIELDS).rstrip('?')}"
+            raise NotUnderstood(why, found.start(found.lastindex or 0))
 
 
 def places_in(text: str) -> int:

@@ -59,7 +59,13 @@ async def test_a_rate_that_is_said_again_tells_since_when_there_is_one(edge: Who
     ("wish", "pointer", "why"),
     [
         ({"match": "job.name ==", "concurrency": 1}, "/match", "at character 12"),
-        ({"match": "job.nam", "concurrency": 1, "key": "foo(1)"}, "/key", "undeclared reference to 'foo'"),
+        (
+            {"match": 'job.nam == "pay"', "concurrency": 1},
+            "/match",
+            "a job has no field 'nam' here; did you mean 'name', at character 5",
+        ),
+        ({"match": "true", "concurrency": 1, "key": "job.args.x"}, "/key", "did you mean 'argument'"),
+        ({"match": "job.argument.x", "concurrency": 1, "key": "foo(1)"}, "/key", "undeclared reference to 'foo'"),
         ({"match": "1 + 1", "concurrency": 1}, "/match", "it must be BOOL"),
         ({"match": "a.all(x, a.all(y, true))", "concurrency": 1}, "/match", "two of them take long"),
         ({"match": "true", "rate": {"limit": 0}}, "/rate/limit", "1 to"),

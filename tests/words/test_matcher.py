@@ -99,3 +99,38 @@ def test_places_are_counted_as_often_as_they_are_repeated(pattern, places):
 def test_what_else_takes_long_counts_as_places(text, places):
     """A hundred constraints that make lists of lists took 17 s of one job, without any pattern."""
     assert places_in(text) == places
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "job.nam == 'a'",
+        "has(job.nam)",
+        "job . nam == 'a'",
+        "job['nam'] == 'a'",
+        "true || job.\nnam > 1",
+        "'job.name' == job.nam",
+    ],
+)
+def test_a_field_that_no_job_has_is_refused(text):
+    with pytest.raises(NotUnderstood, match="no field 'nam' here; did you mean 'name'") as raised:
+        Expression(text, ("BOOL",))
+    assert text[raised.value.offset :].startswith("nam")
+    Expression(text, ("BOOL",), bounded=False)  # what was said before holds on
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "job.argument.nam == 'a'",
+        "job.argument.job.nam == 1",
+        "job.argument['nam'] == 1",
+        "job.name == 'job.nam'",
+        'job.name == "it\'s job.nam"',
+        "job.name == '''job.nam'''",
+        "true // job.nam",
+        "job.argument . job . nam == 1",
+    ],
+)
+def test_what_only_looks_like_one_is_not(text):
+    Expression(text, ("BOOL",))
