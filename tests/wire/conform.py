@@ -24,7 +24,7 @@ from tests.live.harness import ROOT, Daemon, short_directory, wait_for
 from tests.wire.attack import Worker
 
 # Left out: `positive_data_acceptance` (that a date is a date no schema says), `unsupported_method` (the door refuses
-# methods that it does not know with 501, before any route).
+# methods that it does not know with 400, before any route).
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
