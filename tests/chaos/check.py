@@ -172,7 +172,8 @@ def order(h: History) -> Iterator[str]:
         while place < len(arrivals) and arrivals[place][0] < claimed_t - BATCH_S:
             arrived = h.by_id[arrivals[place][1]]
             if not arrived.delay_s and arrived.key is None and arrived.id not in h.cancels:
-                heappush(waiting[arrived.name], (arrived.priority, arrived.id, arrivals[place][0]))
+                # It may be in the store since its push: a fault may keep the answer that says so from its daemon.
+                heappush(waiting[arrived.name], (arrived.priority, arrived.id, arrived.invoked_t))
             place += 1
         if job is None or job.delay_s or job.key is not None:
             continue

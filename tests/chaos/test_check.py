@@ -172,6 +172,18 @@ def overtaken(s: Story) -> None:
     s.add("final", 90.0, job="j0002", state="succeeded")
 
 
+def claimed_unseen_before_it_was_logged(s: Story) -> None:
+    """The answers to its ingest and to its first claim are dropped: the log tells of both when the fault is over."""
+    s.push(2, 2.0)
+    s.fault(1.5, 2.2, "drop", "edge-0")
+    s.log("ingested", 2.9, "j0002", daemon="d0")
+    s.well(3, 3.0)
+    s.well(4, 3.2)
+    s.settle("j0002", 4.5, s.claim("j0002", 4.0))
+    s.run("j0002", 4.1)
+    s.add("final", 90.0, job="j0002", state="succeeded")
+
+
 def one_key_two_jobs(s: Story) -> None:
     s.push(2, 2.0, key="j0002")
     for t, job in ((3.0, "x1"), (4.0, "x2")):
@@ -262,7 +274,7 @@ PLANTED = [
     ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
     ("C14", never_drained, 1), ("C14", healthy_and_unwilling, 1), ("C14", unanswered, 1),
     ("C15", held_up_by_another_server, 2), ("", paused_while_another_server_is_away, 2),
-    ("C4", fault_of_another_server, 2),
+    ("C4", fault_of_another_server, 2), ("", claimed_unseen_before_it_was_logged, 4),
 ]  # fmt: skip
 
 
