@@ -27,6 +27,7 @@ OTHERS = frozenset(
         "JQD_CONFIG",
         "JQD_WORKER_PRIORITY_MIN",
         "JQD_WORKER_PRIORITY_MAX",
+        "JQD_WORKER_SECRET_FILE",
     }
 )
 OTHERS_PREFIX = "JQD_TEST_"

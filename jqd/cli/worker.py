@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 from cyclopts import Parameter
 
 from jqd.cli.common import duration, worded
-from jqd.cli.exits import Exit
+from jqd.cli.exits import Exit, Usage
 from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
@@ -23,6 +23,7 @@ from jqd.worker.current import hear_jobs
 from jqd.worker.load import import_app
 from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
+from jqd.worker.signed import MAKE_SECRET
 
 RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
@@ -59,6 +60,8 @@ async def worker(
     processes: int = 0,
     name: str | None = None,
     advertise: str | None = None,
+    secret_file: Annotated[str | None, Parameter(env_var="JQD_WORKER_SECRET_FILE")] = None,
+    insecure: Flag = False,
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
     priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
     drain: str = "30s",
@@ -85,6 +88,11 @@ async def worker(
         What the daemons call this worker.
     advertise
         URL under which the daemons reach it, when that is not the one it binds to.
+    secret_file
+        File with the secret, whsec_…, that the daemons sign with, one a line while two are exchanged; what is not
+        signed is refused. Needed when --bind is an address of the network.
+    insecure
+        Bind to the network without a secret: whoever reaches this worker can run its jobs.
     priority_min
         Take only jobs of this priority number or larger.
     priority_max
@@ -119,12 +127,26 @@ async def worker(
             priority_min=priority_min,
             priority_max=priority_max,
             token=daemon_token(),
+            secrets=None if insecure and secret_file is None else _secrets(secret_file),
             drain_s=drain_s,
             log_level=level,
         )
     if watch is not None and watch.has_signalled and not processes:
         _begin_anew()
     return Exit.DONE
+
+
+def _secrets(path: str | None) -> list[str]:
+    """The secrets in a file. Raises Usage for one that cannot be read or holds none."""
+    if path is None:
+        return []
+    try:
+        found = Path(path).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"--secret-file {path} cannot be read: {error}") from error
+    if not found:
+        raise Usage(f"--secret-file {path} is empty; {MAKE_SECRET} >{path}")
+    return found
 
 
 def _loaded(target: str, watch: Watch | None) -> App:

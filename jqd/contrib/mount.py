@@ -19,7 +19,6 @@ import sniffio
 import structlog
 
 from jqd.client import Client, NotFound
-from jqd.contrib.signed import is_ours, keys
 from jqd.words import log
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
@@ -30,6 +29,7 @@ from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch
 from jqd.worker.context import at_work
 from jqd.worker.refusal import Refusal
+from jqd.worker.signed import is_ours, keys
 from jqd.worker.wire import Codec, codec_of
 
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors

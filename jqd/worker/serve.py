@@ -7,11 +7,11 @@ or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On th
 
 import os
 import random
-import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -38,6 +38,7 @@ from jqd.worker.pulse import Pulse
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.said import Said, slots_of
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
+from jqd.worker.signed import MAKE_SECRET, keys
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
@@ -72,6 +73,7 @@ async def serve(
     priority_max: int | None = None,
     advertise: str | None = None,
     token: str | None = None,
+    secrets: Sequence[str] | None = (),
     batch: int = BATCH_JOBS,
     ttl_s: float = TTL_S_DEFAULT,
     drain_s: float = DRAIN_S_DEFAULT,
@@ -87,24 +89,24 @@ async def serve(
     `app`: an App, or where it is, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to
     register (none: where `JQD_URL` says, else on this machine); one that is away is tried until it is there. Jobs that
     push jobs push them there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard.
-    `only`: serve these jobs of the app, by name. `priority_min` and `priority_max`: take only jobs within, both
-    included. `concurrency`: jobs at once. `processes`: run the jobs in so many processes, for which `app` is a text.
-    `signals`: handle SIGTERM, SIGINT and SIGHUP (main thread only) and own the process: leave it by force when a job
-    holds up the end. `stop`: set it to stop as the first
-    signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
+    `only`: serve these jobs of the app, by name. `priority_min`, `priority_max`: take only jobs within, both included.
+    `secrets`: the daemons sign with them, and other requests are refused; none will do on loopback, and None anywhere.
+    `concurrency`: jobs at once. `processes`: run them in so many processes, for which `app` is a text. `signals`: own
+    the process, handle SIGTERM, SIGINT and SIGHUP, leave by force when a job holds up the end. `stop`: set it to stop
+    as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or daemon_urls()
     at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
+    _expect_secrets(at, secrets)
     signalled = Signalled(trio.Event() if stop is None else stop, reloads=processes > 0)
     card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
-    places: list[Registration] = []
-
+    card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, crew, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        beats, slots_max = Beats(places, http), max(concurrency, processes)
-        service = _service(jobs, slots_max, batch, crew, beats, clock=clock, guard=_guard(at, advertise))
+        beats, slots_max, guard = Beats(places, http), max(concurrency, processes), _guard(at, advertise)
+        service = _service(jobs, slots_max, batch, crew, beats, clock=clock, guard=guard, secrets=secrets or ())
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
@@ -112,8 +114,7 @@ async def serve(
             said, slots = Said(service, jobs, card), Slots(lambda: slots_of(jobs, concurrency, processes), batch)
             places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            beside.start_soon(said.watch, slots.changed)
-            _accompany(beside, service, beats)
+            _accompany(beside, service, beats, partial(said.watch, slots.changed))
             beside.start_soon(_reload, crew, signalled, slots.changed)
             await _stay_registered(places, until=signalled.first.wait)
             await _drain(service, signalled.now.wait, drain_s)
@@ -157,9 +158,9 @@ def _service(
     return Service(jobs, limits, hands=crew, spoke=beats.spoke, **more)
 
 
-def _accompany(beside: trio.Nursery, service: Service, beats: Beats) -> None:
+def _accompany(beside: trio.Nursery, service: Service, beats: Beats, watch: Callable[[], Awaitable[None]]) -> None:
     """What says how things stand, as long as the worker does."""
-    for task in (Pulse(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run):
+    for task in (Pulse(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run, watch):
         beside.start_soon(task)
 
 
@@ -181,7 +182,7 @@ def _client(token: str | None) -> httpx2.AsyncClient:
 
 
 def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> list[Registration]:
-    worker_id = secrets.token_hex(8)
+    worker_id = token_hex(8)
     return [Registration(daemon, card, slots, worker_id=worker_id, **more) for daemon in daemons]
 
 
@@ -258,6 +259,20 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
         log.warning("worker.handed_back", jobs=jobs, running_on=running_on, next=HANDED_BACK)
         with trio.move_on_after(CLOSE_S):
             await service.wait_idle()
+
+
+def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
+    """Raises ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
+    if not secrets and secrets is not None and not address.is_loopback(at.host):
+        raise ConfigError(
+            f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "
+            f"--secret-file FILE with a secret that the daemons sign with ({MAKE_SECRET}), or --insecure where only "
+            "daemons reach it"
+        )
+    try:
+        keys(secrets or ())
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:

@@ -2,9 +2,9 @@
 
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
-           503 + Retry-After come later: no room, stopping, or too many threads are stuck
+           503 + Retry-After come later: no room, stopping, too many threads are stuck, or not signed
     GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
-    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand
+    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand · 503 not signed
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
 once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
@@ -13,7 +13,7 @@ of its batch are cancelled and plain ones that have not begun are skipped: nobod
 was told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
@@ -32,6 +32,7 @@ from jqd.worker.body import parse_batch, read_body
 from jqd.worker.hands import Hands, Inside, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
+from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, keys
 from jqd.worker.wire import BatchIn, Health, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
@@ -82,12 +83,15 @@ class Service:
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
         hands: Hands | None = None,
         spoke: Callable[[Item], None] | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         """`jobs`: by name, as `App.jobs` has them. `hands`: who runs them; None: this process. `spoke`: see `Attempts`.
 
-        `guard`: by default any `Host`, for only the server in front knows its names.
+        `guard`: by default any `Host`, for only the server in front knows its names. `secrets`: only requests that a
+        daemon signed with one of them run or stop jobs; none: anybody's do. Raises ValueError for what is no secret.
         """
         self._jobs = jobs
+        self._keys = keys(secrets)
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
@@ -121,7 +125,7 @@ class Service:
             elif scope["method"] in ("GET", "HEAD"):
                 await (_show(send) if scope["path"].endswith(openapi.PATH) else self._health(send))
             elif scope["method"] == "DELETE":
-                await self._cancel(scope.get("query_string", b""), headers.get(b"jqd-batch-id"), send)
+                await self._cancel(scope.get("query_string", b""), headers, send)
             else:
                 raise Refusal(405, "Method not allowed", "POST a batch of jobs, DELETE one, or GET the worker's health")
         except Refusal as refusal:
@@ -219,6 +223,7 @@ class Service:
         body = await read_body(headers, receive, bytes_max=config.body_bytes_max, timeout_s=config.body_timeout_s)
         if body is None:
             return  # the daemon hung up before it was complete
+        self._expect_signed(headers, body)
         taken = parse_batch(codec, body)
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
@@ -241,6 +246,13 @@ class Service:
                 self._may_wait = min(self._config.queue_jobs, self._may_wait + len(batch.items))
             if not self._in_hand:
                 self._idle.set()
+
+    def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
+        """Raises Refusal for what no daemon signed that has our secret. A 4xx would fail the jobs of a daemon that has
+        an old secret, or another clock; after a 503 they wait, untried, until somebody has mended that."""
+        told = {name.decode("latin-1"): value for name, value in headers.items()}
+        if self._keys and not is_ours(self._keys, told, body, self._clock.wall_ms() / 1000):
+            raise Refusal(503, "Not signed", NOT_SIGNED)
 
     def _expect_room(self) -> None:
         if not self.room:
@@ -314,14 +326,20 @@ class Service:
 
     # ------------------------------------------------------------ the rest
 
-    async def _cancel(self, query: bytes, batch_id: str | None, send: Send) -> None:
+    async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
         """Tell jobs in hand to stop: those not begun end here, async ones are cancelled, plain ones may look.
 
-        `batch_id`: they are meant as they came with that batch; by now they may be here again, with other content.
+        With the header JQD-Batch-Id they are meant as they came with that batch; by now they may be here again, with
+        other content.
         """
+        batch_id = headers.get(b"jqd-batch-id")
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
+        # The signature covers its id, and not the query: so the id has to name the job.
+        if self._keys and wanted != {cancel_id(headers.get(b"webhook-id", ""))}:
+            raise Refusal(503, "Not signed", NOT_SIGNED)
+        self._expect_signed(headers, b"")
         self._hands.drain()  # jobs that have ended by now are not cancelled
         batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]

@@ -213,7 +213,11 @@ def test_the_environment_names_the_daemon(
         (["worker", "no_such_module", "--daemon", ABSENT], 1, "no_such_module"),
         (["worker", "jqd.worker.demo", "--log-level", "loud"], 2, "unknown log level"),
         (["worker", "jqd.worker.demo", "--drain", "soon"], 2, "--drain soon is no duration"),
-        (["worker", "jqd.worker.demo", "--bind", "192.0.2.1:0", "--daemon", ABSENT], 1, "cannot listen on 192.0.2.1:0"),
+        (
+            ["worker", "jqd.worker.demo", "--bind", "192.0.2.1:0", "--insecure", "--daemon", ABSENT],
+            1,
+            "cannot listen on 192.0.2.1:0",
+        ),
         (["serve", "--bind", "127.0.0.1:http"], 2, "host:port"),
         (["serve", "--drain", "soon"], 2, "--drain: drain_s"),
         (["serve", "--config", "/does/not/exist.toml"], 2, "cannot be read"),

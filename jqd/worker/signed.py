@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 
 PREFIX = "whsec_"
 FRESH_S = 300  # a request that somebody kept is refused; as the specification has it
+MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
+NOT_SIGNED = "no daemon signed this with a secret of this worker in the last five minutes (docs/WORKERS.md, Signatures)"
+CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
 
 
 def keys(secrets: Sequence[str]) -> list[bytes]:
@@ -19,7 +22,7 @@ def keys(secrets: Sequence[str]) -> list[bytes]:
         except binascii.Error:
             key = b""
         if not key:
-            raise ValueError(f"a secret is {PREFIX} and base64; make one with: echo {PREFIX}$(openssl rand -base64 32)")
+            raise ValueError(f"a secret is {PREFIX} and base64; {MAKE_SECRET}")
         found.append(key)
     return found
 
@@ -36,3 +39,8 @@ def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_
     fits = [hmac.compare_digest(each, code) for each in wanted for code in given]
     # Between integers, for a float has no room for the hundreds of digits that anybody may send.
     return abs(int(now_s) - sent_at) < FRESH_S and any(fits)
+
+
+def cancel_id(message_id: str) -> str | None:
+    """The job that a message with this id cancels; None when it cancels none."""
+    return message_id.removesuffix(CANCEL) if message_id.endswith(CANCEL) else None

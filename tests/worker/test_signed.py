@@ -1,0 +1,108 @@
+"""A worker with secrets runs and stops nothing that no daemon of its own signed."""
+
+import pytest
+
+from jqd import App
+from jqd.runner.sign import signature
+from jqd.runner.styles import STYLES, Sending
+from jqd.runner.worker import Worker
+from jqd.words.clock import ManualClock
+from jqd.words.errors import ConfigError
+from jqd.words.job import Held, Job
+from jqd.worker.serve import serve
+from jqd.worker.service import Service
+from tests.worker.exchange import Exchange, jobs, packed
+
+SECRET, OTHER = "whsec_" + "c2VjcmV0" * 5, "whsec_" + "b3RoZXIh" * 5
+BODY = packed(*jobs("echo", 1))
+app = App()
+ran: list[object] = []
+
+
+@app.job()
+def echo(argument: object, /) -> None:
+    ran.append(argument)
+
+
+def signed(secret: str, message: str, body: bytes, at_s: int) -> dict[str, str]:
+    return {"content-type": "application/msgpack", **dict(signature([secret], message, at_s, body))}
+
+
+async def asked(headers: dict[str, str], *, method: str = "POST", body: bytes = BODY, query: str = "") -> Exchange:
+    clock = ManualClock()
+    service = Service(app.jobs, clock=clock, secrets=[SECRET, OTHER])
+    try:
+        return await Exchange(service, body, headers, method, query).run()
+    finally:
+        service.close()
+
+
+NATIVE = STYLES["native"]
+NOW_S = ManualClock().wall_ms() // 1000
+FOREIGN = {
+    "no signature": {"content-type": "application/msgpack"},
+    "another secret": signed("whsec_" + "bm9ib2R5" * 5, "b1", BODY, NOW_S),
+    "another body": signed(SECRET, "b1", BODY + b"\xc0", NOW_S),
+    "kept for long": signed(SECRET, "b1", BODY, NOW_S - 301),
+    "from the future": signed(SECRET, "b1", BODY, NOW_S + 301),
+}
+
+
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+async def test_what_no_daemon_signed_runs_nothing_and_costs_no_job(headers: dict[str, str]) -> None:
+    ran.clear()
+    exchange = await asked(headers)
+    assert exchange.status == 503, "a 4xx would fail the jobs of a daemon whose secret or clock is wrong"
+    assert int(exchange.headers["retry-after"]) > 0
+    assert exchange.body["title"] == "Not signed"
+    assert ran == []
+
+
+@pytest.mark.parametrize("secret", [SECRET, OTHER])
+async def test_either_secret_is_taken_while_one_is_exchanged(secret: str) -> None:
+    ran.clear()
+    assert (await asked(signed(secret, "b1", BODY, NOW_S))).status == 200
+    assert ran == [0]
+
+
+@pytest.mark.parametrize(
+    ("message", "query", "status"),
+    [
+        ("j1-cancel", "job_id=j1", 404),  # signed: it is looked for, and is not there
+        ("j1-cancel", "job_id=j2", 503),
+        ("j1-cancel", "job_id=j1&job_id=j2", 503),
+        ("j1", "job_id=j1", 503),
+        (None, "job_id=j1", 503),
+    ],
+)
+async def test_a_signed_cancel_stops_the_job_that_it_names_and_no_other(
+    message: str | None, query: str, status: int
+) -> None:
+    headers = signed(SECRET, message, b"", NOW_S) if message else {}
+    assert (await asked(headers, method="DELETE", body=b"", query=query)).status == status
+
+
+async def test_what_a_daemon_sends_is_taken_as_it_is_sent() -> None:
+    """Its own requests, as its style makes them and its signature dresses them."""
+    worker = Worker(id="w", name="W", url="http://worker/", max_jobs=1, secrets=(SECRET,), registered_at_ms=0)
+    sending = Sending(worker, "echo", [Held(Job("j.1", "echo", b"\x07"), 1, 1)], "b.1", "D", 0)
+    ran.clear()
+    for request, status in ((NATIVE.request(sending), 200), (NATIVE.cancel(sending, "j1"), 404)):
+        assert request is not None
+        dressed = request.dressed(worker, NOW_S * 1000)
+        headers = {name.lower(): value for name, value in dressed.headers}
+        query = dressed.url.partition("?")[2]
+        assert (await asked(headers, method=dressed.method, body=dressed.body, query=query)).status == status
+    assert ran == [7]
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:0", "192.0.2.1:0", "[::]:0"])
+async def test_it_is_not_served_to_the_network_without_a_secret(bind: str) -> None:
+    with pytest.raises(ConfigError, match="--secret-file FILE"):
+        await serve(app, bind=bind, advertise="http://worker:9", daemons=[], signals=False)
+
+
+async def test_what_is_no_secret_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ConfigError, match="a secret is whsec_ and base64") as caught:
+        await serve(app, secrets=["hunter2"], daemons=[], signals=False)
+    assert "hunter2" not in str(caught.value)
