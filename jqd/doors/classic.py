@@ -29,7 +29,7 @@ from jqd.doors.asgi import Message, Receive, Send, to_asgi
 from jqd.doors.asked import Answer, Asked
 from jqd.doors.exchange import READ_BYTES, App, Wire
 from jqd.doors.fault import leaf, place_of, say, say_fault
-from jqd.doors.head import Refused, check_method, check_target
+from jqd.doors.head import Refused, check_method, check_single, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
 TURN_BYTES = 4_096  # of what was read: full of SETTINGS they hold the loop for some 15 ms, and all of a read for 250
@@ -288,6 +288,7 @@ class _Protocol(H2Protocol):
         try:
             check_method(bytes(fields.get(b":method", b"")))
             check_target(bytes(fields.get(b":path", b"")))
+            check_single(event.headers)
         except Refused as refused:
             # What came behind it is read already: it may be reset, or the connection over.
             with suppress(h2.exceptions.ProtocolError):

@@ -5,6 +5,7 @@ characters, one blank where one belongs), and llhttp, which knows what lengths a
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
@@ -17,6 +18,12 @@ Headers = list[tuple[bytes, bytes]]
 HEADERS_MAX = 100  # more is no client of ours
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+
+# Read by us, and of each there is one value. Of two a proxy may have judged the other than we heed.
+SINGLE = frozenset(
+    b"""authorization content-encoding content-type host idempotency-key jqd-batch-id jqd-lease-id jqd-tenant origin
+    sec-fetch-site worker-id x-skygear-api-key""".split()
+)
 
 SEND = "send the body as it is, in chunks or with a Content-Length"
 ENDLESS = f"Transfer-Encoding is not chunked alone, so nobody can tell where the body ends; {SEND}"
@@ -119,6 +126,14 @@ def check_target(target: bytes) -> str:
     return _path(target.partition(b"?")[0])
 
 
+def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Names in lower case. Raises Refused."""
+    seen = [name for name, _ in headers if name in SINGLE]
+    if len(seen) != len(set(seen)):
+        twice = next(name for name in seen if seen.count(name) > 1)
+        raise Refused(400, f"the header {twice.decode()} stands there twice; of it there is one")
+
+
 def check_start(data: bytes | bytearray) -> None:
     """What came of a head so far, while its end is missing: refused as soon as it cannot become one. Raises Refused."""
     if data[:1] == b"\x16":
@@ -138,10 +153,11 @@ def check_start(data: bytes | bytearray) -> None:
 
 def _interpret(head: Head) -> None:
     """What its headers mean for the connection. Raises Refused."""
-    hosts, lengths, encodings, connection, expect = 0, None, None, None, None
+    check_single(head.headers)
+    has_host, lengths, encodings, connection, expect = False, None, None, None, None
     for name, value in head.headers:
         if name == b"host":
-            hosts += 1
+            has_host = True
             if _HOST.fullmatch(value) is None:
                 raise Refused(400, "Host is no host")
         elif name == b"content-length":
@@ -154,8 +170,8 @@ def _interpret(head: Head) -> None:
             connection = value if connection is None else connection + b"," + value
         elif name == b"expect":
             expect = value
-    if hosts > 1 or (not hosts and not head.http_1_0):
-        raise Refused(400, f"the request has {hosts} Host headers; it needs one")
+    if not has_host and not head.http_1_0:
+        raise Refused(400, "the request has no Host header; it needs one")
     if encodings is not None:
         if lengths is not None or head.http_1_0:
             raise Refused(400, "Transfer-Encoding stands beside Content-Length, or in HTTP/1.0")

@@ -27,6 +27,8 @@ FILES_S = 5.0  # between looks whether the files of a certificate were replaced:
 PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
 STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
 TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
+HTTP2_COST = "a client that resets its requests of HTTP/2 can stall this daemon for seconds, for everybody"
+HTTP2_MEND = "let a proxy speak HTTP/2, and set http.door to lean"
 QUIET_S = 60.0  # the same trouble is said once in this time
 
 
@@ -70,6 +72,7 @@ class Door:
 
             wide = trio.Semaphore(WIDE_MAX)
             self._house.streams = lambda wire, busy: Classic(self._house.app, wire, self._log, busy, wide).serve()
+            say(self._log.warning, "door.http2", cost=HTTP2_COST, mend=HTTP2_MEND)
         self._listener = listener
         self._turned_away = 0
         self._said: dict[str, tuple[float, int]] = {}

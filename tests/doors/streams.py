@@ -58,8 +58,16 @@ class Talk:
         self.goaway: int | None = None
         self._heard = 0
 
-    def ask(self, stream: int, path: str, *, method: str = "GET", body: bytes | None = None, end: bool = True) -> None:
-        fields = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost")]
+    def ask(
+        self,
+        stream: int,
+        path: str,
+        *more: tuple[str, str],
+        method: str = "GET",
+        body: bytes | None = None,
+        end: bool = True,
+    ) -> None:
+        fields = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), *more]
         self.client.send_headers(stream, fields, end_stream=end and body is None)
         if body is not None:
             self.client.send_data(stream, body, end_stream=end)

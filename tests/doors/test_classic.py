@@ -19,6 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from jqd.doors import DoorConfig, bind, serve_http
 from jqd.doors.classic import STREAMS_MAX, TURN_BYTES
 from jqd.doors.config import DoorConfig as Config
+from jqd.doors.listener import Door
 from tests.api.edge import Edge
 from tests.doors.pipes import Log
 from tests.doors.streams import BOTH, LEAN, PATIENCE_S, PREFACE, echo, talking
@@ -65,6 +66,15 @@ async def test_http_1_is_answered_to_the_byte_as_at_the_first_door() -> None:
 # ---------------------------------------------------------------- HTTP/2
 
 
+def test_a_door_with_http_2_says_at_start_what_that_costs() -> None:
+    log = Log()
+    for config in (LEAN, BOTH):
+        with bind("127.0.0.1:0") as listener:
+            Door(echo, listener, config, log)
+    (line,) = log.lines
+    assert (line["event"], "resets" in str(line["cost"]), "proxy" in str(line["mend"])) == ("door.http2", True, True)
+
+
 async def test_requests_of_one_connection_are_answered_side_by_side(autojump_clock: None) -> None:
     async with talking() as talk:
         talk.ask(1, "/wait")
@@ -101,10 +111,11 @@ async def test_what_one_stream_does_wrong_ends_that_stream(autojump_clock: None)
         talk.ask(11, "/slow", method="POST", body=b"x", end=False)
         talk.ask(13, "/z")
         talk.ask(15, "/a", method="brew")
+        talk.ask(17, "/a", ("jqd-tenant", "a"), ("jqd-tenant", "b"))
         await talk.turn()
         assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
         assert (talk.statuses[3], b"a-secret" in talk.bodies[3]) == ("500", False)
-        assert [talk.statuses[stream] for stream in (5, 7, 9, 15, 13)] == ["400", "400", "400", "400", "200"]
+        assert [talk.statuses[stream] for stream in (5, 7, 9, 15, 17, 13)] == [*["400"] * 5, "200"]
         await trio.sleep(Config().body_grace_s + 1)
         await talk.turn()
         assert talk.statuses[11] == "408"
