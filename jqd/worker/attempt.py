@@ -1,8 +1,11 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from subprocess import CalledProcessError
 from typing import Any
 
 import msgspec
@@ -16,6 +19,7 @@ from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_wor
 from jqd.worker.job import Loop
 from jqd.worker.lines import Lines, who
 from jqd.worker.parameters import Parameters
+from jqd.worker.refusal import RETRY_AFTER_S
 from jqd.worker.voice import Voice
 from jqd.worker.wire import (
     CANCELLED_STATUS,
@@ -38,6 +42,8 @@ from jqd.worker.wire import (
 
 OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio": "must be called from async context"}
 """What a function is told by asyncio where trio runs it, and the other way round."""
+STOPPED_WITH = (-signal.SIGTERM, -signal.SIGINT)  # return codes of programs that a signal to the whole group has ended
+STOPPING_S = 0.25  # so much later than such a program this process may hear of the same signal
 
 
 class Unsendable(Exception):
@@ -54,6 +60,8 @@ class Attempts:
     def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
         """`spoke`: told of each job that has said something beside its outcome, from its thread."""
         self._clock, self._spoke = clock, spoke
+        self.stopping = threading.Event()
+        """The worker was told to stop, and perhaps all that its jobs have started, too."""
         self._stamps = Stamps()
         self.lines = Lines(clock)
         self._log, self._said = get_logger("worker"), get_logger("job")
@@ -213,6 +221,10 @@ class Attempts:
             told = _said(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_said(error))
             return self._failure(item, _said(error), error=told, should_retry=False)
+        if isinstance(error, CalledProcessError) and self._was_stopped(item, error):
+            log.warning("worker.job_interrupted", why=_name(error))
+            message = "its program was ended by the signal that stops this worker"
+            return self.refused(item.batch.codec, item.job_id, message, retry_after=RETRY_AFTER_S)
         loop = item.function.loop
         if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _said(error):
             other = "asyncio" if loop == "trio" else "trio"
@@ -222,6 +234,11 @@ class Attempts:
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         log.warning("worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-MESSAGE_CHARS_MAX:]))
         return self._failure(item, "".join(frames), error=_name(error))
+
+    def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
+        """Whether its program was ended by the signal that stops this worker, as Ctrl-C reaches all of a terminal."""
+        patience_s = STOPPING_S if item.function.loop is None else 0.0  # a loop must not be held up
+        return error.returncode in STOPPED_WITH and self.stopping.wait(patience_s)
 
     def _failure(
         self,

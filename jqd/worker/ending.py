@@ -16,9 +16,12 @@ HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 class Signalled:
     """How far the end has come, and whether the code is to be loaded anew."""
 
-    def __init__(self, first: trio.Event, *, reloads: bool) -> None:
-        """`first`: set by the first signal, or by somebody else. `reloads`: SIGHUP loads anew; else it stops, too."""
-        self.first = first
+    def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
+        """`first`: set by the first signal, or by who gave it. `reloads`: SIGHUP loads anew; else it stops, too.
+
+        `owns`: what this process has started was started by jobs.
+        """
+        self.first, self.owns = trio.Event() if first is None else first, owns
         self.now = trio.Event()
         """Do not wait for jobs in hand."""
         self.close = trio.Event()

@@ -30,6 +30,7 @@ from jqd.words.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.beats import Beats
 from jqd.worker.crew import Crew, Where, open_crew
+from jqd.worker.descendants import kill_descendants
 from jqd.worker.ending import Signalled, forced
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
@@ -46,6 +47,7 @@ CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, o
 DRAINING_EVERY_S = 10.0  # between two lines that say what a stop waits for
 DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
+KILLED = "a job that was handed back had started it; that job runs again elsewhere"
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
 
@@ -98,7 +100,7 @@ async def serve(
     daemons = daemons or daemon_urls()
     at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
     _expect_secrets(at, secrets)
-    signalled = Signalled(trio.Event() if stop is None else stop, reloads=processes > 0)
+    signalled = Signalled(stop, reloads=processes > 0, owns=signals and not processes)
     card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
@@ -116,8 +118,8 @@ async def serve(
             task_status.started(url)
             _accompany(beside, service, beats, partial(said.watch, slots.changed))
             beside.start_soon(_reload, crew, signalled, slots.changed)
-            await _stay_registered(places, until=signalled.first.wait)
-            await _drain(service, signalled.now.wait, drain_s)
+            await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
+            await _drain(service, signalled, drain_s)
             signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
     get_logger("worker").info("worker.stopped", url=url)
@@ -236,10 +238,15 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
                     nursery.start_soon(place.leave)
 
 
-async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: float) -> None:
-    """Refuse new batches and wait for those in hand, until they end, `now` returns or `drain_s` is over.
+async def _told_to_stop(signalled: Signalled, service: Service) -> None:
+    await signalled.first.wait()
+    service.attempts.stopping.set()
 
-    What is left then is handed back, which costs no job an attempt.
+
+async def _drain(service: Service, signalled: Signalled, drain_s: float) -> None:
+    """Refuse new batches and wait for those in hand, until they end, a second signal comes or `drain_s` is over.
+
+    What is left then is handed back, which costs no job an attempt, and the programs that it has started are killed.
     """
     log = get_logger("worker")
     service.refuse("this worker is stopping")
@@ -250,7 +257,7 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
     with trio.move_on_after(drain_s):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_then_cancel, service.wait_idle, nursery)
-            nursery.start_soon(_then_cancel, now, nursery)
+            nursery.start_soon(_then_cancel, signalled.now.wait, nursery)
             while True:
                 await trio.sleep(DRAINING_EVERY_S)
                 log.info("worker.draining", jobs=service.jobs_in_hand, waits_for=service.at_work(), next=DRAINING)
@@ -259,6 +266,8 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
         log.warning("worker.handed_back", jobs=jobs, running_on=running_on, next=HANDED_BACK)
         with trio.move_on_after(CLOSE_S):
             await service.wait_idle()
+        for program in kill_descendants() if running_on and signalled.owns else ():
+            log.warning("worker.killed_program", pid=program.pid, command=program.command, why=KILLED)
 
 
 def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:

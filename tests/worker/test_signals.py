@@ -1,5 +1,6 @@
 """A worker as a process of its own: signals drain it, and nothing that hangs holds up its end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from jqd.testing.daemon import ScriptedDaemon
 PATIENCE_S = 30.0  # for a process to start on a busy machine
 
 PROGRAM = """
-import sys, time, trio
+import subprocess, sys, time, trio
 from functools import partial
 from jqd.words import log
 from jqd import App
@@ -36,6 +37,13 @@ def hold(path, /):
             return "done"
         except FileNotFoundError:
             time.sleep(0.01)
+
+@app.job()
+def program(argument, /):
+    with subprocess.Popen(["sleep", "600"]) as child:
+        print("begun", child.pid, flush=True)
+        if child.wait():
+            raise subprocess.CalledProcessError(child.returncode, "sleep")
 
 @app.job()
 def much(size, /):
@@ -63,7 +71,7 @@ async def process(daemon: ScriptedDaemon, tmp_path: Path) -> AsyncIterator[trio.
     command = [sys.executable, "-c", PROGRAM, daemon.url]
     root = Path(__file__).parents[2]
     with (tmp_path / "log").open("wb") as log:
-        options = {"stdout": subprocess.PIPE, "stderr": log, "check": False, "cwd": root}
+        options = {"stdout": subprocess.PIPE, "stderr": log, "check": False, "cwd": root, "start_new_session": True}
         async with trio.open_nursery() as nursery:
             run = partial(trio.run_process, command, deliver_cancel=end_process, **options)
             process: trio.Process = await nursery.start(run)
@@ -156,3 +164,47 @@ async def test_a_job_that_will_not_be_cancelled_cannot_hold_up_the_end(
     with trio.fail_after(PATIENCE_S):
         assert await process.wait() == 0
     assert "worker.left" in (tmp_path / "log").read_text()
+
+
+async def start_program(daemon: ScriptedDaemon, process: trio.Process) -> int:
+    """Give the process a job that starts a program and waits for it. The program's process id."""
+    with Client(daemon.url) as client:
+        await trio.to_thread.run_sync(partial(client.push, "program", job_id="a", max_retry=0))
+    begun, pid = (await read_line(process)).split()
+    assert begun == b"begun"
+    return int(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_that_its_programs_get_too_costs_no_attempt(
+    daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path, number: signal.Signals
+) -> None:
+    """As Ctrl-C in a terminal, `docker stop` with an init, or systemd with its default KillMode do."""
+    async with trio.open_nursery() as nursery:
+        await start_program(daemon, process)
+        os.killpg(process.pid, number)
+        with trio.fail_after(PATIENCE_S):
+            assert await process.wait() == 0
+        nursery.cancel_scope.cancel()
+    assert not daemon.jobs["a"].ended.is_set(), "it goes back untried"
+    assert "worker.job_interrupted" in (tmp_path / "log").read_text()
+
+
+async def test_what_a_job_has_started_ends_when_the_job_is_handed_back(
+    daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path
+) -> None:
+    async with trio.open_nursery() as nursery:
+        pid = await start_program(daemon, process)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            with trio.fail_after(PATIENCE_S):
+                await daemon.unregistered.wait()
+        with trio.fail_after(PATIENCE_S):
+            assert await process.wait() == 0
+        nursery.cancel_scope.cancel()
+    assert not daemon.jobs["a"].ended.is_set()
+    (line,) = [line for line in (tmp_path / "log").read_text().splitlines() if "worker.killed_program" in line]
+    assert msgspec.json.decode(line)["pid"] == pid
+    assert msgspec.json.decode(line)["command"] == "sleep 600"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
