@@ -45,7 +45,7 @@ from jqd.words import root
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.constraints import Constraints
 from jqd.words.descriptors import open_files_max, share_out
-from jqd.words.errors import ConfigError, JournalForked, JournalVersion, JqdError, StoreError
+from jqd.words.errors import ConfigError, JournalForked, JqdError, StoreError
 from jqd.words.jobid import partition_of_name
 from jqd.words.joblog import JobLog
 from jqd.words.log import configure, get_logger
@@ -170,7 +170,6 @@ class Daemon:
             views=self.views,
             say=partial(say, desk, bounded=False),
             unneeded=partial(unneeded_options, desk),
-            older=self.config.data_dir,
             clock=self.clock,
             source=source,
         )
@@ -317,7 +316,6 @@ async def _serve_once(
     """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
-    refused: JqdError | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
         parts = (await stack.enter_async_context(_store_settings(config))).parts()
@@ -338,11 +336,7 @@ async def _serve_once(
             log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
             listener.close()  # whoever pushes tries elsewhere, instead of waiting here
             forked = await _fork(daemon, stop)
-        except* JournalVersion as group:
-            refused = _leaf(group)  # raised below, outside the nursery, as what it is
         nursery.cancel_scope.cancel()
-    if refused is not None:
-        raise refused
     return forked
 
 

@@ -256,8 +256,9 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes
     }
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
     first = desk.journal.ids.take(1).first
-    head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
-    return encode_jobs(head, array, view.tenant)
+    eligible = {0: eligible_at_ms} if eligible_at_ms else {}
+    head = Head(first, view.created_at_ms, eligible, changes, life=given.life, tenant=view.tenant)
+    return encode_jobs(head, array)
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:

@@ -138,7 +138,7 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
-    """Those that can be read. The others wait: a newer jqd may have left them, and will push them."""
+    """Those that can be read. The others stay where they are, and health says so."""
     found = []
     for entry in entries:
         try:
@@ -146,8 +146,6 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
             jobs = _jobs_decoder.decode(raw)
             if not jobs or any(job.job_id is None for job in jobs):
                 raise ValueError("it has no jobs, or one without an id")
-            # An older jqd took such ones. What stands stays: it may be of a later success than this repeat.
-            jobs = [msgspec.structs.replace(job, replace=False) if job.replace else job for job in jobs]
             found.append(Following(entry, parent, tenant, _items_decoder.decode(raw), jobs))
         except DECODE_ERRORS as error:
             waits[entry] = f"{UNREADABLE}: {str(error)[:DETAIL_LENGTH_MAX]}"

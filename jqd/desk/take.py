@@ -323,9 +323,9 @@ def write(
     options = desk.options.left_out(array, jobs, tenant)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
-    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request)
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant), patient=patient)
+    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
     desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)

@@ -97,8 +97,8 @@ def pack_head(header: SegmentHeader) -> bytes:
 
 
 def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
-    """The header from the copy that is good, or None. Raises JournalVersion when the format is a newer one."""
-    newer = 0
+    """The header from the copy that is good, or None. Raises JournalVersion when its format is not ours."""
+    other = 0
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         copy = data[at : at + _HEADER.size]
         if len(copy) < _HEADER.size or not copy.startswith(SEGMENT_MAGIC):
@@ -106,11 +106,11 @@ def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
         _, version, _, crc, journal_id, segment_id, *rest = _HEADER.unpack(copy)
         if version == VERSION and zlib.crc32(copy[:12] + bytes(4) + copy[16:]) == crc:
             return SegmentHeader(journal_id, segment_id, *rest)
-        newer = max(newer, version)
-    if newer > VERSION:
+        other = max(other, version)
+    if other > VERSION:
         raise JournalVersion(
-            f"{name} has format version {newer}; this jqd reads up to {VERSION}. It was left as it is: "
-            "run the version that wrote it, or a newer one"
+            f"{name} has format version {other}, and this jqd reads version {VERSION}. Nothing was changed: "
+            "start the version of jqd that wrote it"
         )
     return None
 
@@ -129,10 +129,7 @@ def pack_frame_header(
 
 
 def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:
-    """The header in `data` at `offset`, or None when no good one of this segment and position stands there.
-
-    Raises JournalVersion when it is good but of a kind we do not know.
-    """
+    """The header in `data` at `offset`, or None when no good one of this segment and position stands there."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
     magic, crc, length, body_crc, records, back, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
@@ -142,10 +139,7 @@ def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: i
     if zlib.crc32(summed, _seed(segment_id, position)) != crc or not 1 <= records <= length:
         return None
     if flags or zero or kind not in _KINDS:
-        raise JournalVersion(
-            f"the frame at position {position} is of kind {kind} with flags {flags:#x}, which this jqd does not know. "
-            "Nothing was changed: run the version that wrote it, or a newer one"
-        )
+        return None
     return FrameHeader(length, body_crc, records, back, seq, at_ms, kind)
 
 

@@ -9,7 +9,6 @@ The rules of recovery (`recover.py`) tell damage from a torn tail: a later frame
 up to where all was on disk once.
 """
 
-import contextlib
 import enum
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ class Kind(enum.StrEnum):
     FOREIGN = "foreign segment"
     """Renamed, or of another journal."""
     VERSION = "unknown version"
-    """Written by a newer jqd: this one cannot tell whether it is damaged."""
+    """Its format is not ours: nobody here can tell whether it is damaged."""
     TORN = "torn tail"
     """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
     TORN_INSIDE = "torn inside"
@@ -142,7 +141,7 @@ def snapshot(files: Files, directory: Path) -> list[Seen]:
 
 
 def retired_in(files: Files, segments: Sequence[Seen]) -> int:
-    """The position from which a daemon reads jobs there; 0: all. Raises JournalRefused, JournalVersion."""
+    """The position from which a daemon reads jobs there; 0: all. Raises JournalRefused."""
     if not segments:
         return 0
     directory = segments[0].path.parent
@@ -221,7 +220,7 @@ def _reaches(files: Files, seen: Seen, position: int) -> bool:
     if seen.header is None or seen.file_end <= position:
         return False
     reaches = False
-    with contextlib.suppress(JournalVersion), closing(files, files.open(seen.path)) as fd:
+    with closing(files, files.open(seen.path)) as fd:
         pieces = Walker(files, fd, seen.header).frames(seen.first, seen.file_end, check=True)
         reaches = any(isinstance(piece, Frame) and piece.end > position for piece in pieces)
     return reaches
@@ -259,8 +258,6 @@ def walk(files: Files, seen: Seen, *, kinds: Collection[int] | None = None) -> I
             yield from _walk(Walker(files, fd, seen.header), judge, kinds)
     except FileNotFoundError:
         return
-    except JournalVersion as error:
-        yield seen.place(Kind.VERSION, judge.position, seen.end, str(error))
     except OSError as error:
         yield from judge.rest()
         yield seen.place(Kind.UNREADABLE, judge.position, seen.end, str(error))
@@ -330,5 +327,5 @@ def frames_of(files: Files, seen: Seen) -> int | None:
         with closing(files, files.open(seen.path)) as fd:
             pieces = Walker(files, fd, seen.header).frames(seen.first, seen.end, check=False)
             return sum(isinstance(piece, Frame) for piece in pieces)
-    except (OSError, JournalVersion):
+    except OSError:
         return None  # `verify` says why

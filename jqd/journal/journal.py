@@ -209,7 +209,7 @@ class Journal:
         """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
 
         Damage is reported in `stats` and passed over. If the disk cannot be read, that is reported, and `read` waits.
-        Raises JournalVersion for a frame that a newer jqd wrote, and JournalStuck when a read did not go on.
+        Raises JournalStuck when a read did not go on.
         """
         if (reader := self._readers.get((token.lane, token.reader))) is None:
             reader = self._readers[token.lane, token.reader] = Reader(self._files)

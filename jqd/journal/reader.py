@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import msgspec
 
 from jqd.journal.files import Files
-from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
-from jqd.words.errors import JournalStuck, JournalVersion
+from jqd.words.errors import JournalStuck
 from jqd.words.record import Lane
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms
@@ -101,6 +100,7 @@ class Reader:
                 break
             position = max(position, segment.first)
             at, stop = self._begin(segment, position), min(segment.end, token.end)
+            assert self._walker is not None
             while at < stop:
                 # Most frames are whole and good: they are taken many at once. Any other is judged alone.
                 if at < position:
@@ -108,10 +108,7 @@ class Reader:
                 if at >= position:
                     at = position = self._take_plain(token.lane, at, stop, slices)
                 if at < stop and not self._left.out():
-                    piece = self._piece_at(segment, at, stop, known=position > token.start)
-                    if piece is None:
-                        token.end = position
-                        return slices
+                    piece = self._walker.piece_at(at, stop)
                     at = piece.end
                     position = self._take(segment, piece, token.lane, position, slices)
                 if self._left.out():
@@ -145,19 +142,6 @@ class Reader:
                 left.frames -= 1
                 self._frame_start = at = frame.end
         return at
-
-    def _piece_at(self, segment: Segment, at: int, stop: int, *, known: bool) -> Frame | Gap | None:
-        """The frame or gap at `at`. For a frame that a newer jqd wrote: None when `known` frames are to be given first.
-
-        Else raises JournalVersion.
-        """
-        assert self._walker is not None
-        try:
-            return self._walker.piece_at(at, stop)
-        except JournalVersion as error:
-            if known:
-                return None
-            raise JournalVersion(f"{segment.path.name}, byte {HEAD_BYTES + at - segment.first}: {error}") from error
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
         """Take what `piece` holds of this lane from `position` on; returns where to go on. Damage is only reported."""

@@ -68,7 +68,7 @@ class Recovered:
 def recover(files: Files, directory: Path) -> Recovered:
     """Read the directory and mend it.
 
-    Raises JournalVersion for a segment of a newer format, JournalDamaged for files of two journals, OSError when it
+    Raises JournalVersion for a segment of another format, JournalDamaged for files of two journals, OSError when it
     cannot be read. After any of these the directory is as it was.
     """
     names = sorted(files.names(directory))

@@ -40,7 +40,7 @@ def repair(
 ) -> list[str]:
     """Mend the directory; returns a sentence for each thing done, or with `dry_run` for each that would be.
 
-    Raises JournalLocked while a daemon lives there; JournalVersion for a newer format, JournalDamaged for segments
+    Raises JournalLocked while a daemon lives there; JournalVersion for another format, JournalDamaged for segments
     of another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway.
     """
     try:

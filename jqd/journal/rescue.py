@@ -6,7 +6,6 @@ id with that CRC makes all frames of the segment good again, and no others. Ever
 CRC; a payload that holds frames of another segment leads to another one, which makes fewer frames good.
 """
 
-import contextlib
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from jqd.journal.files import Files, closing
 from jqd.journal.frame import FRAME_HEADER_BYTES, FRAME_MAGIC, TORN_KIND, SegmentHeader
 from jqd.journal.inspect import Seen
 from jqd.journal.segment import WINDOW_BYTES, Frame, Walker
-from jqd.words.errors import JournalVersion
 
 VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
 CANDIDATES_MAX = 3  # each is tried on the whole segment
@@ -48,11 +46,9 @@ def found_head(
 
 
 def _good(walker: Walker, seen: Seen) -> Iterator[Frame]:
-    # Bytes that only look like a frame make themselves one, of any kind; with those it ends here.
-    with contextlib.suppress(JournalVersion):
-        for piece in walker.frames(seen.first, seen.end, check=True):
-            if isinstance(piece, Frame):
-                yield piece
+    for piece in walker.frames(seen.first, seen.end, check=True):
+        if isinstance(piece, Frame):
+            yield piece
 
 
 def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:

@@ -15,12 +15,10 @@ from typing import NamedTuple
 
 from jqd.journal.files import Files, closing, write_whole
 from jqd.journal.segment import NEW
-from jqd.words.errors import JournalVersion
 
 RETIRED = "retired"
 
-_LINE = re.compile(rb"(jqd-retired (\d+) (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
-_VERSION = re.compile(rb"jqd-retired (\d{1,9}) ")
+_LINE = re.compile(rb"(jqd-retired 1 (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
 _BYTES_MAX = 128
 
 
@@ -49,24 +47,18 @@ def write_retired(files: Files, directory: Path, retired: Retired) -> None:
 def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
     """The position in the file, and a sentence when it cannot be believed. `end`: of the journal.
 
-    Raises JournalVersion; OSError when the disk does not let it be read.
+    Raises OSError when the disk does not let it be read.
     """
     path = directory / RETIRED
     with closing(files, files.open(path)) as fd:
         data = files.read(fd, _BYTES_MAX, 0)
-    version = _VERSION.match(data)
-    if version and int(version[1]) != 1:
-        raise JournalVersion(
-            f"{path} has version {int(version[1])}, this jqd reads 1: a newer jqd wrote it. "
-            "Nothing was changed; start that one"
-        )
     match = _LINE.fullmatch(data)
-    if match is None or int(match[5], 16) != zlib.crc32(match[1]):
+    if match is None or int(match[4], 16) != zlib.crc32(match[1]):
         return (
             Retired(),
             f"{RETIRED}: it cannot be read, so jobs that ended long ago are applied again when a store was emptied",
         )
-    found = Retired(int(match[3]), int(match[4]))
+    found = Retired(int(match[2]), int(match[3]))
     if found.end > end:
         return Retired(), f"{RETIRED}: it is newer than the segments beside it, so all jobs in them are read"
     return found, None

@@ -117,7 +117,7 @@ class Walker:
         """Frames from `position` (where one begins) to `end`, and the gaps between good ones.
 
         With `check` bodies are verified too; without, only headers, which is how a reader passes over other lanes'
-        frames. Raises OSError, and JournalVersion for a frame of an unknown kind.
+        frames. Raises OSError.
         """
         while position < end:
             piece = self.piece_at(position, end)

@@ -27,10 +27,10 @@ from typing import Any
 import trio
 
 from jqd.journal import Journal
+from jqd.loops.frames import expect_readable
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.loops.readable import expect_readable
 from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
 from jqd.loops.standing import Past
@@ -92,7 +92,7 @@ class Barrier:
         self._log = get_logger("barrier")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Come through, and again after every disturbance, until cancelled. Raises JournalForked, JournalVersion."""
+        """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
         task_status.started()
         while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
@@ -139,8 +139,8 @@ class Barrier:
         past = membership.past
         is_new = not isinstance(past, str)  # through no life of the store yet, or not since we resigned
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
-        if is_new:
-            await expect_readable(self._journal, await self._store.applied(self._journal.journal_id))
+        if is_new:  # who cannot read what the others wait for sits down nowhere
+            await expect_readable(self._journal, WORDS, await self._store.applied(self._journal.journal_id))
         for ending in (*ENDINGS, Lane.RULES):
             self._lanes[ending].let_go()
         membership.looked(look)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from jqd.journal import Slice
-from jqd.words.errors import JournalVersion
+from jqd.words.errors import JournalStuck
 
 CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
 CHUNK_BYTES = 1 << 20
@@ -35,7 +35,7 @@ def chunks(
     for piece in slices:
         try:
             records = decode(piece)
-        except JournalVersion:
+        except JournalStuck:
             if batch:
                 yield Chunk(end, batch)
             raise

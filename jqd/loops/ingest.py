@@ -31,7 +31,6 @@ from jqd.store import Store
 from jqd.words.errors import (
     JournalForked,
     JournalStuck,
-    JournalVersion,
     PositionMismatch,
     StoreAway,
     StoreError,
@@ -141,7 +140,7 @@ class Ingest(Generic[Record]):
                 await self._step()
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
-            except (StoreAway, StoreRefused, JournalStuck, JournalVersion) as error:
+            except (StoreAway, StoreRefused, JournalStuck) as error:
                 await self.pace.wait_after(error)
 
     @property
@@ -238,7 +237,7 @@ class Ingest(Generic[Record]):
                         await self._send(nursery, flight)
                 try:
                     whole = not again and await self._read_on(nursery)
-                except (JournalStuck, JournalVersion) as error:
+                except JournalStuck as error:
                     stuck = error  # raised below, outside the nursery, when what was sent before it is answered
         assert self._position is not None
         if not whole or self._flights:

@@ -18,15 +18,15 @@ import trio
 
 from jqd.journal import Journal, Slice
 from jqd.loops.copied import Copied
+from jqd.loops.frames import unreadable
 from jqd.loops.horizon import Horizon
 from jqd.loops.keeper import Keeper, Stand
 from jqd.loops.pace import Pace
-from jqd.loops.readable import unreadable
-from jqd.loops.shelved import has_shelves, owing, say_newer
+from jqd.loops.shelved import has_shelves, owing
 from jqd.loops.useless import carried
 from jqd.store import CALL_JOBS_MAX
 from jqd.words.clock import Clock
-from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
+from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, StoreAway, StoreRefused
 from jqd.words.job import Outcome
 from jqd.words.jobid import partition_of
 from jqd.words.log import get_logger
@@ -76,7 +76,6 @@ class Retention:
         ]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
-        self._newer_said = False
         self._given_up = 0  # bytes since that was said
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
@@ -89,7 +88,7 @@ class Retention:
             await trio.sleep(EVERY_S)
             try:
                 await self._free()
-            except (StoreAway, StoreRefused, JournalRefused, JournalStuck, JournalVersion) as error:
+            except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
                 await self.pace.wait_after(error)  # what cannot be read is kept, and what lies behind it
             else:
                 self.pace.went_well()
@@ -196,7 +195,6 @@ class Retention:
         await self._expect_remembered(stands)
         async with aclosing(self._owed_in(copied.owed_behind or copied.start, copied.end, copied.owes)) as owed:
             async for at, said in owed:
-                self._newer_said = self._newer_said or say_newer(said)
                 self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
                 await self._journal.wsync()
                 copied.owed_behind = at + 1  # of this frame nothing is left
@@ -355,8 +353,8 @@ class Retention:
         async with aclosing(self._read(start, end, Lane.OUTCOMES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
-                    outcomes = decode_outcomes(piece.body)
-                if owed := await owing(stores, outcomes):
+                    owed = await owing(stores, decode_outcomes(piece.body))
+                if owed:
                     yield piece.start, owed
 
     async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:
@@ -391,7 +389,7 @@ class Retention:
 
     @contextmanager
     def _blame(self, piece: Slice) -> Iterator[None]:
-        """Raises JournalVersion for a frame that is whole, and that we cannot read."""
+        """Raises JournalStuck for a frame that is whole, and that we cannot decode."""
         try:
             yield
         except JournalDamaged as error:

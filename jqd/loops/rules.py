@@ -8,13 +8,11 @@ were heard of here, whom others heard of, and how this daemon sees the workers (
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from pathlib import Path
 
 import trio
 
 from jqd.journal import Journal
 from jqd.loops.membership import Membership
-from jqd.loops.older import drop_older, read_older
 from jqd.loops.pace import Pace
 from jqd.loops.useless import useless
 from jqd.runner import Views, Workers
@@ -26,7 +24,6 @@ from jqd.words.errors import (
     JournalDamaged,
     JournalRefused,
     JournalStuck,
-    JournalVersion,
     StoreAway,
     StoreChanged,
     StoreRefused,
@@ -169,11 +166,10 @@ class Upkeep:
         views: Views,
         say: Say,
         unneeded: Callable[[], Mapping[tuple[str, str], bytes]],
-        older: Path,
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`unneeded`: what is to be said of options that nobody needs. `older`: where earlier versions kept workers."""
+        """`unneeded`: what is to be said of options that nobody needs."""
         self.pace = Pace("rules", source=source)
         self._follows = follows
         self._journal = journal
@@ -183,7 +179,6 @@ class Upkeep:
         self._say = say
         self._unneeded = unneeded
         self._clock = clock
-        self._older: Path | None = older
         self._log = get_logger("rules")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -226,21 +221,14 @@ class Upkeep:
                 async for slices in pieces:
                     for piece in slices:
                         self._rules.take(decode_rules(piece.body)[piece.first : piece.stop])
-        except (JournalDamaged, JournalStuck, JournalVersion) as error:
+        except (JournalDamaged, JournalStuck) as error:
             # The lane reports it, too, and turns health red. What a store knows of our rules comes from there.
             self._log.error("rules.unreadable", error=str(error))
         self._rules.loaded.set()
 
     async def _say_news(self) -> None:
-        await self._say(self._news)
-        if self._older is not None:
-            drop_older(self._older)
-            self._older = None
+        await self._say(self._workers.farewells)
         await self._keep()
-
-    def _news(self) -> dict[tuple[str, str], bytes]:
-        older = read_older(self._older, self._rules) if self._older is not None else {}
-        return {**older, **self._workers.farewells()}
 
     async def _keep(self) -> None:
         """Journal rules as others said them: they hold here from the next start on, and any store gets them again.

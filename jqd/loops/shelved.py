@@ -9,16 +9,14 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from jqd.store import Store
+from jqd.words.errors import JournalDamaged
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.followers import read_entry
 from jqd.words.job import NIL, Outcome
 from jqd.words.jobid import partition_of
-from jqd.words.log import get_logger
 
 CALL_BYTES = 4 << 20  # asked for in one call
 CALL_ENTRIES = 500  # too: with as many shelves as one call looks at some 30 ms of the server
-
-NEWER = "a newer jqd, started once on this store, pushes them; until then they are kept and written on, and cost room"
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:
@@ -27,9 +25,12 @@ async def has_shelves(stores: Iterable[Store]) -> bool:
 
 
 async def owing(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those of these whose followers are not pushed yet, without their results: what is told again has those."""
+    """Those of these whose followers are not pushed yet, without their results: what is told again has those.
+
+    Raises JournalDamaged for followers that cannot be decoded.
+    """
     owed: list[Outcome] = []
-    groups: dict[tuple[int, str | None], list[tuple[bytes, Outcome]]] = {}
+    groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
     for outcome in outcomes:
         if outcome.follows:
             place = partition_of(outcome.job_id, len(stores)), _tenant(outcome)
@@ -41,24 +42,16 @@ async def owing(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Ou
     return owed
 
 
-def say_newer(outcomes: Iterable[Outcome]) -> bool:
-    """Say what of these a newer jqd wrote, otherwise than this one knows. Returns whether there was any."""
-    newer = [outcome.job_id for outcome in outcomes if outcome.follows and _tenant(outcome) is None]
-    if newer:
-        get_logger("retention").warning("retention.newer_followers", parent=newer[0], others=len(newer) - 1, todo=NEWER)
-    return bool(newer)
-
-
 def _entry(outcome: Outcome) -> bytes:
     return outcome.job_id.encode() + b" " + outcome.follows
 
 
-def _tenant(outcome: Outcome) -> str | None:
-    """On whose shelf they may lie; None: a newer jqd wrote them, and may have laid them on any."""
+def _tenant(outcome: Outcome) -> str:
+    """On whose shelf they may lie. Raises JournalDamaged."""
     try:
         return read_entry(_entry(outcome)).tenant
-    except DECODE_ERRORS:
-        return None
+    except DECODE_ERRORS as error:
+        raise JournalDamaged(f"what follows job {outcome.job_id} cannot be decoded: {error}") from error
 
 
 def _bare(outcome: Outcome) -> Outcome:

@@ -1,7 +1,7 @@
 """A worker: one frozen type from its registration to the offer that jobs are claimed for.
 
 Card      what a worker says of itself: the body of its registration, whatever surface took it
-Worker    the same, and what the registry knows besides: also what `workers.json` holds
+Worker    the same, and what the registry knows besides: the body of its rule
 """
 
 import hashlib

@@ -39,11 +39,14 @@ class JournalLocked(JournalError):
 
 
 class JournalVersion(JournalError):
-    """A segment was written by a newer jqd. It is left untouched; run that version, or newer."""
+    """A segment has a format that this jqd does not read. It is left untouched; start the version that wrote it."""
 
 
 class JournalStuck(JournalError):
-    """A read did not go on, which is a mistake of ours. Who reads says so and waits before the next try."""
+    """A read did not go on, or a frame whose checksums hold cannot be decoded: mistakes of ours.
+
+    Who reads says so and waits before the next try. Nothing is passed over.
+    """
 
 
 class JournalForked(JournalError):

@@ -18,7 +18,7 @@ from jqd.words.tenant import tenant_of
 FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store gives
 FOLLOWERS_BYTES_MAX = 1 << 20  # all of them together: what one call of the store takes
 
-UNREADABLE = "this jqd cannot read them; a newer one may have left them, and pushes them when it is there again"
+UNREADABLE = "they cannot be read"
 """Begins the reason why such ones wait."""
 
 _PLACE = re.compile(r"(\.[0-9]+){1,2}")

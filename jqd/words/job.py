@@ -208,8 +208,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Only kept when the job asked for it."""
     keep_result: bool = False
     generation: int = 0
-    """Of the content that ran (`Change.generation`). 0: as the job was first pushed, or not known in an older record,
-    where the fence tells."""
+    """Of the content that ran (`Change.generation`). 0: as the job was first pushed."""
     snoozes: int = 0
     """How often the job was put off until now, this time included."""
     log: str = ""

@@ -48,10 +48,10 @@ CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention cop
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
 
-_PAIR, _OF_TENANT = b"\x92", b"\x93"  # MessagePack: how an array of two and one of three begin
+_PAIR = b"\x92"  # MessagePack: how an array of two begins
 
 
-class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """What the daemon adds to a pushed batch."""
 
     first: str
@@ -77,6 +77,8 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     request: str = ""
     """Of jobs that were pushed under an Idempotency-Key: the digest of all that came with them, which is what their
     names are compared by."""
+    tenant: Tenant = ""
+    """Whose jobs these are: the jobtypes and chosen ids among them are its own."""
 
 
 class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -84,20 +86,12 @@ class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: Raw
 
 
-class _OfTenant(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """What an older jqd refuses, for it expects the head first: it would take these for jobs of the tenant ""."""
-
-    tenant: Tenant
-    head: Raw
-    jobs: Raw
-
-
-class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     head: Head
     jobs: list[Raw]
 
 
-class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     head: Head
     jobs: list[JobRecord]
 
@@ -105,8 +99,6 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _encoder = msgspec.msgpack.Encoder()
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 _head_decoder = msgspec.msgpack.Decoder(Head)
-_text_decoder = msgspec.msgpack.Decoder(Tenant)
-_tenant_decoder = msgspec.msgpack.Decoder(_OfTenant)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
@@ -114,19 +106,9 @@ _cancels_decoder = msgspec.msgpack.Decoder(list[str])
 _rules_decoder = msgspec.msgpack.Decoder(list[Rule])
 
 
-def encode_jobs(head: Head, jobs: bytes, tenant: str = "") -> bytes:
+def encode_jobs(head: Head, jobs: bytes) -> bytes:
     """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
-    if tenant:
-        return _encoder.encode(_OfTenant(tenant, Raw(_encoder.encode(head)), Raw(jobs)))
     return _encoder.encode(_JobsBody(head, Raw(jobs)))
-
-
-def _split_tenant(body: bytes) -> tuple[str, bytes]:
-    """Whose jobs a frame has, and its body as one of the tenant "" would be."""
-    if not body.startswith(_OF_TENANT):
-        return "", body
-    owned = _decode(_tenant_decoder, body, "a jobs")
-    return owned.tenant, _PAIR + bytes(owned.head) + bytes(owned.jobs)
 
 
 def decode_jobs(body: bytes) -> list[Job]:
@@ -134,16 +116,14 @@ def decode_jobs(body: bytes) -> list[Job]:
 
     Raises JournalDamaged when the checksum held but the content is not ours to read.
     """
-    tenant, body = _split_tenant(body)
     read = _decode(_jobs_decoder, body, "a jobs")
     head, records = read.head, read.jobs
-    if not tenant and len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
+    if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
         return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
     ids = _ids(head, len(records))
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
     changes = _changes(head, records)
-    if tenant:
-        _annotate(records, tenant)
+    _annotate(records, head.tenant)
     for options, places in head.options:
         _give(records, places or range(len(records)), options)
     return _jobs(head, ids, records, changes)
@@ -152,7 +132,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
     """As `decode_jobs`, of a large frame: nothing that is done between two steps takes long."""
     try:
-        tenant, head, begin = _open(body)
+        head, begin = _open(body)
         pieces = yield from cut(body, begin)
     except (*MALFORMED, JournalDamaged):
         return decode_jobs(body)  # it says what is wrong
@@ -160,8 +140,7 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
     for piece in pieces:
         some = _decode(_records_decoder, array_of(body, piece), "a jobs")
         changes += _changes(head, some, len(records))
-        if tenant:
-            _annotate(some, tenant)
+        _annotate(some, head.tenant)
         records += some
         yield
     ids = _ids(head, len(records))
@@ -176,15 +155,12 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
     return jobs
 
 
-def _open(body: bytes) -> tuple[str, Head, int]:
-    """Whose jobs a frame has, its head, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
-    if not body.startswith((_PAIR, _OF_TENANT)):
+def _open(body: bytes) -> tuple[Head, int]:
+    """The head of a frame, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    if not body.startswith(_PAIR):
         raise JournalDamaged("it begins as no jobs frame does")
-    owned = body.startswith(_OF_TENANT)
-    *before, begin = skipped(body, 1, 2 if owned else 1)
-    tenant = _decode(_text_decoder, body[1 : before[0]], "a jobs") if owned else ""
-    head = _decode(_head_decoder, body[before[0] if owned else 1 : begin], "a jobs")
-    return tenant, head, begin
+    (begin,) = skipped(body, 1, 1)
+    return _decode(_head_decoder, body[1:begin], "a jobs"), begin
 
 
 def _jobs(
@@ -216,18 +192,16 @@ def _jobs(
 
 def job_ids(body: bytes) -> list[str]:
     """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
-    read = _decode(_jobs_raw_decoder, _split_tenant(body)[1], "a jobs")
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
     return _ids(read.head, len(read.jobs))
 
 
 def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
     """The jobs of a frame whose ids are in `keep`, as (lane, records, body) of new frames, byte for byte as pushed.
 
-    One frame for each run of neighbours, because a frame names its first id only; and changes by themselves: they have
-    a lane of their own, which they had not always. `position`: of the frame; a copy says where it comes from. Raises
-    JournalDamaged.
+    One frame for each run of neighbours, because a frame names its first id only. `position`: of the frame; a copy
+    says where it comes from. Raises JournalDamaged.
     """
-    tenant, body = _split_tenant(body)
     read = _decode(_jobs_raw_decoder, body, "a jobs")
     head = read.head
     first_at = head.copied[0] if head.copied else position
@@ -236,25 +210,26 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
     given_to = [(options, frozenset(places)) for options, places in head.options]
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
-    runs = itertools.groupby(enumerate(kept), key=lambda pair: (pair[1] - pair[0], pair[1] in head.changes))
-    for (_, changed), run in runs:
+    for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
         indexes = [index for _, index in run]
         first = indexes[0]
         eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
         changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
         jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
         homes = head.homes[first : indexes[-1] + 1]
-        lane = Lane.CHANGES if changed else Lane.JOBS
+        lane = Lane.CHANGES if changes else Lane.JOBS
         copied = first_at + first, position + first
         theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
         options = [(each, places) for each, places in theirs if places]
-        carried = Head(given[first], head.at, eligible, changes, homes, head.life, options, copied, head.request)
-        yield lane, len(indexes), encode_jobs(carried, jobs, tenant)
+        carried = Head(
+            given[first], head.at, eligible, changes, homes, head.life, options, copied, head.request, head.tenant
+        )
+        yield lane, len(indexes), encode_jobs(carried, jobs)
 
 
 def generations(body: bytes) -> dict[str, int]:
     """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
-    read = _decode(_jobs_raw_decoder, _split_tenant(body)[1], "a jobs")
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
     return {job_id: generation for job_id, _, generation, _ in read.head.changes.values()}
 
 
@@ -298,6 +273,8 @@ def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptio
 
 
 def _annotate(records: Iterable[JobRecord], tenant: str) -> None:
+    if not tenant:
+        return
     for record in records:
         record.name = annotate(tenant, record.name)
         record.job_id = annotate(tenant, record.job_id) if record.job_id else None

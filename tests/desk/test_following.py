@@ -87,15 +87,6 @@ async def test_what_another_attempt_told_is_a_repeat_and_an_own_id_that_is_taken
     assert "another job stands under job_id 'own'" in said["why"]
 
 
-async def test_what_an_older_jqd_took_replaces_nothing_when_it_is_told_again(edge: Whole) -> None:
-    """After a wipe yesterday's success and today's are both told again, in any order."""
-    today, yesterday = [entry({"name": name, "job_id": "report", "replace": True}) for name in ("today", "yesterday")]
-    for _ in range(2):
-        for each in (today, yesterday):
-            assert await push(edge, each) == {}
-    assert [job["name"] for job in (await jobs(edge)).values()] == ["today"]
-
-
 async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(edge: Whole) -> None:
     wanted = NameWanted("own", edge.journal.ids.take(1).first, "other", False)
     await desk(edge).store.reserve_names([wanted])
@@ -108,15 +99,15 @@ async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(e
     assert "own" in await jobs(edge)
 
 
-async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_a_newer_jqd_left(edge: Whole) -> None:
+async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_cannot_be_read(edge: Whole) -> None:
     edge.whole.away = "cable pulled"
-    first, newer = entry({"name": "a"}), entry({"name": "a", "newer": True})
-    odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b", newer]
+    first, more = entry({"name": "a"}), entry({"name": "a", "more": True})
+    odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b", more]
     waits = (await follow(desk(edge), [first, *odd])).waits
     assert waits.keys() == {first, *odd}
     assert "cable pulled" in waits[first]
     assert all(waits[entry].startswith(UNREADABLE) for entry in odd)
-    assert "newer" in waits[newer]
+    assert "more" in waits[more]
 
 
 async def test_a_server_that_hangs_is_not_waited_for_with_each_batch(

@@ -8,7 +8,6 @@ from pathlib import Path
 import trio
 
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, pack_frame_header, unpack_frame_header, unpack_head
 from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
 from jqd.words.record import Lane
@@ -73,24 +72,6 @@ def no_failure(call: str, number: int) -> None:
 def segments(files: MemoryFiles) -> list[Path]:
     """Paths of the segments, oldest first."""
     return sorted(path for path in files.files if path.suffix == ".jqd")
-
-
-def of_kind(content: bytearray, number: int, kind: int) -> None:
-    """Make the frame of that number in a segment one of that kind, with good sums."""
-    head = unpack_head(bytes(content[:HEAD_BYTES]), "")
-    assert head is not None
-    at = HEAD_BYTES
-    for _ in range(number):
-        header = unpack_frame_header(head.segment_id, head.first + at - HEAD_BYTES, bytes(content), at)
-        assert header is not None
-        at += FRAME_HEADER_BYTES + header.length
-    position = head.first + at - HEAD_BYTES
-    header = unpack_frame_header(head.segment_id, position, bytes(content), at)
-    assert header is not None
-    body = bytes(content[at + FRAME_HEADER_BYTES : at + FRAME_HEADER_BYTES + header.length])
-    content[at : at + FRAME_HEADER_BYTES] = pack_frame_header(
-        head.segment_id, position, kind=kind, records=1, back=header.back, seq=header.seq, at_ms=header.at_ms, body=body
-    )
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

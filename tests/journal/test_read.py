@@ -11,9 +11,9 @@ import trio.testing
 from jqd.journal import Journal, Slice, reader
 from jqd.journal.frame import HEAD_BYTES
 from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalDamaged, JournalVersion
+from jqd.words.errors import JournalDamaged
 from jqd.words.record import Lane
-from tests.journal.conftest import no_failure, of_kind, once, opened, push, read_lane, segments, until
+from tests.journal.conftest import no_failure, once, opened, push, read_lane, segments, until
 
 
 async def take(journal: Journal, records_max: int, lane: Lane = Lane.JOBS) -> list[Slice]:
@@ -321,18 +321,3 @@ async def test_what_is_written_into_a_window_that_was_read_before_is_seen() -> N
             assert await read_lane(journal, records_max=records_max) == expected
         await push(journal, b"later")
         assert await read_lane(journal) == [b"later"]
-
-
-async def test_before_a_frame_that_a_newer_jqd_wrote_all_is_given_and_then_it_is_refused() -> None:
-    files = MemoryFiles()
-    async with opened(files, segment_bytes=100_000) as journal:
-        await push(journal, b"one", b"two", b"three")
-        of_kind(files.files[segments(files)[0]].content, 2, kind=9)
-        token = journal.read_reserve(Lane.JOBS, 100)
-        assert token is not None
-        assert [piece.body for piece in await journal.read(token)] == [b"one", b"two"]
-        journal.rsync(token.lane, token.end)
-        token = journal.read_reserve(Lane.JOBS, 100)
-        assert token is not None
-        with pytest.raises(JournalVersion, match=r"0\.jqd, byte \d+: .* of kind 9"):
-            await journal.read(token)

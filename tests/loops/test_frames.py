@@ -11,7 +11,7 @@ from jqd.loops import frames
 from jqd.loops.frames import LARGE_BYTES, Frames
 from jqd.words.clock import ManualClock
 from jqd.words.cuts import Steps
-from jqd.words.errors import JournalVersion
+from jqd.words.errors import JournalStuck
 from jqd.words.job import Job
 from jqd.words.jobid import IdSource
 from jqd.words.record import Head, Lane, decode_in_pieces, decode_jobs, encode_jobs
@@ -62,5 +62,5 @@ async def test_what_cannot_be_read_is_said_when_all_before_it_was_given(autojump
     held, good, bad = made(), part(0, SIZE), part(0, SIZE, LARGE + b"\xc0", 900)
     await held.open([good, bad])
     assert len(held.records(good)) == SIZE
-    with pytest.raises(JournalVersion, match="position 900"):
+    with pytest.raises(JournalStuck, match="position 900"):
         held.records(bad)

@@ -119,17 +119,17 @@ async def test_much_that_waits_for_a_quota_is_said_at_once_and_before_what_waits
         assert "'t09'" in others[0], "the longest"
 
 
-async def test_an_outbox_that_is_stuck_and_what_a_newer_jqd_left_there_are_said(autojump_clock: None) -> None:
+async def test_an_outbox_that_is_stuck_and_what_cannot_be_read_there_are_said(autojump_clock: None) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         (job_id,) = await here.push(HERE)
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
-        newer = msgspec.msgpack.encode(("", [{"name": "a", "job_id": "x", "newer": 1}]))
-        ended = Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=newer)
+        odd = msgspec.msgpack.encode(("", [{"name": "a", "job_id": "x", "odd": 1}]))
+        ended = Outcome(job_id, 1, Fate.SUCCEEDED, "a", 0, 1, follows=odd)
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
         await until(lambda: bool(here.control.warnings()))
         (warning,) = here.control.warnings()
-        assert warning.startswith(f"jobs that follow {job_id} and 0 others wait: this jqd cannot read them")
+        assert warning.startswith(f"jobs that follow {job_id} and 0 others wait: they cannot be read")
         assert len((await here.stores[0].get_outbox(9, 1 << 20)).entries) == 1
         assert here.control.run_ready() is None, "jobs are run all the same"
         here.daemon.partitions[1].outbox.pace.reason = "outbox: the disk is full"

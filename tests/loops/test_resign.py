@@ -106,12 +106,18 @@ async def test_who_has_resigned_takes_no_seat_in_the_next_life_either(autojump_c
         nursery.cancel_scope.cancel()
 
 
-async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(autojump_clock: None, disk: MemoryFiles) -> None:
+@pytest.mark.parametrize("why", ["disk", "undecodable"])
+async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(
+    autojump_clock: None, disk: MemoryFiles, why: str
+) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         async with second(here, disk) as bad:
-            await end(bad, "0" * 26, 1)
-            disk.fail = unreadable
+            if why == "disk":
+                await end(bad, "0" * 26, 1)
+                disk.fail = unreadable
+            else:
+                await bad.journal.wsync(bad.journal.write(Lane.OUTCOMES, 1, b"\x91\x91\xa1x"))
             await bad.join(nursery)
             await until(lambda: here.membership.settled)
             await trio.sleep(3 * RESIGN_S)

@@ -160,9 +160,7 @@ class House:
             make()
 
         self.follows = [Follow(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
-        self.upkeep = Upkeep(
-            journal=nothing, follows=self.follows, say=say, unneeded=dict, older=Path("/nowhere"), **shared
-        )
+        self.upkeep = Upkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
 
     async def ask(self) -> None:
         for follow in self.follows:
