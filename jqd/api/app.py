@@ -11,6 +11,7 @@ from jqd.api import lightjq, skygear
 from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.large import AT_ONCE_BYTES, packed_body
+from jqd.api.lists import Lists
 from jqd.api.match import Found, Table
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
@@ -60,6 +61,7 @@ class Api:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._large = Large()
+        self._lists = Lists()
         self._room = Room(parts.config.bodies_bytes_max, self._large.others.ask)
         self._log = get_logger("api")
         self._second = self._looked = 0
@@ -91,12 +93,14 @@ class Api:
             else:
                 if found is None:
                     response = self._unrouted(request, verdict.found)
-                elif found[0].polls:
-                    response = await self._poll(*found, request, asked)
-                elif len(request.body) > SOME_BYTES and self.urgent(asked) < Urgency.ANY_SIZE:
-                    response = await self._answer_large(*found, request, self.whose(asked))
+                elif found[0].method == "GET":  # nothing of it is to be kept
+                    with asked.while_there() as work:
+                        response = await self._serve(*found, request, asked)
+                    if work.cancelled_caught:
+                        self._log.debug("api.left", path=request.path)
+                        return None
                 else:
-                    response = await self._answer(*found, request)
+                    response = await self._serve(*found, request, asked)
         return answer_of(response)
 
     def whose(self, asked: Asked) -> str:
@@ -114,7 +118,7 @@ class Api:
     def urgent(self, asked: Asked) -> Urgency:
         """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""
         path = asked.heading.path
-        if path in URGENT:
+        if path in URGENT and (path in PROBES or asked.heading.method != "GET"):  # a list of workers has time
             return Urgency.ANY_SIZE if path in ANY_SIZE else Urgency.SMALL
         return Urgency.SMALL if path.endswith(BEAT) else Urgency.NOT
 
@@ -160,6 +164,24 @@ class Api:
             self._second, self._looked = second, 0
         self._looked += 1
         return self._looked <= MEANT_PER_S
+
+    async def _serve(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
+        """Answer it in the way of its route."""
+        if route.polls:
+            return await self._poll(route, names, request, asked)
+        if route.lists:
+            try:
+                with self._lists.place(self.whose(asked), by_address(asked)):
+                    return await self._sized(route, names, request, asked)
+            except Problem as error:
+                return _render(request, error)
+        return await self._sized(route, names, request, asked)
+
+    async def _sized(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
+        """Answer it, in a turn of its own where its body is much work."""
+        if len(request.body) > SOME_BYTES and self.urgent(asked) < Urgency.ANY_SIZE:
+            return await self._answer_large(route, names, request, self.whose(asked))
+        return await self._answer(route, names, request)
 
     async def _poll(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""

@@ -42,6 +42,8 @@ class Route(NamedTuple):
     refusal: type[Struct] = Details
     """The type of its errors."""
     polls: bool = False
-    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
+    """Whether it may wait for something: it is told at once when its client sends no more."""
+    lists: bool = False
+    """Whether it is the longer the more there is: few of them are under way at once."""
     bare: bool = False
     """Whether what it takes may be left out."""

@@ -153,6 +153,10 @@ class _AsgiAsked:
             return None
         return piece
 
+    def while_there(self) -> trio.CancelScope:
+        """See Asked. Who serves ends it with the connection; of a stream that was reset nothing is noticed here."""
+        return trio.CancelScope()
+
     async def wait_left(self) -> None:
         """See Asked."""
         while (await self._receive())["type"] != "http.disconnect":

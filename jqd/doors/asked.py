@@ -1,9 +1,11 @@
 """What a door hands to an application, and what it takes back: plain values, whichever door it is."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import trio
 from msgspec import Struct
 
 
@@ -57,6 +59,13 @@ class Asked(Protocol):
 
     async def wait_left(self) -> None:
         """Return when the client sends no more. Most have gone then, some listen on. Only behind a whole body."""
+        ...
+
+    def while_there(self) -> AbstractContextManager[trio.CancelScope]:
+        """What is done within is given up within a second after the client left, wherever it is: no commit is.
+
+        Most requests are over before anybody looks, so nothing has to watch each of them.
+        """
         ...
 
 

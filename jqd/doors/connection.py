@@ -116,7 +116,9 @@ class Connection:
         await self.run()
 
     def look(self, now_s: float) -> None:
-        """End it if it has not got on in time."""
+        """End it if it has not got on in time, and what is done for its client if that has left."""
+        if self._asked is not None:
+            self._asked.look()
         wire = self._wire
         if wire.read_due_s == AT_LOOK:
             wire.read_due_s = now_s + wire.config.idle_s

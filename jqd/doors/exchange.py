@@ -1,7 +1,8 @@
 """One request and its answer, as they go over the wire."""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import trio
@@ -100,6 +101,8 @@ class Exchange:
     """The body is none."""
     patient = False
     """See Asked."""
+    _silent = False  # it sent no more, when that was looked at
+    _work: trio.CancelScope | None = None  # ends with the client
     _continued = False  # the client was told to send its body
     _received = 0
     _status = 0
@@ -184,6 +187,24 @@ class Exchange:
                 return
             wire.buffer += data
             self.left = not data
+
+    @contextmanager
+    def while_there(self) -> Iterator[trio.CancelScope]:
+        """See Asked."""
+        with trio.CancelScope() as self._work:
+            try:
+                yield self._work
+            finally:
+                self._work = None
+
+    def look(self) -> None:
+        """Give up what is done for a client that had left at the look before: one that only listens on has so long."""
+        if self._work is None or not self.wire.pipe.has_left():
+            return
+        if self._silent:
+            self.left = True
+            self._work.cancel()
+        self._silent = True
 
     # ------------------------------------------------------------ out
 

@@ -1,5 +1,6 @@
 """A connected socket with few turns of the loop: what is there is read, and what fits is written, at once."""
 
+import select
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -8,6 +9,7 @@ from typing import Protocol
 import trio
 
 STRAIGHT_MAX = 16  # reads in a row without letting others on
+_LEFT = getattr(select, "POLLRDHUP", select.POLLHUP)  # where a system does not know that: what has gone altogether
 _RESET = struct.pack("ii", 1, 0)
 
 Turn = Callable[[], Awaitable[None]]
@@ -40,6 +42,10 @@ class Pipe(Protocol):
 
     async def receive_next(self, size: int) -> bytes:
         """As `receive_some`, of a peer whose turn it is: most likely nothing is there yet."""
+        ...
+
+    def has_left(self) -> bool:
+        """Whether the peer sends no more, whatever of it was not read yet. Most have gone then."""
         ...
 
     def send_now(self, data: bytes) -> int:
@@ -104,6 +110,12 @@ class SocketPipe:
                     continue  # it was readable for somebody else
         except OSError as error:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
+
+    def has_left(self) -> bool:
+        """See Pipe."""
+        asked = select.poll()
+        asked.register(self._sock, _LEFT)
+        return bool(asked.poll(0))
 
     def send_now(self, data: bytes | memoryview) -> int:
         """See Pipe."""

@@ -108,6 +108,10 @@ class TlsPipe:
         """See Pipe."""
         return await self.receive_some(size)
 
+    def has_left(self) -> bool:
+        """See Pipe."""
+        return self._raw.has_left()
+
     def send_now(self, data: bytes) -> int:
         """See Pipe. What TLS makes of it has to be sent as a whole."""
         return 0

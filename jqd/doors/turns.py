@@ -142,7 +142,10 @@ class Turns:
             owner = whose(asked)
             try:
                 if not self.enter(owner):
-                    await self.wait(owner, weight_of(asked))
+                    with asked.while_there() as waiting:
+                        await self.wait(owner, weight_of(asked))
+                    if waiting.cancelled_caught:
+                        return None
                     asked.patient = self.others.ask()
                 return await app(asked)
             finally:

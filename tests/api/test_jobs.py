@@ -288,6 +288,9 @@ class Listening:
     def read_nowait(self):
         return b""
 
+    def while_there(self):
+        return trio.CancelScope()
+
     async def wait_left(self):
         await self.left.wait()
 

@@ -195,16 +195,18 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
 async def test_what_workers_say_waits_behind_no_pushes(edge):
     """Late, it loses them the jobs that they have."""
     for method, path in [key for key, roles in NEEDS.items() if roles == (Role.WORKER,)] + [("GET", "/readyz/run")]:
-        asked: Any = SimpleNamespace(heading=SimpleNamespace(path=path.replace("<job_id>", "1")))
+        asked: Any = SimpleNamespace(heading=SimpleNamespace(method=method, path=path.replace("<job_id>", "1")))
         assert method == "DELETE" or edge.api.urgent(asked), path
-    for path, how in (
-        ("/v1/jobs", 0),
-        ("/v1/jobs/1/heartbeat", 1),
-        ("/v1/leases", 1),
-        ("/v1/outcomes", 2),
-        ("/done", 2),
+    for method, path, how in (
+        ("POST", "/v1/jobs", 0),
+        ("POST", "/v1/jobs/1/heartbeat", 1),
+        ("POST", "/v1/leases", 1),
+        ("POST", "/v1/workers", 1),
+        ("GET", "/v1/workers", 0),
+        ("POST", "/v1/outcomes", 2),
+        ("POST", "/done", 2),
     ):
-        asked = SimpleNamespace(heading=SimpleNamespace(path=path))
+        asked = SimpleNamespace(heading=SimpleNamespace(method=method, path=path))
         assert edge.api.urgent(asked) == how, path
 
 

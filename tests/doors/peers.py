@@ -1,5 +1,7 @@
 """Requests, as far as turns go."""
 
+import trio
+
 from jqd.doors.asked import Heading
 from jqd.doors.turns import EACH
 
@@ -14,3 +16,10 @@ class Peer:
     def __init__(self, address: str, size: int = 0) -> None:
         self.peer = address
         self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})
+        self.left = False
+
+    def while_there(self) -> trio.CancelScope:
+        scope = trio.CancelScope()
+        if self.left:
+            scope.cancel()
+        return scope

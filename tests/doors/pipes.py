@@ -56,6 +56,9 @@ class MemoryPipe:
         self._eof = True
         self._move()
 
+    def has_left(self) -> bool:
+        return self._eof or self._broken
+
     def reset(self) -> None:
         self._broken = True
         self._move()

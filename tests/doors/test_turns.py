@@ -57,6 +57,20 @@ async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
     assert hall.empty()
 
 
+async def test_who_leaves_is_taken_out_of_the_line() -> None:
+    hall, last = Hall(), Peer("192.0.2.1")
+    hall.held = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(EACH):
+            nursery.start_soon(hall.app, Peer("192.0.2.1"))
+        await wait_all_tasks_blocked()
+        last.left = True
+        assert await hall.app(last) is None
+        assert len(hall.begun) == EACH
+        hall.held.set()
+    assert hall.empty()
+
+
 @pytest.mark.parametrize("size", [0, EACH * WEIGHT_BYTES], ids=["small", "large"])
 async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: int, autojump_clock: MockClock) -> None:
     """Each request is worked at in five turns, as a push is: with 40 turns' worth of them at once the loop would be

@@ -312,6 +312,10 @@ class Whole:
         await trio.lowlevel.checkpoint()
         return None
 
+    def while_there(self) -> trio.CancelScope:
+        """Its client stays."""
+        return trio.CancelScope()
+
     async def wait_left(self) -> None:
         """Its client waits."""
         await trio.sleep_forever()

@@ -1,0 +1,93 @@
+"""Lists under way are bounded: of one tenant, one address, and all together; each who is refused is told when again."""
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.api.lists import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, Lists
+from jqd.api.problems import Problem
+from jqd.api.routes import ROUTES
+from tests.api.edge import Edge
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+
+
+def fill(lists: Lists, stack: ExitStack, owner: str, address: str) -> int:
+    """How many more are let in."""
+    for number in range(LISTS_MAX + 1):
+        try:
+            stack.enter_context(lists.place(owner, address))
+        except Problem:
+            return number
+    raise AssertionError("there is no bound")
+
+
+def test_each_tenant_each_address_and_all_together_have_a_bound() -> None:
+    lists = Lists()
+    with ExitStack() as stack:
+        assert fill(lists, stack, "tenant acme", HERE) == TENANT_LISTS_MAX
+        assert fill(lists, stack, "tenant other", HERE) == ADDRESS_LISTS_MAX - TENANT_LISTS_MAX
+        assert fill(lists, stack, THERE, THERE) == LISTS_MAX - ADDRESS_LISTS_MAX
+        assert fill(lists, stack, "tenant third", "192.0.2.3") == 0
+
+
+def test_a_place_is_free_again_however_a_list_ended_and_a_refused_one_takes_none() -> None:
+    lists = Lists()
+    with ExitStack() as stack:
+        for _ in range(LISTS_MAX):
+            with pytest.raises(ZeroDivisionError), lists.place("tenant acme", HERE):
+                raise ZeroDivisionError
+        assert fill(lists, stack, "tenant acme", HERE) == TENANT_LISTS_MAX
+        for _ in range(LISTS_MAX):
+            with pytest.raises(Problem) as refused, lists.place("tenant acme", THERE):
+                raise AssertionError
+            assert (refused.value.status, refused.value.retry_after_s) == (429, AGAIN_S)
+        assert fill(lists, stack, THERE, THERE) == ADDRESS_LISTS_MAX
+    assert fill(lists, ExitStack(), "tenant acme", HERE) == TENANT_LISTS_MAX
+
+
+@asynccontextmanager
+async def held(edge: Edge) -> AsyncIterator[trio.Event]:
+    """Nothing is listed before the event is set."""
+    go, list_jobs = trio.Event(), edge.store.list_jobs
+
+    async def late(*args: Any, **more: Any) -> Any:
+        await go.wait()
+        return await list_jobs(*args, **more)
+
+    edge.store.list_jobs = late  # type: ignore[method-assign]
+    yield go
+
+
+async def test_who_asks_for_too_many_at_once_is_told_and_others_are_not() -> None:
+    edge = Edge()
+    told: list[int] = []
+
+    async def ask() -> None:
+        told.append((await edge.call("GET", "/v1/jobs")).status)
+
+    async with held(edge) as go, trio.open_nursery() as nursery:
+        for _ in range(ADDRESS_LISTS_MAX):
+            nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        refused = await edge.call("GET", "/v1/workers")
+        assert (refused.status, refused.headers["retry-after"]) == (429, str(AGAIN_S))
+        assert f"{ADDRESS_LISTS_MAX} lists are being made for 127.0.0.1 already" in refused.body["detail"]
+        assert (await edge.call("GET", "/v1/stats")).status == 200, "it is no list"
+        edge.client = (THERE, 1)
+        assert (await edge.call("GET", "/v1/workers")).status == 200
+        edge.client = ("127.0.0.1", 1)
+        go.set()
+    assert told == [200] * ADDRESS_LISTS_MAX
+    assert (await edge.call("GET", "/v1/workers")).status == 200
+
+
+def test_every_call_that_tells_of_many_things_counts() -> None:
+    """A new one is to be looked at: does it grow with what there is?"""
+    one_piece = {"/v1/events", "/v1/stats", "/metrics", "/livez", "/openapi.json", "/openapi.yaml", "/docs"}
+    lone = {route.path for route in ROUTES if route.method == "GET" and not route.lists}
+    assert {path for path in lone if "<" not in path and "readyz" not in path} == one_piece
