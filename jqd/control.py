@@ -121,6 +121,7 @@ class Control:
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
+            *self._shared.workers.rules.complaints(),
             *self._shared.gates.complaints(),
             *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),

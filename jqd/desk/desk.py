@@ -22,6 +22,7 @@ from jqd.desk.underway import Underway
 from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
+from jqd.words.audit import read_notes
 from jqd.words.clock import Clock
 from jqd.words.constraints import Constraints
 from jqd.words.errors import Invalid, Pressed
@@ -102,6 +103,7 @@ class Desk:
     def __post_init__(self) -> None:
         """Learn of what is registered."""
         self.taken.unsure_to = self.journal.end  # it may be a journal of an earlier life
+        read_notes(self.workers.rules)
         self.options = Options(self.workers.rules)
         self.pauses = Pauses(self.workers.rules, PAUSE)
         self.tokens = Tokens(self.workers.rules, self.clock)

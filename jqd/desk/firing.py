@@ -66,7 +66,7 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
 def _is_late(fired: Fired, view: Coming) -> bool:
     """Whether its name was given anew since, to a push that never comes: a store does so when it has no such job.
 
-    A note of an older jqd does not say which id that job has.
+    The note has no id where another's job had that name.
     """
     if fired.given:
         return view.id != fired.given

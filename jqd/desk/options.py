@@ -9,8 +9,6 @@ import msgspec
 from msgspec import UNSET
 
 from jqd.desk.job import NewJob
-from jqd.words.errors import Invalid
-from jqd.words.log import get_logger
 from jqd.words.options import NOTHING, JobOptions
 from jqd.words.rules import NIL, Rule, Rules
 from jqd.words.tenant import annotate, tenant_of
@@ -50,10 +48,8 @@ class Options:
         self.known: dict[str, Registered] = {}
         self._unnamed_since_s: dict[str, float] = {}
         self._rules = rules
-        self._log = get_logger("options")
+        rules.read(KIND, _read)
         rules.watch(KIND, self._ruled)
-        for rule in rules.all(KIND):
-            self._ruled(rule)
 
     def others(self, said: Mapping[str, JobOptions]) -> list[str]:
         """The jobtypes for which something else holds than these say."""
@@ -133,10 +129,9 @@ class Options:
 
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)
-        if rule.is_deleted:
-            return
-        try:
-            self.known[rule.name] = _decoder.decode(rule.body)
-        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
-            # A newer jqd may know more of them: it applies them, and this one its defaults.
-            self._log.error("options.unreadable", name=rule.name, error=str(error))
+        if not rule.is_deleted:
+            self.known[rule.name] = _read(rule)
+
+
+def _read(rule: Rule) -> Registered:
+    return _decoder.decode(rule.body)

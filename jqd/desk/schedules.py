@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct, structs
 
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
-from jqd.desk.firing import fields_of, note
+from jqd.desk.firing import note
 from jqd.desk.job import Date, NewJob, Tags, Value, nothing
 from jqd.desk.limits import expect_bare_ends
 from jqd.desk.limits import faults as job_faults
@@ -18,7 +18,7 @@ from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.desk.rules import expect_room, heard, learned, say, told
 from jqd.desk.take import expect_open, push
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Fault, Invalid, NotFound, NotYet
+from jqd.words.errors import Fault, Invalid, NotFound
 from jqd.words.job import Name, is_name
 from jqd.words.options import JobOptions
 from jqd.words.recur import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
@@ -32,7 +32,6 @@ SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and l
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
 NEXT = 5  # dates shown
-UNREADABLE = "?"  # shown for the name of a job that is none here
 
 Cron = Annotated[
     str,
@@ -58,10 +57,6 @@ class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     tags: Tags = ()
 
 
-class _Said(Template, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """The same, perhaps by a newer jqd: what that one added is left out."""
-
-
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schedule, as it is wished: `cron` or `every`."""
 
@@ -76,7 +71,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_template_decoder = msgspec.msgpack.Decoder(_Said)
+_template_decoder = msgspec.msgpack.Decoder(Template)
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
@@ -139,11 +134,8 @@ async def run_now(desk: Desk, name: str) -> str:
     """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
     expect_open(desk)
     one = await known(desk, name)
-    try:
-        item = _encoder.encode(fields_of(one))
-        batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
-    except msgspec.MsgspecError as error:
-        raise NotYet(f"the job of schedule {name!r} cannot be read here: {error}; ask a newer daemon") from error
+    item = bytes(one.schedule.job)
+    batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
     return str((await push(desk, batch, by_server=True)).job_ids[0])
 
 
@@ -162,20 +154,8 @@ def find(desk: Desk, name: str) -> Known:
 
 
 def template_of(one: Known) -> Template:
-    """Its job as it was said, as far as it is known here: a newer jqd may know more options, or more values of one."""
-    try:
-        return _template_decoder.decode(one.schedule.job)
-    except msgspec.ValidationError:
-        said = {field: value for field, value in fields_of(one).items() if _is_known(field, value)}
-        return _template_decoder.decode(_encoder.encode({"name": UNREADABLE, **said}))
-
-
-def _is_known(field: str, value: Raw) -> bool:
-    try:
-        _template_decoder.decode(_encoder.encode({"name": UNREADABLE, field: value}))
-    except msgspec.ValidationError:
-        return False
-    return True
+    """Its job as it was said."""
+    return _template_decoder.decode(one.schedule.job)
 
 
 def next_dates(one: Known, now_ms: int) -> list[int]:

@@ -98,10 +98,7 @@ DELETED_BYTES = 32  # more than one without versions takes
 
 def is_deleted(body: msgspec.Raw) -> bool:
     """Whether the body of such a rule only says which number comes next."""
-    try:
-        return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
-    except msgspec.MsgspecError:
-        return False  # of a newer jqd, which knows
+    return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
 def shares(handler: Handler) -> dict[int, float]:

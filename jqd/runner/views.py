@@ -16,7 +16,6 @@ from jqd.runner.reach import Standing, machine, standing_of
 from jqd.runner.workers import Workers
 from jqd.words import address
 from jqd.words.clock import Clock
-from jqd.words.log import get_logger
 from jqd.words.rules import Rule
 
 VIEW = "view"  # a kind of rule
@@ -74,7 +73,7 @@ class Views:
         self.url = ""
         """Where this daemon is reached, from when it listens."""
         self._known: dict[str, View] = {}
-        self._log = get_logger("workers")
+        self._rules.read(VIEW, _read)
         self._rules.watch(VIEW, self._ruled)
 
     def look(self) -> Rule:
@@ -130,9 +129,11 @@ class Views:
         return rows
 
     def _ruled(self, rule: Rule) -> None:
-        try:
-            self._known[rule.name] = _decoder.decode(rule.body)
-        except msgspec.MsgspecError as error:
-            # Of a newer jqd, which may see more: it is left out of what is shown here.
+        if rule.is_deleted:
             self._known.pop(rule.name, None)
-            self._log.warning("workers.view_unreadable", daemon=rule.name, error=str(error))
+        else:
+            self._known[rule.name] = _read(rule)
+
+
+def _read(rule: Rule) -> View:
+    return _decoder.decode(rule.body)

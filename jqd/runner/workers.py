@@ -18,7 +18,6 @@ from jqd.runner.roll import Roll
 from jqd.runner.signs import SPREAD_S, Signs
 from jqd.runner.worker import Card, Worker, jobs_of, new_id, refused
 from jqd.words.clock import Clock
-from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
 from jqd.words.options import JobOptions
 from jqd.words.rules import NIL, Rule, Rules
@@ -54,7 +53,6 @@ class Workers:
         self._log = get_logger("workers")
         self._workers = Roll()
         self._lasting_s = math.inf  # until then no ttl runs out
-        self._unreadable: set[str] = set()
         self._signs = Signs(clock)
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
@@ -66,6 +64,8 @@ class Workers:
         self._placed, self._placed_until_s = (0, 1), float("-inf")
         self._handlers: dict[str, Handler] = {}
         self._versions: dict[str, Worker] = {}  # those that handlers are
+        self.rules.read(KIND, _read)
+        self.rules.read(HANDLER, _read_handler)
         self.rules.watch(KIND, self._ruled)
         self.rules.watch(HANDLER, self._handled)
 
@@ -118,7 +118,7 @@ class Workers:
         Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
         """
         rule = self.rules.get(KIND, worker_id)
-        known = self._read(rule) if rule is not None and not rule.is_deleted else None
+        known = _read(rule) if rule is not None and not rule.is_deleted else None
         is_same = known and known.url and url and server_of(known.url) == server_of(url)
         return known.secrets if known and is_same else ()
 
@@ -276,7 +276,7 @@ class Workers:
         """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
         now_s = self._signs.now_s()
         for rule in self.rules.all(KIND):
-            if rule.name not in self._workers and rule.name not in self._unreadable and not rule.is_deleted:
+            if rule.name not in self._workers and not rule.is_deleted:
                 yield now_s - self._signs.seen_at_s.setdefault(rule.name, now_s), rule
 
     # ------------------------------------------------------------ within
@@ -291,16 +291,11 @@ class Workers:
     def _ruled(self, rule: Rule) -> None:
         """A registration holds from now on."""
         self.leaving.pop(rule.name, None)
-        self._unreadable.discard(rule.name)
         if rule.is_deleted:
             self._remove(rule.name, "unregistered")
             self._signs.seen_at_s.pop(rule.name, None)
             return
-        worker = self._read(rule)
-        if worker is None:
-            self._remove(rule.name, "unreadable")
-            self._unreadable.add(rule.name)  # whether it is silent is for those to say who can read it
-            return
+        worker = _read(rule)
         known = self._workers.get(worker.id)
         self._workers.put(worker)
         self._repeated_at_s[worker.id] = self._clock.mono_s()
@@ -318,22 +313,9 @@ class Workers:
         for watcher in self._watchers:
             watcher()
 
-    def _read(self, rule: Rule) -> Worker | None:
-        try:
-            return _decoder.decode(rule.body)
-        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
-            # A newer jqd may know kinds of workers that this one does not; it runs them, and this one does not.
-            self._log.error("workers.unreadable", worker=rule.name, error=str(error))
-            return None
-
     def _handled(self, rule: Rule) -> None:
         """A handler has another version, or none any more."""
-        try:
-            handler = Handler(0) if rule.is_deleted else _handlers.decode(rule.body)
-            versions = workers_of(rule.name, handler)
-        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
-            self._log.error("workers.unreadable", handler=rule.name, error=str(error))
-            return
+        handler, versions = (Handler(0), []) if rule.is_deleted else _read_handler(rule)
         self._handlers[rule.name] = handler
         self._versions = {one.id: one for one in self._versions.values() if one.handler != rule.name}
         self._versions |= {one.id: one for one in versions}
@@ -376,6 +358,15 @@ class Workers:
             noted.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         return True
+
+
+def _read(rule: Rule) -> Worker:
+    return _decoder.decode(rule.body)
+
+
+def _read_handler(rule: Rule) -> tuple[Handler, list[Worker]]:
+    handler = _handlers.decode(rule.body)
+    return handler, workers_of(rule.name, handler)
 
 
 def _saying(worker: Worker) -> bytes:

@@ -57,6 +57,11 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Note)
 
 
+def read_notes(rules: Rules) -> None:
+    """Let none be taken that cannot be shown."""
+    rules.read(AUDIT, lambda rule: _decoder.decode(rule.body))
+
+
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
     """Key and body of such a rule. `place`: among those of the same moment, from the same journal."""
     said = what.encode()
@@ -96,14 +101,11 @@ def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tu
 
 def notes(rules: Rules, before: str = "") -> Iterator[tuple[str, Note]]:
     """Those that are known here, each with its place in time, the newest first. `before`: later ones are left out."""
-    placed = ((_stamp(rule), rule.body) for rule in rules.all(AUDIT))
+    placed = ((_stamp(rule), rule.body) for rule in rules.all(AUDIT) if not rule.is_deleted)
     for place, body in sorted(
         (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
     ):
-        try:
-            yield place, _decoder.decode(body)
-        except msgspec.MsgspecError:
-            continue  # of a newer jqd, which shows it
+        yield place, _decoder.decode(body)
 
 
 async def stale(rules: Rules, now_ms: int) -> list[Rule]:

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from jqd.words.job import Job
-from jqd.words.log import get_logger
 from jqd.words.matcher import (
     ARGUMENT_BYTES_MAX,
     Expression,
@@ -87,7 +86,7 @@ class Known:
             self._cost = read(constraint.cost, ("INT",)) if constraint.cost else None
             self._key = read(constraint.key, KEY_TYPES) if constraint.key else None
         except (NotUnderstood, ImportError) as error:
-            self._trouble = f"this daemon cannot read it: {error}"  # a newer jqd said it
+            self._trouble = f"this daemon cannot read it: {error}"
         self._only_name = only_name(constraint.match)
 
     @property
@@ -249,11 +248,9 @@ class Constraints:
         """By name."""
         self.version = ""
         """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
-        self._log = get_logger("constraints")
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
+        rules.read(CONSTRAINT, _read)
         rules.watch(CONSTRAINT, self._ruled)
-        for rule in rules.all(CONSTRAINT):
-            self._ruled(rule)
 
     def complaints(self) -> list[str]:
         """Of those that hold up jobs because they fail on them; a few."""
@@ -307,12 +304,7 @@ class Constraints:
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)
         if not rule.is_deleted:
-            try:
-                constraint = _decoder.decode(rule.body)
-            except msgspec.MsgspecError as error:
-                self._log.error("constraints.unreadable", name=rule.name, error=str(error))
-                constraint = Constraint("unreadable", digest=_digest_in(rule))  # holds up whatever it may concern
-            self.known[rule.name] = Known(rule.name, constraint, rule.at_ms)
+            self.known[rule.name] = Known(rule.name, _read(rule), rule.at_ms)
         total = sum(one.constraint.digest for one in self.known.values()) % 2**32
         self.version = str(total) if self.known else ""
         ones = list(self.known.values())
@@ -347,10 +339,5 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, bytes, type(None))) else None
 
 
-def _digest_in(rule: Rule) -> int:
-    try:
-        body = _argument_decoder.decode(rule.body)
-    except msgspec.MsgspecError:
-        return 0
-    digest = body.get("digest") if isinstance(body, dict) else 0
-    return digest if isinstance(digest, int) else 0
+def _read(rule: Rule) -> Constraint:
+    return _decoder.decode(rule.body)

@@ -2,13 +2,10 @@
 
 import msgspec
 
-from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import SEPARATOR, tenant_of
 
-PAUSE = (
-    "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds; perhaps also who said so
-)
+PAUSE = "pause"  # a kind of rule; its body: the instant in ms since 1970 since which it holds, and who said so, or ""
 DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
 HALT = "halt"  # and of all jobtypes of a tenant, under `all_of(tenant)`
 BAN = (
@@ -20,7 +17,7 @@ STOPS = frozenset(
 )  # never refused for their bytes: few, and what stops is said when it is late
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
+_decoder = msgspec.msgpack.Decoder(tuple[int, str])
 
 
 class Pauses:
@@ -34,11 +31,9 @@ class Pauses:
         self.by: dict[str, str] = {}
         """Name → the name of the token with which that was said, where there was one."""
         self.names: frozenset[str] = frozenset()
-        self._log = get_logger("types")
         for kind in kinds:
+            rules.read(kind, _read)
             rules.watch(kind, self._ruled)
-            for rule in rules.all(kind):
-                self._ruled(rule)
 
     def _ruled(self, news: Rule) -> None:
         self.since_ms.pop(news.name, None)
@@ -46,15 +41,9 @@ class Pauses:
         those = (self._rules.get(kind, news.name) for kind in self._kinds)
         rule = next((one for one in those if one is not None and not one.is_deleted), None)
         if rule is not None:
-            try:
-                said = _decoder.decode(rule.body)
-                if isinstance(said, tuple):
-                    said, self.by[rule.name] = said
-                self.since_ms[rule.name] = said
-            except msgspec.MsgspecError as error:
-                # A newer jqd says more of it. That it is paused is what matters here.
-                self._log.error("types.pause_unreadable", name=rule.name, error=str(error))
-                self.since_ms[rule.name] = rule.at_ms
+            self.since_ms[rule.name], by = _read(rule)
+            if by:
+                self.by[rule.name] = by
         self.names = frozenset(self.since_ms)
 
 
@@ -72,7 +61,11 @@ class Paused:
 
 def body_of(since_ms: int, by: str = "") -> bytes:
     """Of such a rule."""
-    return _encoder.encode((since_ms, by) if by else since_ms)
+    return _encoder.encode((since_ms, by))
+
+
+def _read(rule: Rule) -> tuple[int, str]:
+    return _decoder.decode(rule.body)
 
 
 def all_of(tenant: str) -> str:

@@ -22,7 +22,6 @@ from typing import NamedTuple, Self
 import msgspec
 
 from jqd.words.clock import Clock
-from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
 
 QUOTA = "quota"  # a kind of rule
@@ -158,10 +157,8 @@ class Quotas:
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
         """Tenants of which something here waits for its quota → until when pushes leave the room to that."""
-        self._log = get_logger("quotas")
+        rules.read(QUOTA, _read)
         rules.watch(QUOTA, self._ruled)
-        for rule in rules.all(QUOTA):
-            self._ruled(rule)
 
     def look_begins(self, end: int) -> None:
         """What was pushed so far lies before `end` of the journal, on disk or not: what comes from now on is apart."""
@@ -291,13 +288,12 @@ class Quotas:
         self.known.pop(rule.name, None)
         for name in ("rate", "bytes"):
             self._buckets.pop((rule.name, name), None)
-        if rule.is_deleted:
-            return
-        try:
-            self.known[rule.name] = _decoder.decode(rule.body)
-        except msgspec.MsgspecError as error:
-            # A newer jqd may know other limits: it keeps them, and this one none.
-            self._log.error("quotas.unreadable", tenant=rule.name, error=str(error))
+        if not rule.is_deleted:
+            self.known[rule.name] = _read(rule)
+
+
+def _read(rule: Rule) -> Quota:
+    return _decoder.decode(rule.body)
 
 
 def body_of(quota: Quota) -> bytes:

@@ -12,12 +12,16 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.words.tenant import tenant_of
+from jqd.words.errors import Invalid
+from jqd.words.fields import DECODE_ERRORS
+from jqd.words.log import get_logger
+from jqd.words.tenant import bare, of_tenant, tenant_of
 
 NIL = b"\xc0"
 AUDIT = "audit"  # a kind whose rules nobody can delete, so they are counted apart: words/audit.py bounds them
 RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
 WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
+WHY_MAX = 200  # characters of why one cannot be read
 ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
 
 
@@ -106,7 +110,9 @@ class Rules:
         """Tenant → how many notes of who did what are its."""
         self._rules: dict[str, dict[str, Rule]] = {}
         """Kind → name → the one that holds."""
+        self._readers: dict[str, Callable[[Rule], object]] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
+        self._unreadable: dict[tuple[str, str], str] = {}
         self._highest = 0
 
     def look_again(self) -> trio.Event:
@@ -132,29 +138,61 @@ class Rules:
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
+    def read(self, kind: str, reader: Callable[[Rule], object]) -> None:
+        """`reader` raises DECODE_ERRORS or Invalid for a rule of a kind that cannot be read."""
+        self._readers[kind] = reader
+
     def watch(self, kind: str, watcher: Callable[[Rule], None]) -> None:
-        """Call `watcher` with each rule of a kind that takes the place of another; it must not wait."""
+        """Call `watcher` with each rule of a kind, and each that takes the place of another; it must not wait."""
         self._watchers.setdefault(kind, []).append(watcher)
+        for rule in self.all(kind):
+            watcher(rule)
+
+    def complaints(self) -> list[str]:
+        """What cannot be read, for `/readyz`."""
+        if not self._unreadable:
+            return []
+        (kind, name), why = next(iter(self._unreadable.items()))
+        more = len(self._unreadable) - 1
+        return [
+            f"{kind} {bare(name)!r}{of_tenant(name)} cannot be read, and holds for nothing: {why}; say it once more"
+            + (f" (and {more} more; the log has all)" if more else "")
+        ]
 
     def take(self, rules: Iterable[Rule]) -> list[Rule]:
-        """Learn of rules: what has a higher revision holds from now on. Those that were news."""
+        """Learn of rules: what has a higher revision holds from now on. Those that were news, and can be read."""
         news = []
         for rule in rules:
             self._highest = max(self._highest, rule.revision)
             before = self.get(*rule.key)
             if rule.beats(before):
-                self._rules.setdefault(rule.kind, {})[rule.name] = rule
+                held = rule if self._is_readable(rule) else Rule(rule.kind, rule.name, rule.revision, rule.at_ms)
+                self._rules.setdefault(rule.kind, {})[rule.name] = held
                 self._count(before, -1)
-                self._count(rule, 1)
-                news.append(rule)
+                self._count(held, 1)
+                if held is rule:
+                    news.append(rule)
                 for watcher in self._watchers.get(rule.kind, ()):
-                    watcher(rule)
+                    watcher(held)
         return news
+
+    def _is_readable(self, rule: Rule) -> bool:
+        """One that is not counts as deleted, here and at all others: none of them can make anything of it."""
+        try:
+            if not rule.is_deleted and (read := self._readers.get(rule.kind)) is not None:
+                read(rule)
+        except (*DECODE_ERRORS, Invalid) as error:
+            self._unreadable[rule.key] = str(error)[:WHY_MAX]
+            get_logger("rules").error("rules.unreadable", kind=rule.kind, name=rule.name, error=str(error))
+            return False
+        self._unreadable.pop(rule.key, None)
+        return True
 
     def forget(self, rule: Rule) -> None:
         """Nobody needs this one any more. A later one of the same name may have come."""
         if self.get(*rule.key) == rule:
             del self._rules[rule.kind][rule.name]
+            self._unreadable.pop(rule.key, None)
             self._count(rule, -1)
 
     def get(self, kind: str, name: str) -> Rule | None:

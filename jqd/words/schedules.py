@@ -127,7 +127,7 @@ class Schedules:
     """All that are known here, and which of them is due next. Costs nothing while there is none."""
 
     def __init__(self, rules: Rules, clock: Clock, read_job: Callable[[Raw], object]) -> None:
-        """`read_job`: raises MsgspecError for a job that cannot be pushed here."""
+        """`read_job`: raises MsgspecError for a job that cannot be pushed."""
         self.changed = trio.Event()
         """Set, and then another one, when a schedule is said, or was fired by somebody."""
         self.counts = {"fired": 0, "skipped": 0}
@@ -141,6 +141,8 @@ class Schedules:
         )  # those of which the next date was not looked for yet: at a start a day of notes is read
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
+        rules.read(SCHEDULE, self._read)
+        rules.read(FIRED, _seen_to)
         for kind in (SCHEDULE, FIRED):
             rules.watch(kind, self._ruled)
 
@@ -218,17 +220,16 @@ class Schedules:
     def _ruled(self, rule: Rule) -> None:
         said, fired = self._rules.get(SCHEDULE, rule.name), self._rules.get(FIRED, rule.name)
         before = self._known.pop(rule.name, None)
-        try:
-            if said is not None and not said.is_deleted:
-                schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
-                done = NEVER if fired is None else _seen_to(fired)
-                self._known[rule.name] = Known(rule.name, schedule, done)
-                self._new.add(rule.name)
-        except msgspec.MsgspecError as error:
-            # A newer jqd may say more of them: it fires them, and this one does not.
-            self._log.error("schedules.unreadable", name=rule.name, error=str(error))
+        if said is not None and not said.is_deleted:
+            schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
+            done = NEVER if fired is None else _seen_to(fired)
+            self._known[rule.name] = Known(rule.name, schedule, done)
+            self._new.add(rule.name)
         self.changed.set()
         self.changed = trio.Event()
+
+    def _read(self, rule: Rule) -> None:
+        self._read_job(_schedule_decoder.decode(rule.body).job)
 
     def _look_at_new(self) -> None:
         new, self._new = self._new, set()
@@ -239,11 +240,7 @@ class Schedules:
         if one.schedule.paused_at_ms:
             return
         try:
-            self._read_job(one.schedule.job)
             one.next_ms = one.schedule.when.after(one.through_ms)
-        except msgspec.MsgspecError as error:
-            one.trouble = f"its job cannot be read here: {error}; update this jqd, newer daemons fire it meanwhile"
-            self._log.error("schedules.unreadable", name=one.name, error=str(error))
         except ValueError as error:
             one.trouble = f"{error}: install what this machine lacks, other daemons fire it meanwhile"
             self._log.error("schedules.unknown_zone", name=one.name, error=str(error))

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 import msgspec
 
 from jqd.words.clock import Clock
-from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
 
 TOKEN = "token"  # noqa: S105 - a kind of rule
@@ -95,10 +94,11 @@ def over(rule: Rule, now_ms: int) -> bool:
     """Whether it is one of a token whose time was over long ago."""
     if rule.kind != TOKEN or rule.is_deleted:
         return False
-    try:
-        return _decoder.decode(rule.body).is_over(now_ms)
-    except msgspec.MsgspecError:
-        return False  # a newer jqd's, and said when it came; that one forgets it
+    return _read(rule).is_over(now_ms)
+
+
+def _read(rule: Rule) -> Token:
+    return _decoder.decode(rule.body)
 
 
 def is_token_id(text: str) -> bool:
@@ -113,10 +113,8 @@ class Tokens:
         self._known: dict[str, Token] = {}
         self._sweep_at = SWEPT_MIN
         self._clock = clock
-        self._log = get_logger("tokens")
+        rules.read(TOKEN, _read)
         rules.watch(TOKEN, self._ruled)
-        for rule in rules.all(TOKEN):
-            self._ruled(rule)
 
     def __iter__(self) -> Iterator[tuple[str, Token]]:
         """Those that may be used, by id, the oldest first."""
@@ -152,11 +150,7 @@ class Tokens:
             now_ms = self._clock.wall_ms()
             self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
-        try:
-            self._known[rule.name] = _decoder.decode(rule.body)
-        except msgspec.MsgspecError as error:
-            # A newer jqd may say more of it: it lets its owner in, and this one does not.
-            self._log.error("tokens.unreadable", id=rule.name, error=str(error))
+        self._known[rule.name] = _read(rule)
 
 
 def body_of(token: Token) -> bytes:

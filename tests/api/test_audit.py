@@ -1,5 +1,6 @@
 """Who changed what: noted before it is done, with the token that it was done with, and never with a secret."""
 
+import msgspec
 import trio
 from msgspec import Raw
 
@@ -14,6 +15,8 @@ from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
 
 AS_ROOT = {"authorization": f"Bearer {ROOT}"}
+
+NOTE = Raw(msgspec.msgpack.encode((1, "t", "operator", "job cancel", "j")))
 
 
 async def acts(edge: Whole, token: str = ROOT, query: str = "") -> list[tuple[str, str]]:
@@ -84,9 +87,9 @@ async def test_an_act_that_cannot_be_noted_is_not_done(edge):
 
 async def test_notes_go_when_they_are_old_or_many(edge):
     rules, now_ms = edge.workers.rules, 10_000_000_000_000
-    old = Rule(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, Raw(b"\x90"))
-    many = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(1, KEPT_MAX + 3)]
-    theirs = Rule(AUDIT, annotate("acme", "000000000"), 2, now_ms, Raw(b"\x90"))
+    old = Rule(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, NOTE)
+    many = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(1, KEPT_MAX + 3)]
+    theirs = Rule(AUDIT, annotate("acme", "000000000"), 2, now_ms, NOTE)
     rules.take([old, theirs, *many])
     turns = 0
 
@@ -102,7 +105,7 @@ async def test_notes_go_when_they_are_old_or_many(edge):
         nursery.cancel_scope.cancel()
     assert [rule.name for rule in gone] == ["0", "000000001", "000000002"]
     assert turns >= len(many) // IN_A_ROW, "100,000 notes in a row would hold the loop for a quarter of a second"
-    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(KEPT_MAX + 3, FULL_PART * KEPT_MAX + 1)]
+    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(KEPT_MAX + 3, FULL_PART * KEPT_MAX + 1)]
     rules.take(more)
     told = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
     assert (told.status, told.headers["retry-after"]) == (429, "60")

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from jqd.desk import pauses, rules
 from jqd.words.dates import iso
 from jqd.words.pauses import PAUSE, body_of
-from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.rules import NIL, Rules
 from jqd.words.shares import Share
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -75,15 +74,6 @@ async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monke
     for name, status in (("a", 200), ("b", 200), ("c", 409), ("a", 200)):
         await ask(edge, "POST", f"/v1/types/{name}/pause", status)
     await ask(edge, "POST", f"/v1/types/{'x' * 129}/pause", 422)
-
-
-async def test_one_of_a_newer_jqd_holds_all_the_same(edge: Whole) -> None:
-    edge.workers.rules.take([Rule(PAUSE, "a", 5, 1_000, Raw(b"\x80")), Rule(PAUSE, "b", 6, 0, Raw(body_of(2_000)))])
-    rows = (await ask(edge, "GET", "/v1/types"))["types"]
-    assert [(row["name"], row["paused_at"]) for row in rows] == [
-        ("a", "1970-01-01T00:00:01.000Z"),
-        ("b", "1970-01-01T00:00:02.000Z"),
-    ]
 
 
 async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(

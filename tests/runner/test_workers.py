@@ -11,7 +11,7 @@ from jqd.runner.workers import UNREACHABLE_S, no_more
 from jqd.words import fields
 from jqd.words.clock import ManualClock
 from jqd.words.errors import Invalid, JqdError
-from jqd.words.rules import NIL, Rules
+from jqd.words.rules import Rules
 from jqd.words.shares import Share
 
 
@@ -304,13 +304,6 @@ def test_signs_are_told_now_and_then() -> None:
     assert [second for second, one in told if one == kept.id] == [30]
 
 
-def test_what_a_newer_version_says_of_a_worker_is_passed_over_where_it_cannot_be_read() -> None:
-    workers = Workers(clock=ManualClock())
-    bodies = {("worker", "w1"): msgspec.msgpack.encode({"id": "w1", "protocol": "telegraph"}), ("worker", "w2"): NIL}
-    workers.rules.take(workers.rules.make(bodies, now_ms=1, origin=1))
-    assert workers.list() == []
-
-
 def test_watchers_are_told() -> None:
     workers = Workers(None, clock=ManualClock())
     told: list[int] = []
@@ -342,15 +335,6 @@ def test_who_was_silent_for_longer_than_its_ttl_and_speaks_is_back_and_only_sile
     assert workers.get(worker.id) is None
     clock.advance(5)
     assert [rule.name for since_s, rule in workers.silent() if since_s > 5] == [worker.id]
-
-
-def test_a_registration_that_only_a_newer_jqd_can_read_is_not_taken_for_silent() -> None:
-    clock = ManualClock()
-    workers = Workers(clock=clock)
-    workers.rules.take(workers.rules.make({("worker", "new"): b"\x2a"}, now_ms=1, origin=1))
-    assert [*workers.silent()] == []
-    clock.advance(10)
-    assert [*workers.silent()] == []
 
 
 def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_no_job_for_a_week_goes() -> None:

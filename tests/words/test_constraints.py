@@ -179,13 +179,6 @@ def test_what_was_said_before_patterns_had_a_bound_is_read_as_it_was() -> None:
     assert known.complaints() == []
 
 
-def test_one_of_a_newer_jqd_holds_up_what_it_may_concern() -> None:
-    rules = Rules()
-    known = Constraints(rules)
-    rules.take([Rule(CONSTRAINT, "new", 1, 0, Raw(msgspec.msgpack.encode({"digest": 5, "match": 7})))])
-    assert (known.version, items_of(known.queue_of(job()))) == ("5", [("new", None, "!")])
-
-
 @pytest.mark.parametrize(
     "text", ["(" * 400 + "1" + ")" * 400, "x" * 2_000, "job.tags.all(x, job.tags.all(y, true))", "1 +"]
 )
