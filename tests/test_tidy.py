@@ -144,12 +144,6 @@ def test_there_is_something_to_look_at() -> None:
     assert all(map(len, (FILES, SCRIPTS, INCLUDES, PAGES)))
 
 
-def test_news_fragments_have_a_number_and_a_kind() -> None:
-    fragments = {path.name for path in (ROOT / "changes").iterdir()} - {"README.md"}
-    named = re.compile(r"\d{3,4}\.(feature|fix|format|removal|docs)\.md")
-    assert [name for name in fragments if not named.fullmatch(name)] == []
-
-
 def test_every_room_stands_on_the_one_page() -> None:
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     rooms = {path.name for path in (ROOT / "jqd").iterdir() if path.is_dir() and path.name != "__pycache__"}

@@ -132,8 +132,8 @@ def _ready(row: dict[str, Any]) -> int:
 
 
 def _numbers(store: dict[str, Any]) -> list[str]:
-    """How many jobs stand how, and what happened in the last minute. An older daemon counts fewer."""
-    counts = store.get("counts") or store
+    """How many jobs stand how, and what happened in the last minute."""
+    counts = store["counts"]
     told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
     lines = [f"jobs      {told}, {store['dead']} dead"]
     rates = {what: counts.get(f"{what}_a_minute") for what in RATES}

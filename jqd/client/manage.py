@@ -237,7 +237,7 @@ class Manage(Constraints, Schedules, Tokens):
         return _map("a resumption", self._http.call("POST", "/v1/types/resume"))
 
     def paused_tenants(self) -> list[dict[str, Any]]:
-        """The tenants of which no job is begun, with `paused_at` and `by`. An older daemon knows of none."""
+        """The tenants of which no job is begun, with `paused_at` and `by`."""
         told = _map("a question for types", self._http.call("GET", "/v1/types", params=query(limit=1)))
         return list(told.get("paused") or ())
 

@@ -12,7 +12,6 @@ of the store.
 """
 
 from base64 import b32encode
-from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -41,25 +40,12 @@ def under_key(batch: Batch, key: str) -> Batch:
     request = request_digest(batch.array, shape)
     first = KEY_STEM + b32encode(sha256(key.encode()).digest()[:DIGEST_BYTES]).decode().lower()
     names = [first, *(f"{first}.{request}.{place}" for place in range(1, len(batch.jobs)))]
-    return _named(batch, names, key=first, request=request)
-
-
-def _named(batch: Batch, names: Sequence[str], *, key: str, request: str) -> Batch:
     items = [
         {**item, "job_id": Raw(_encoder.encode(name))}
         for item, name in zip(_items_decoder.decode(batch.array), names, strict=True)
     ]
     jobs = [structs.replace(job, job_id=name) for job, name in zip(batch.jobs, names, strict=True)]
-    return structs.replace(batch, array=_encoder.encode(items), jobs=jobs, plain=False, key=key, request=request)
-
-
-def named_before(batch: Batch) -> Batch:
-    """The same, as daemons before 950 (`changes/`) named and compared it: each job by itself, all called after the key
-    and their place. Their jobs may be known for months."""
-    names = [batch.key, *(f"{batch.key}.{str(job.job_id).rpartition('.')[2]}" for job in batch.jobs[1:])]
-    if len(names) > 1:
-        names[-1] = f"{batch.key}.last"
-    return _named(batch, names, key=batch.key, request="")
+    return structs.replace(batch, array=_encoder.encode(items), jobs=jobs, plain=False, key=first, request=request)
 
 
 def expect_first(batch: Batch) -> None:

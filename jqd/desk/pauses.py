@@ -60,8 +60,7 @@ async def halt(desk: Desk) -> int:
             expect_room(HALTED, tenant_of(who), (tenant_of(desk.halts.by.get(one, "")) for one in desk.halts.names))
         by = who if known is None or not tenant_of(who) else desk.halts.by.get(own, "")
         since_ms.append(desk.clock.wall_ms() if known is None else known)
-        # Daemons of before know HALT alone.
-        return {(kind, own): body_of(since_ms[0], by) for kind in ((HALT,) if tenant_of(who) else (HALT, BAN))}
+        return {(HALT if tenant_of(who) else BAN, own): body_of(since_ms[0], by)}
 
     await say(desk, make, act="tenant pause")
     return since_ms[0]

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
-from jqd.desk.keyed import expect_first, named_before, other_request, overtaken
+from jqd.desk.keyed import expect_first, other_request, overtaken
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Agreed, Changes, agree, confirm, give_back, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
@@ -204,12 +204,9 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
 async def _agree(desk: Desk, batch: Batch) -> Agreed:
     """As `agree`. Of a request under a key all is agreed to, or none."""
     agreed = await agree(desk, batch)
-    if not (batch.key and agreed.refused):
-        return agreed
-    before = await agree(desk, named_before(batch))
-    if len(before.known) < len(batch.jobs):
+    if batch.key and agreed.refused:
         raise other_request()
-    return before
+    return agreed
 
 
 def _all_refused(batch: Batch) -> Invalid:

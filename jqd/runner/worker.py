@@ -178,11 +178,11 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     share: float = 1.0
     """Its part of that handler's batches."""
     standing: Standing = Standing.LOOPBACK
-    """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
+    """Of whoever registered it: how near the address may be that its URL leads to."""
     machine: str = ""
-    """Where that was judged. Older records lack it: here."""
+    """Where that was judged."""
     tenant: str = ""
-    """Whose it is: it gets jobs of nobody else. Stands before each of `jobs`, too, which an older jqd refuses to read;
+    """Whose it is: it gets jobs of nobody else. Stands before each of `jobs`, too;
     where it takes any, `jobs` is what stands for all of that tenant."""
     scopes: tuple[str, ...] = ()
     """Of the token that it was registered with: what follows the jobs that are posted to it is of these jobtypes."""

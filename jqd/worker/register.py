@@ -12,7 +12,7 @@ know of each other, the slots are divided here (`Slots`).
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -31,7 +31,6 @@ OTHERS_MAX = (
     5  # daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl
 )
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
-PLAIN = "the options of this worker's jobs do not hold there for what others push: upgrade that daemon"
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
 
 
@@ -101,7 +100,6 @@ class Registration:
         self._worker_id = worker_id
         self._is_known = False
         self._card = card
-        self._is_plain = False
         self._slots = slots
         self._hurry = trio.Event()
         self._http = http
@@ -131,9 +129,7 @@ class Registration:
                     await self._hurry.wait()
                 continue
             self._is_known = False
-            if not trouble.startswith("answered"):
-                self._is_plain = False  # it may be another version that comes back
-            elif was_known:
+            if trouble.startswith("answered") and was_known:
                 continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
@@ -164,9 +160,6 @@ class Registration:
     async def _register(self, daemon: str) -> str | None:
         """Register there; returns None, or what stood in the way. Logs only when that changed."""
         card = {**self._card(), **self._slots.share(self), "worker_id": self._worker_id}
-        if self._is_plain:
-            card["jobs"] = [job if isinstance(job, str) else job["name"] for job in card["jobs"]]
-            card.pop("trouble", None)
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
@@ -174,8 +167,6 @@ class Registration:
                 answer = await self._http.post(
                     f"{daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
                 )
-            if self._refuses_options(daemon, answer):
-                return await self._register(daemon)
             trouble = self._take(daemon, answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:
             trouble = trouble_of_tls(daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
@@ -183,15 +174,6 @@ class Registration:
             self._log.warning("worker.not_registered", daemon=daemon, trouble=trouble)
         self._told[daemon] = trouble
         return trouble
-
-    def _refuses_options(self, daemon: str, answer: httpx2.Response) -> bool:
-        """Whether an older daemon refuses what an older worker did not say. From now on it is not said there."""
-        if answer.status_code != 422 or self._is_plain or not _names(_decode(answer), ("/jobs", "/trouble")):
-            return False
-        self._is_plain = True
-        why = _detail(answer, _decode(answer))
-        self._log.warning("worker.options_refused", daemon=daemon, why=why, next=PLAIN)
-        return True
 
     def _take(self, daemon: str, answer: httpx2.Response) -> str | None:
         told = _decode(answer)
@@ -224,13 +206,6 @@ class Registration:
 def _is_away(trouble: str) -> bool:
     """Whether another daemon may take what this one did not: it was not reached, or cannot take anything now."""
     return not trouble.startswith("answered") or trouble.startswith("answered 5")
-
-
-def _names(told: Any, fields: Sequence[str]) -> bool:
-    """Whether a refusal is about one of these fields."""
-    errors = told.get("errors") if isinstance(told, dict) else None
-    pointers = [error.get("pointer") for error in errors or () if isinstance(error, dict)]
-    return any(isinstance(pointer, str) and pointer.startswith(tuple(fields)) for pointer in pointers)
 
 
 def _decode(answer: httpx2.Response) -> Any:

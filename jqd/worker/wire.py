@@ -40,7 +40,7 @@ Reason = Literal["timeout", "other"]
 
 
 class JobIn(msgspec.Struct, gc=False):
-    """One job of a batch. Fields this version does not know are passed over."""
+    """One job of a batch. Fields that are not named here are passed over."""
 
     name: str
     job_id: str = ""
@@ -52,7 +52,7 @@ class JobIn(msgspec.Struct, gc=False):
     timeout: float | None = None
     created_at: str = ""
     keep_result: bool = True
-    """Whether anybody wants the result; a daemon of an earlier version does not say."""
+    """Whether anybody wants the result."""
 
     @property
     def timeout_s(self) -> float:

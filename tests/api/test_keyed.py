@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from jqd.desk import DeskConfig
 from jqd.desk.batch import read_array
-from jqd.desk.keyed import KEY_LENGTH_MAX, named_before, under_key
+from jqd.desk.keyed import KEY_LENGTH_MAX, under_key
 from jqd.desk.names import agree
 from jqd.desk.take import push as desk_push
 from jqd.desk.take import take
@@ -193,24 +193,6 @@ async def test_all_or_nothing_is_one_frame_and_else_it_is_told_what_runs(edge, q
     again = await push(edge, MANY, query=query)
     assert (again.status, len(again.body["duplicates"])) == (200 if told == 201 else 201, len(runs))
     assert await arguments(edge) == [0, 1, 2, 3][len(runs) :], "each ran once"
-
-
-KINDS = {"one": ONE, "an array of one": [ONE], "many": MANY, "with a bad one": [*MANY, {"name": ""}]}
-
-
-@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
-async def test_a_request_that_was_taken_before_all_of_it_was_compared_counts_once(edge, body):
-    """Daemons of then named its jobs after their place, and compared each by itself."""
-    single = isinstance(body, dict)
-    data = b"\x91" * single + msgspec.msgpack.encode(body)
-    batch = named_before(under_key(read_array(data, single, DeskConfig()), "k-1"))
-    first = await desk_push(edge.api._parts.desk, structs.replace(batch, key=""))
-    await edge.apply()
-    frames, again = len(edge.journal.frames), await push(edge, body)
-    assert again.body.get("job_ids", [again.body.get("job_id")]) == list(first.job_ids)
-    for other in ([*MANY, ONE], MANY[:3], {**ONE, "delay": 5}):
-        assert (await push(edge, other)).status == 422
-    assert len(edge.journal.frames) == frames
 
 
 async def test_bad_jobs_are_refused_alike_each_time(edge):

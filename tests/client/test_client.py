@@ -203,7 +203,7 @@ def test_what_is_no_job_is_refused(told: Any) -> None:
         job_info(told)
 
 
-def test_fields_of_a_newer_daemon_and_missing_ones_do_no_harm() -> None:
+def test_fields_that_are_not_known_and_missing_ones_do_no_harm() -> None:
     info = job_info({"job_id": "a", "name": "n", "state": "resting", "mood": "good", "history": None, "tags": None})
     assert (info.state, info.ended, list(info.history), info.finished_at) == ("resting", False, [], None)
 

@@ -198,6 +198,5 @@ def test_a_worker_whose_threads_are_stuck_says_so_and_its_daemon_shows_it_until_
         assert f"1 threads are stuck in jobs past their timeout: {job} (patient)" in wait_status("degraded")
         log = worker.log.read_text()
         assert job in next(line for line in log.splitlines() if '"worker.stuck"' in line)
-        assert "worker.options_refused" not in log
         wait_status("ready")
         assert worker.stop() == 0

@@ -73,34 +73,6 @@ async def test_a_daemon_that_gives_another_id_is_followed(daemon: ScriptedDaemon
     assert list(daemon.workers) == ["other"]
 
 
-async def test_a_daemon_that_takes_no_options_gets_names_and_that_is_said() -> None:
-    card = CARD | {"jobs": [{"name": "a", "timeout": 9}, "b"], "trouble": "all threads are stuck"}
-    bodies: list[dict[str, Any]] = []
-    enough = trio.Event()
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        bodies.append(msgspec.msgpack.decode(request.content))
-        headers = {"content-type": "application/msgpack"}
-        if len(bodies) == 1:
-            told = {"detail": "jobs must be a list of names", "errors": [{"pointer": "/jobs/0", "detail": "a name"}]}
-            return httpx2.Response(422, content=msgspec.msgpack.encode(told), headers=headers)
-        enough.set()
-        return httpx2.Response(201, content=msgspec.msgpack.encode({"worker_id": "w"}), headers=headers)
-
-    with structlog.testing.capture_logs() as logs:
-        transport = httpx2.MockTransport(answer)
-        async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
-            options: dict[str, Any] = {"worker_id": "w", "http": http, "source": random.Random(1)}
-            nursery.start_soon(Registration("http://daemon.test", lambda: card, Slots(lambda: 4, 500), **options).run)
-            with trio.fail_after(PATIENCE_S):
-                await enough.wait()
-            nursery.cancel_scope.cancel()
-    assert [body["jobs"] for body in bodies] == [[{"name": "a", "timeout": 9}, "b"], ["a", "b"]]
-    assert ["trouble" in body for body in bodies] == [True, False]
-    said = next(entry for entry in logs if entry["event"] == "worker.options_refused")
-    assert (said["why"], "upgrade" in said["next"]) == ("jobs must be a list of names", True)
-
-
 async def test_a_daemon_that_is_away_is_tried_and_told_of_once() -> None:
     tried, enough = 0, trio.Event()
 

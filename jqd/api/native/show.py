@@ -56,7 +56,6 @@ def job_brief(desk: Desk, view: JobView) -> JobBrief:
 
 def iso(at_ms: int) -> str | None:
     """An instant as clients read it, ISO 8601 in UTC; None for 0."""
-    # A store may hold dates that a daemon of before took and none would take now: shown as the last there is.
     return dates.iso(at_ms) if at_ms else None
 
 
