@@ -1,9 +1,11 @@
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import hypothesis
 import pytest
 import structlog
+
+from tests.stalls import guarded
 
 # How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -23,3 +25,10 @@ def log_as_ever() -> Iterator[None]:
     """A command run inside a test sets the log up for its own streams, which end with the test."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+async def unstalled() -> AsyncIterator[None]:
+    """Fails a test in which a step of the loop is long (tests/stalls.py)."""
+    with guarded():
+        yield

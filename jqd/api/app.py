@@ -170,6 +170,7 @@ class Api:
         if route.polls:
             return await self._poll(route, names, request, asked)
         if route.lists:
+            request.breathe = self._large.breathe
             try:
                 with self._lists.place(self.whose(asked), by_address(asked)):
                     return await self._sized(route, names, request, asked)

@@ -5,20 +5,21 @@ Integers are exact, whatever their size.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 import trio
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
 from jqd.desk.principal import EVERYBODY, Principal
 from jqd.doors import Stream
 from jqd.words import media, plainly, tagged
+from jqd.words.cuts import Steps, in_steps
 from jqd.words.errors import Fault, Invalid, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
@@ -121,6 +122,26 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
     return Response(status, _json_encoder.encode(tagged.show(value)), media.JSON, headers or {})
+
+
+async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
+    """200 and a page, whose first field has these rows. They are made and rendered one by one: so is every answer that
+    grows with what there is, for a thousand rows in one piece hold the loop for a tenth of a second."""
+    language, field = request.answer_language(), page.__struct_fields__[0]
+    told = await in_steps(_rendered(rows, language), request.breathe)
+    if language == "msgpack":
+        return answer(200, structs.replace(page, **{field: told}), language)
+    return Response(200, _json_encoder.encode({**tagged.show(page), field: told}), media.JSON)
+
+
+def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
+    told: list[Raw] = []
+    for row in rows:
+        told.append(
+            Raw(_msgpack_encoder.encode(row) if language == "msgpack" else _json_encoder.encode(tagged.show(row)))
+        )
+        yield
+    return told
 
 
 def problem_answer(problem: Problem, language: Language) -> Response:

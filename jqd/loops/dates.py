@@ -13,6 +13,7 @@ import trio
 from jqd.loops.rules import Follow
 from jqd.scheduler import Firing, Last, decide
 from jqd.words.clock import Clock
+from jqd.words.cuts import in_steps
 from jqd.words.errors import DeskError, JournalRefused, StoreAway, StoreRefused
 from jqd.words.log import get_logger
 from jqd.words.schedules import Known, Schedules
@@ -61,6 +62,7 @@ class Dates:
         task_status.started()
         while True:
             changed = self._schedules.changed
+            await in_steps(self._schedules.looks(), trio.lowlevel.checkpoint)
             next_ms = self._schedules.next_ms()
             if next_ms is None:
                 await changed.wait()

@@ -1,17 +1,23 @@
 """Lists under way are bounded: of one tenant, one address, and all together; each who is refused is told when again."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.api.lists import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, Lists
 from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
-from tests.api.edge import Edge
+from jqd.runner.workers import body_of
+from jqd.words.job import State
+from tests.api.edge import JSON, MSGPACK, Edge
+from tests.stalls import guarded
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 
@@ -91,3 +97,50 @@ def test_every_call_that_tells_of_many_things_counts() -> None:
     one_piece = {"/v1/events", "/v1/stats", "/metrics", "/livez", "/openapi.json", "/openapi.yaml", "/docs"}
     lone = {route.path for route in ROUTES if route.method == "GET" and not route.lists}
     assert {path for path in lone if "<" not in path and "readyz" not in path} == one_piece
+
+
+MADE = (
+    ("PUT", "/v1/handlers/h", {"lang": "http", "body": "http://127.0.0.1:9/"}),
+    ("PUT", "/v1/schedules/s", {"cron": "0 0 29 2 *", "job": {"name": "mail"}}),
+    ("PUT", "/v1/constraints/c", {"match": "job.name == 'mail'", "concurrency": 1}),
+    ("PUT", "/v1/quotas/acme", {"queued": 1}),
+    (
+        "POST",
+        "/v1/workers",
+        {"name": "w", "url": "http://127.0.0.1:9/", "max_jobs": 1, "jobs": [f"type-{n}" for n in range(30)]},
+    ),
+)
+COPIES = 800
+HELD_S = (
+    0.06  # far more than any step has, and what a collection of garbage takes beside it; a list of workers took 0.2
+)
+
+
+async def full() -> Edge:
+    """One of each kind that is listed from memory, and many like it."""
+    edge = Edge()
+    for method, path, body in MADE:
+        assert (await edge.call(method, path, body)).status in (200, 201), path
+    worker, rules = edge.workers.list()[-1], edge.workers.rules
+    copies = [msgspec.structs.replace(worker, id=f"w{n}", name=f"w{n}") for n in range(COPIES)]
+    bodies = {("worker", copy.id): body_of(copy) for copy in copies}
+    for rule in rules.every("worker"):
+        bodies |= {(rule.kind, f"{rule.name}{n}"): bytes(rule.body) for n in range(COPIES)}
+    rules.take(rules.make(bodies, now_ms=1, origin=1))
+    for number in range(1_000):
+        edge.add(State.WAITING, jobtype=f"type-{number}")
+    return edge
+
+
+async def test_no_list_is_made_in_one_piece() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    edge, told = await full(), 0
+    with guarded(HELD_S):
+        for route in ROUTES:
+            if route.method == "GET" and route.lists:
+                limit = "?limit=1000" if "limit" in route.query.__struct_fields__ else ""
+                for kind in (MSGPACK, JSON):
+                    answer = await edge.call("GET", route.path + limit, accept=kind)
+                    assert answer.status == 200, answer.raw
+                    told += len(answer.raw)
+    assert told > 10 * COPIES * 100

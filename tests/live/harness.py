@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 import httpx2
 
 from jqd.client import Client, JobInfo
+from tests import stalls
 from tests.valkey import Valkey, valkey
 
 # A short lease: the daemons that may claim again wait for one.
@@ -101,11 +102,21 @@ class Process:
 class Daemon(Process):
     """`jqd serve` on a data directory, on any free port unless told."""
 
-    def __init__(self, data_dir: Path, *args: str, bind: str = "127.0.0.1:0", env: dict[str, str] | None = None):
+    def __init__(
+        self,
+        data_dir: Path,
+        *args: str,
+        bind: str = "127.0.0.1:0",
+        env: dict[str, str] | None = None,
+        guarded: bool = False,
+    ):
+        """`guarded`: the steps of its loop are measured, for `unstalled(daemon.steps)`."""
+        self.steps = data_dir.with_suffix(".steps")
         super().__init__(
             ["serve", "--bind", bind, "--data-dir", str(data_dir), *args],
             data_dir.with_suffix(".log"),
-            {"JQD_LOG__FORM": "json", **(env or {})},
+            {"JQD_LOG__FORM": "json", stalls.FILE: str(self.steps), **(env or {})},
+            program=stalls.PROGRAM if guarded else (sys.executable, "-m", "jqd"),
         )
         self.url = self.wait_line("://").split()[-1]
         self.bind = self.url.partition("://")[2]

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import trio
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer_rows
 from jqd.api.native.answers import Instant
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
@@ -15,7 +14,7 @@ from jqd.desk import audit
 from jqd.desk.job import Date
 from jqd.desk.narrow import narrow
 
-NOTES, NOTES_MAX = 100, 1_000  # in one answer: one of many takes 10 ms to make, so that is done aside
+NOTES, NOTES_MAX = 100, 1_000  # in one answer
 
 
 class Asking(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,9 +61,5 @@ async def list_notes(parts: Parts, request: Request) -> Response:
     found = audit.found(
         parts.desk, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
     )
-    rows = [Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in found]
-    cursor = found[-1][0] if len(found) == query.limit else ""
-    body, language = Notes(rows, cursor), request.answer_language()
-    if len(rows) <= NOTES:
-        return answer(200, body, language)
-    return await trio.to_thread.run_sync(answer, 200, body, language, limiter=parts.shown)
+    rows = (Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in found)
+    return await answer_rows(request, Notes([], found[-1][0] if len(found) == query.limit else ""), rows)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.native.answers import Instant
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
@@ -72,8 +72,8 @@ async def get(parts: Parts, request: Request, name: str) -> Response:
 async def list_constraints(parts: Parts, request: Request) -> Response:
     """200 {constraints}: those that exist for who asks, by tenant and name."""
     its = [one for one in parts.desk.constraints.known.values() if parts.desk.principal.sees(one.tenant)]
-    rows = [_row(parts, one) for one in sorted(its, key=lambda one: (one.tenant, one.name))]
-    return answer(200, Constraints(rows), request.answer_language())
+    its.sort(key=lambda one: (one.tenant, one.name))
+    return await answer_rows(request, Constraints([]), (_row(parts, one) for one in its))
 
 
 async def delete(parts: Parts, request: Request, name: str) -> Response:

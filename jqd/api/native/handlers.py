@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.native import answers
 from jqd.api.native.answers import Handlers, VersionShare
 from jqd.api.native.show import iso
@@ -43,8 +43,8 @@ async def get(parts: Parts, request: Request, name: str) -> Response:
 async def list_handlers(parts: Parts, request: Request) -> Response:
     """200 {handlers}: the newest version of each, by name."""
     found = handlers.seen_by(parts.desk)
-    rows = [_row(name, handler, handler.versions[-1]) for name, handler in found.items()]
-    return answer(200, Handlers(rows), request.answer_language())
+    rows = (_row(name, handler, handler.versions[-1]) for name, handler in found.items())
+    return await answer_rows(request, Handlers([]), rows)
 
 
 async def delete(parts: Parts, request: Request, name: str) -> Response:

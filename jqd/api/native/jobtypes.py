@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer_rows
 from jqd.api.native.answers import Instant
 from jqd.api.native.cursor import cursor_of, name_of
 from jqd.api.native.pauses import Halted, halted
@@ -93,9 +93,9 @@ async def list_types(parts: Parts, request: Request) -> Response:
     behind = name_of(query.cursor)
     mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
     takers = Takers(parts.desk.workers.list())
-    rows = [_jobtype(parts, view, takers) for view in mine[: query.limit]]
+    rows = (_jobtype(parts, view, takers) for view in mine[: query.limit])
     cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
-    return answer(200, Jobtypes(rows, cursor, told.counting, halted(parts)), request.answer_language())
+    return await answer_rows(request, Jobtypes([], cursor, told.counting, halted(parts)), rows)
 
 
 def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:

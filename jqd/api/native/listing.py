@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer_rows
 from jqd.api.native.answers import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.api.native.show import iso, job_brief
 from jqd.api.parts import Parts
@@ -71,8 +71,7 @@ async def list_jobs(parts: Parts, request: Request) -> Response:
     query = read_query(request, Listing)
     state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
     page = await lists.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
-    jobs = [job_brief(parts.desk, view) for view in page.jobs]
-    return answer(200, Jobs(jobs, page.cursor), request.answer_language())
+    return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.desk, view) for view in page.jobs))
 
 
 async def list_errors(parts: Parts, request: Request) -> Response:
@@ -83,7 +82,7 @@ async def list_errors(parts: Parts, request: Request) -> Response:
     query = read_query(request, Failing)
     state, name, tag = State(query.state), _said(query.name), _said(query.tag)
     found = await failures(parts.desk, state, name, tag, query.narrow(), query.cursor)
-    rows = [
+    rows = (
         Reason(
             name=bare(group.jobtype),
             error=group.error,
@@ -94,8 +93,8 @@ async def list_errors(parts: Parts, request: Request) -> Response:
             tenant=tenant_of(group.jobtype) or UNSET,
         )
         for group in found.groups
-    ]
-    return answer(200, Errors(rows, found.others, found.looked, found.cursor), request.answer_language())
+    )
+    return await answer_rows(request, Errors([], found.others, found.looked, found.cursor), rows)
 
 
 async def list_daemons(parts: Parts, request: Request) -> Response:
@@ -115,7 +114,7 @@ async def list_daemons(parts: Parts, request: Request) -> Response:
         )
         for peer in peers
     ]
-    return answer(200, Daemons(rows), request.answer_language())
+    return await answer_rows(request, Daemons([]), rows)
 
 
 def _said(value: T | UnsetType) -> T | None:

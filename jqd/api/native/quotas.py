@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.parts import Parts
 from jqd.api.read import read_body
 from jqd.desk import quotas
@@ -44,8 +44,10 @@ async def put(parts: Parts, request: Request, tenant: str) -> Response:
 
 async def list_quotas(parts: Parts, request: Request) -> Response:
     """200 {quotas}, by tenant: to who is of one his own."""
-    rows = [_row(parts, tenant) for tenant in sorted(parts.desk.quotas.known) if quotas.exists(parts.desk, tenant)]
-    return answer(200, Quotas(rows), request.answer_language())
+    known = sorted(parts.desk.quotas.known)
+    return await answer_rows(
+        request, Quotas([]), (_row(parts, tenant) for tenant in known if quotas.exists(parts.desk, tenant))
+    )
 
 
 async def get(parts: Parts, request: Request, tenant: str) -> Response:

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Annotated
 
-import trio
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.native.answers import Instant
 from jqd.api.native.cursor import cursor_of, name_of
 from jqd.api.native.show import iso
@@ -17,12 +16,12 @@ from jqd.desk import schedules
 from jqd.desk.job import Value
 from jqd.desk.reserved import expect_allowed
 from jqd.desk.schedules import Plan
+from jqd.words.cuts import in_steps
 from jqd.words.options import JobOptions
 from jqd.words.schedules import Known, Missed, Overlap
 from jqd.words.tenant import bare, tenant_of
 
 LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
-ROWS_AT_ONCE = 4  # some 5 ms where each date is years away
 
 
 class LastDate(Struct, frozen=True):
@@ -110,17 +109,13 @@ async def list_schedules(parts: Parts, request: Request) -> Response:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
     query = read_query(request, Listing)
     # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
+    await in_steps(parts.desk.schedules.looks(), request.breathe)
     sees, every = parts.desk.principal.sees, parts.desk.schedules.known.items()
     behind = name_of(query.cursor)
     later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
     found = nsmallest(query.limit + 1, later)
-    rows = []
-    for _, one in found[: query.limit]:
-        rows.append(_row(parts, one))
-        if len(rows) % ROWS_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
     cursor = cursor_of(found[query.limit - 1][0]) if len(found) > query.limit else ""
-    return answer(200, Schedules(rows, cursor), request.answer_language())
+    return await answer_rows(request, Schedules([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
 
 
 async def delete(parts: Parts, request: Request, name: str) -> Response:

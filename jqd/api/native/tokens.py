@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.native.answers import Instant
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
@@ -60,8 +60,8 @@ async def create(parts: Parts, request: Request) -> Response:
 
 async def list_tokens(parts: Parts, request: Request) -> Response:
     """200 {tokens}: those that may be used, the oldest first."""
-    rows = [Token(**_fields(*one)) for one in tokens.seen_by(parts.desk)]
-    return answer(200, Tokens(rows), request.answer_language())
+    rows = (Token(**_fields(*one)) for one in tokens.seen_by(parts.desk))
+    return await answer_rows(request, Tokens([]), rows)
 
 
 async def revoke(parts: Parts, request: Request, token_id: str) -> Response:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, structs
 
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import Request, Response, answer, answer_rows
 from jqd.api.native import answers
 from jqd.api.native.answers import Registered, Workers
 from jqd.api.native.show import iso
@@ -64,8 +64,7 @@ def _declared(place: int, entry: dict[str, Any]) -> Declared:
 
 async def list_workers(parts: Parts, request: Request) -> Response:
     """All workers, and how each daemon sees them."""
-    rows = [_row(parts, worker) for worker in workers.seen_by(parts.desk)]
-    return answer(200, Workers(rows), request.answer_language())
+    return await answer_rows(request, Workers([]), (_row(parts, worker) for worker in workers.seen_by(parts.desk)))
 
 
 async def unregister(parts: Parts, request: Request, worker_id: str) -> Response:
