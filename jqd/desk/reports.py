@@ -41,6 +41,7 @@ from jqd.words.tenant import bare
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
 HANDED_POLL_S = 0.02
+SHOWN_S = 0.5  # from the sync until the store shows what was said: a call, some milliseconds; it is on disk in any case
 LOOKS_MAX = 8  # at once, for whom must not know of others' jobs: each is a call of the store; 64 held the loop 10 ms
 PIECE = 100  # reports that are looked at before others have their turn
 WITH_THIS = 0  # a position that no record has: of what another report of the same request said
@@ -83,6 +84,7 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     await _sort(desk, unknown, sorts)
     await _sync(desk, sorts)
     await _return(desk, sorts, told)
+    await _show(desk, told, sorts)
     for worker_id in sorts.workers:
         desk.workers.reached(worker_id)
     return [sorts.answers[place] for place in range(len(told))]
@@ -126,10 +128,11 @@ async def _noted(desk: Desk, each: Told) -> JqdError | None:
 
 
 async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
-    """Ask the store who holds them. A hand-over to a worker that names no lease may be on its way there: once more."""
+    """Ask the store who holds them. What is on its way into its worker's hand is asked for again until HANDED_S."""
     deadline_s = trio.current_time() + HANDED_S
     while told:
         coming: dict[int, Told] = {}
+        sorts.is_last = trio.current_time() >= deadline_s
 
         async def sort(its: dict[int, Told], coming: dict[int, Told] = coming) -> None:
             places = list(its)
@@ -140,9 +143,6 @@ async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
         async with trio.open_nursery() as nursery:
             for its in _by_partition(desk, told):
                 nursery.start_soon(sort, its)
-        if trio.current_time() >= deadline_s:
-            sorts.answers |= {place: _stale(each, "it is in another hand") for place, each in coming.items()}
-            return
         told = coming
         if told:
             await trio.sleep(HANDED_POLL_S)
@@ -221,7 +221,8 @@ def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) ->
 
 
 async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sorted) -> bool:
-    """It is in no hand that the report speaks of: what was said of the job before decides. False: not yet.
+    """It is in no hand that the report speaks of: what was said of the job before decides. False: not yet, which never
+    is the answer to the last look.
 
     `fence`: of the lease that it is in now, where the report names none.
     """
@@ -240,11 +241,14 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     except NotFound as error:
         sorts.answers[place] = error
         return True
-    held = isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
-    if held and not each.fence and untold is None and _newest(view, each, None) is None:
+    coming = untold is None and _may_come(desk, view, each)
+    if coming and not sorts.is_last:
         return False
     attempt = _newest(view, each, untold)
-    if attempt is None:
+    if attempt is None and coming:
+        worker = bare(each.worker)[:64]
+        sorts.answers[place] = NotYet(f"whether worker {worker!r} has job {each.job_id} is not known yet; say it again")
+    elif attempt is None:
         sorts.answers[place] = _stale(each, "it is not in that hand")
     elif says_again(attempt, each.report):
         sorts.answers[place] = None
@@ -258,6 +262,20 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     else:
         sorts.count(place, outcome)
     return True
+
+
+def _may_come(desk: Desk, view: JobView | Coming, each: Told) -> bool:
+    """Whether a job is on its way into the hand of the worker that reports it without a lease, or has just come there.
+
+    A worker may report before its 202 was read, journaled and applied. Until then the store knows the daemon that holds
+    the job, and that daemon alone whom it gave the job to. What was said of an earlier attempt must not answer for it.
+    """
+    if each.fence or not isinstance(view, JobView) or view.state is not State.RUNNING:
+        return False
+    if not view.daemon:
+        return view.worker == each.worker  # it came between two looks
+    here = desk.runner.running(each.job_id)
+    return here is None or here.worker == each.worker
 
 
 def _has_ended(view: JobView | Coming, untold: Outcome | None) -> bool:
@@ -340,6 +358,13 @@ async def _sync(desk: Desk, sorts: Sorted) -> None:
             sorts.answers[place] = error
         else:
             sorts.answers[place] = None
+
+
+async def _show(desk: Desk, told: Sequence[Told], sorts: Sorted) -> None:
+    """Wait until whoever looks sees what was taken, at any daemon. A store that is away is told later."""
+    taken = [told[place].job_id for place, answer in sorts.answers.items() if answer is None]
+    if taken:
+        await desk.control.wait_caught_up(Lane.OUTCOMES, desk.journal.end, SHOWN_S, desk.where(*taken))
 
 
 async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:

@@ -36,6 +36,9 @@ class Sorted:
     ended: dict[str, Outcome] = field(default_factory=dict)
     """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
 
+    is_last: bool = False
+    """Whether no job is looked for once more."""
+
     def ask(self, desk: Desk, job_ids: Sequence[str]) -> None:
         """The store is asked now, all of one partition: what it is told from here on its answer need not know."""
         (partition,) = desk.where(job_ids[0])

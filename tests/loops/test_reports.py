@@ -26,6 +26,14 @@ FAILED = Report(status=500, should_retry=False, message="no route")
 AGAIN = Report(status=500, should_retry=True, message="no route")
 
 
+class Applied:
+    """What the daemon says of its lanes: the store has all."""
+
+    async def wait_caught_up(self, *_: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+
 @dataclass
 class Scene:
     """One job that was posted to a worker. `sync`: set when the disk answers. `refusal`: what it says then."""
@@ -76,9 +84,9 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         await here.add(job)
         runner.run_jobs(card.id, "a", [Held(job, 7, 1)])
         assert runner._shared.parcels[job.id].sending()
-        away: Any = None
+        control: Any = Applied()
         desk = Desk(
-            DeskConfig(), journal, here.store, Runners([runner]), workers, away, clock, Constraints(workers.rules)
+            DeskConfig(), journal, here.store, Runners([runner]), workers, control, clock, Constraints(workers.rules)
         )
         scene = Scene(here, desk, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync
