@@ -5,8 +5,9 @@ never asked for, an answer's size is bounded, and a connection that said more th
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import trio
@@ -17,7 +18,7 @@ from jqd.runner.carry.pool import OURS, Connections, CrowdedError, Pool
 from jqd.runner.carry.wire import LostError, Wire
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Standing
-from jqd.runner.styles import Judgement, Reader, Request, Sending, Style, style_of
+from jqd.runner.styles import Answer, Judgement, Reader, Request, Sending, Style, style_of
 from jqd.words.errors import AnswerGarbled, JqdError
 from jqd.words.followers import FOLLOWERS_BYTES_MAX
 
@@ -29,6 +30,9 @@ PIECES_MAX = 8_192  # of a body, in which it arrives; each costs time, be it a b
 PIECES_PER_JOB = 64  # so many more for each job that was sent
 PIECE_BYTES = 256  # and one more for so many bytes
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
+
+T = TypeVar("T")
+_reading = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
 
 class Post:
@@ -177,14 +181,40 @@ async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: 
             raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
         if wire.pieces > PIECES_MAX + PIECES_PER_JOB * jobs + size // PIECE_BYTES:
             raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-        listener.said(reader.feed(chunk))
-    last = reader.end()
+        listener.said(await _read(reader, chunk))
+    last = reader.end() if not reader.is_costly(b"") else await _apart(reader.end)
     # Without a length the end of the connection is the end of the body, also when the worker died there.
     framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
     if not framed and not reader.is_decided:
         return Ending(End.LOST, message="the connection closed, and the answer had no length to tell that it was whole")
     listener.said(last)
     return Ending(End.COMPLETE, status=wire.status)
+
+
+async def _read(reader: Reader, chunk: bytes) -> Iterable[Answer]:
+    """What came with it. Much JSON is read beside the loop, and what was read before an error stands all the same."""
+    if not reader.is_costly(chunk):
+        return reader.feed(chunk)
+    answers: list[Answer] = []
+
+    def read() -> None:
+        for answer in reader.feed(chunk):
+            answers.append(answer)  # noqa: PERF402 - what was read before an error stays
+
+    try:
+        await _apart(read)
+    except AnswerGarbled as error:
+        return _then(answers, error)
+    return answers
+
+
+async def _apart(read: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=_reading)
+
+
+def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
+    yield from answers
+    raise error
 
 
 def _coding(wire: Wire) -> str:

@@ -76,6 +76,10 @@ class _Lines:
         self._single = single
         self._begun = bytearray()  # of a line whose end is not here yet
 
+    def is_costly(self, data: bytes) -> bool:
+        """See Reader. Lines are texts."""
+        return False
+
     def feed(self, data: bytes) -> Iterator[Answer]:
         """See Reader."""
         self._begun += data

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgpack
 
 from jqd.runner.styles.outcome import Encoding, decode_answer, encoding_of
-from jqd.runner.styles.style import MEND, Answer, ItemFailures
+from jqd.runner.styles.style import MEND, READ_AT_ONCE_BYTES, Answer, ItemFailures
 from jqd.words import plainly
 from jqd.words.errors import AnswerGarbled
 
@@ -43,6 +43,10 @@ class AnswerReader:
         self._counted = _Counted(values_max)
         self._encoding: Encoding = "msgpack"
         self._cutter: _Cutter | None = None
+
+    def is_costly(self, data: bytes) -> bool:
+        """See Reader. What is MessagePack is not read here, but for the fields of an outcome."""
+        return isinstance(self._cutter, _JsonCutter) and self._cutter.held + len(data) > READ_AT_ONCE_BYTES
 
     def feed(self, data: bytes) -> Iterator[Answer]:
         """See Reader."""
@@ -148,6 +152,11 @@ class _JsonCutter:
         self._in_string = False
         self._in_array = False  # inside the outer array
         self._need_comma = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of a value that is not whole yet."""
+        return len(self._buffer)
 
     def cut(self, data: bytes) -> Iterator[bytes]:
         self._buffer += data

@@ -27,6 +27,7 @@ from jqd.words.tenant import bare
 
 Headers = list[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
+READ_AT_ONCE_BYTES = 32_768  # of JSON; numbers that are dear to read take some 5 ms then
 MEND = "mend the worker: what it may answer stands in docs/WORKERS.md"
 
 
@@ -133,6 +134,10 @@ class Reader(Protocol):
 
     is_decided: bool
     """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
+
+    def is_costly(self, data: bytes) -> bool:
+        """Whether much JSON may be read with `data`, or with nothing at the end: a number like 1e-300 takes 1 us."""
+        ...
 
     def feed(self, data: bytes) -> Iterable[Answer]:
         """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""

@@ -14,7 +14,17 @@ from collections.abc import Sequence
 import msgspec
 
 from jqd.runner.endpoint import fill
-from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
+from jqd.runner.styles.style import (
+    READ_AT_ONCE_BYTES,
+    Answer,
+    Judgement,
+    Reader,
+    Request,
+    Said,
+    Sending,
+    Style,
+    batch_headers,
+)
 from jqd.runner.verdict import Report
 from jqd.runner.worker import Worker
 from jqd.words import media, pieces, tagged
@@ -80,6 +90,10 @@ class _Body:
         self._room = bytes_max if wanted else 0
         self._body = bytearray()
         self._cut = False
+
+    def is_costly(self, data: bytes) -> bool:
+        """See Reader. All is read at the end."""
+        return not data and len(self._body) > READ_AT_ONCE_BYTES and media.language_of(self._content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:
         """See Reader."""
