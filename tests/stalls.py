@@ -86,20 +86,21 @@ def guarded(limit_s: float = STALL_S) -> Iterator[None]:
     check(stalls.steps, limit_s)
 
 
-def read_steps(file: Path) -> list[Step]:
-    """What a process wrote."""
+def read_steps(file: Path, since_s: float) -> list[Step]:
+    """What a process wrote, from then on: what it does when it starts does not count."""
     if not file.exists():
         return []
     rows = (line.split("\t", 2) for line in file.read_text().splitlines())
-    return [Step(float(seconds), float(at_s), where) for seconds, at_s, where in rows]
+    steps = (Step(float(seconds), float(at_s), where) for seconds, at_s, where in rows)
+    return [step for step in steps if step.at_s >= since_s]
 
 
 @contextmanager
 def unstalled(file: Path, limit_s: float = STALL_S) -> Iterator[None]:
-    """Within, no step of a process that writes to this file is longer. What it does when it starts does not count."""
+    """Within, no step of a process that writes to this file is longer."""
     began_s = time.monotonic()
     yield
-    check([step for step in read_steps(file) if step.at_s >= began_s], limit_s)
+    check(read_steps(file, began_s), limit_s)
 
 
 def check(steps: list[Step], limit_s: float = STALL_S) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -24,6 +25,8 @@ from jqd.doors.turns import (
 )
 from tests.doors.peers import FLOOD, Peer
 from tests.doors.pipes import SERVER, Log, MemoryPipe
+
+pytestmark = pytest.mark.usefixtures("unstalled")
 
 
 async def test_who_floods_with_connections_has_turns_for_handshakes(autojump_clock: MockClock) -> None:

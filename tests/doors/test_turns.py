@@ -18,6 +18,8 @@ from jqd.doors.turns import (
 )
 from tests.doors.peers import FLOOD, Peer
 
+pytestmark = pytest.mark.usefixtures("unstalled")
+
 
 class Hall:
     """An application behind turns, and who it was asked by, in order."""

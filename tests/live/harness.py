@@ -183,13 +183,13 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def cluster(env: dict[str, str] = LEASE) -> Iterator[Cluster]:
-    """Two daemons, one worker of both, one store."""
+def cluster(env: dict[str, str] = LEASE, *, guarded: bool = False) -> Iterator[Cluster]:
+    """Two daemons, one worker of both, one store. `guarded`: see Daemon."""
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)
         with (
-            Daemon(base / "one", *flags, env=env) as one,
-            Daemon(base / "two", *flags, env=env) as two,
+            Daemon(base / "one", *flags, env=env, guarded=guarded) as one,
+            Daemon(base / "two", *flags, env=env, guarded=guarded) as two,
             Worker(base / "book", one.url, two.url) as worker,
         ):
             yield Cluster(server, one, two, worker, base)

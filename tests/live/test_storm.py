@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from tests.live.harness import LEASE, START_S, Daemon, cluster, wait_for
+from tests.stalls import unstalled
 
 PUSHERS = 40
 TRIES = 60  # of each: the daemon that is killed comes back within a few seconds
@@ -40,7 +41,7 @@ class Pusher(threading.Thread):
 
 @pytest.mark.long
 def test_a_key_is_one_request_whoever_sends_it_and_whatever_dies() -> None:
-    with cluster() as here:
+    with cluster(guarded=True) as here, unstalled(here.two.steps):
         here.one.wait_worker("square")
         pushers = [Pusher(number, [here.one.url, here.two.url], MANY) for number in range(PUSHERS)]
         for pusher in pushers[: PUSHERS // 2]:

@@ -11,6 +11,8 @@ from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_wor
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold
 
+pytestmark = pytest.mark.usefixtures("unstalled")
+
 NONE = "INVALID_RESPONSE: the worker answered what is no outcome"
 GARBAGE: dict[str, tuple[bytes, str, str]] = {
     "no MessagePack": (b"\xc1", "application/msgpack", "the worker's answer is no MessagePack at "),

@@ -12,6 +12,8 @@ from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_wor
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
 
+pytestmark = pytest.mark.usefixtures("unstalled")
+
 # ------------------------------------------------ status of a whole answer
 
 

@@ -9,6 +9,7 @@ import trio
 
 from tests.wire.attack import AT_ONCE, Target, send_corpus, send_frames, send_mutations, targets
 from tests.wire.corpus import DAEMON
+from tests.wire.leave import leave
 
 ROUNDS = 100  # between looks at what is left behind
 TIMES = 20
@@ -26,6 +27,7 @@ async def _attack(both: list[Target], seconds: float, source: random.Random) -> 
             await send_corpus(target, TIMES)
             if target.streams:
                 frames += await send_frames(target)
+                await leave(target)
             while True:
                 await send_mutations(target, ROUNDS, source)
                 rounds += 1

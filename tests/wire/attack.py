@@ -16,7 +16,9 @@ import msgspec
 import trio
 
 from jqd.words.descriptors import RESERVE_PARTITION
+from tests import stalls
 from tests.live.harness import START_S, Daemon, Process, short_directory
+from tests.stalls import check, read_steps
 from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, FRAMES, H2, WORKER, Case
 
 ANSWER_S = 20.0  # longer than any deadline that a case here can meet
@@ -105,10 +107,14 @@ class Target:
     """It speaks HTTP/2, too, to who begins with that; what it says then is looked at in tests/doors/test_classic.py."""
     descriptors: int = 1_000
     """Open at rest; the store's client may open more of its own as it is used."""
+    steps: Path | None = None
+    """To which it writes the long steps of its loop."""
+    began_s: float = 0.0
 
     async def begin(self) -> None:
         """Take note of how it looks at rest."""
         await self.lives()
+        self.began_s = time.monotonic()
         await self.rests()
         self.descriptors = self._descriptors()
 
@@ -120,13 +126,15 @@ class Target:
         assert (answer.status, left) == (200, b"")
 
     async def rests(self) -> None:
-        """Nothing of the connections is left."""
+        """Nothing of the connections is left, and its loop never stood still."""
         await self.lives()
         with trio.move_on_after(SETTLE_S):
             while self._connections():
                 await trio.sleep(0.05)
         assert not self._connections(), "connections are left behind"
         assert self._descriptors() <= self.descriptors + RESERVE_PARTITION, "descriptors are left behind"
+        if self.steps is not None:
+            check(read_steps(self.steps, self.began_s))
 
     def hear(self, data: bytes, *, whole: bool) -> list[Answer]:
         """Look at answers. Raises AssertionError for one that is none."""
@@ -351,21 +359,22 @@ def _left(data: bytes) -> bytes:
 def targets() -> Iterator[list[Target]]:
     """A daemon that nobody runs jobs for, at the second door, and a worker that nobody sends any, at the first."""
     door = {"JQD_HTTP__DOOR": "hypercorn"}
-    with short_directory() as base, Daemon(base / "d", env=door) as daemon, Worker(base / "w.log") as worker:
+    with short_directory() as base, Daemon(base / "d", env=door, guarded=True) as daemon, Worker(base) as worker:
         deadline_s = time.monotonic() + START_S
         while "worker.serving" not in worker.log.read_text():
             assert time.monotonic() < deadline_s, worker.log.read_text()
             time.sleep(0.05)
         yield [
-            Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON, streams=True),
-            Target("worker", worker, worker.port, WORKER),
+            Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON, streams=True, steps=daemon.steps),
+            Target("worker", worker, worker.port, WORKER, steps=worker.steps),
         ]
 
 
 class Worker(Process):
     """`jqd worker` without a daemon."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, base: Path) -> None:
+        self.steps = base / "w.steps"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         args = [
@@ -376,4 +385,4 @@ class Worker(Process):
             "--bind",
             f"127.0.0.1:{self.port}",
         ]
-        super().__init__(args, log)
+        super().__init__(args, base / "w.log", {stalls.FILE: str(self.steps)}, program=stalls.PROGRAM)

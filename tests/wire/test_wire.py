@@ -12,6 +12,7 @@ from bench.crowd import BEGUN, HOST
 from tests.live.harness import Daemon, short_directory
 from tests.wire.attack import Target, parse, send_corpus, send_frames, send_mutations, talk, targets
 from tests.wire.corpus import DAEMON
+from tests.wire.leave import leave
 
 TIMES = 20  # what came in 2 % of tries before, is seen in a third of runs; in the long form surely
 ROUNDS = 40
@@ -67,6 +68,13 @@ async def test_what_is_said_of_them_holds_no_byte_of_a_request(listening: list[T
     assert secret not in data
     assert secret.decode() not in target.process.log.read_text()
     assert "Traceback" not in target.process.log.read_text()
+
+
+async def test_who_leaves_at_any_byte_of_any_call_leaves_nothing_behind() -> None:
+    with short_directory() as base, Daemon(base / "d", guarded=True) as daemon:
+        target = Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON, steps=daemon.steps)
+        await target.begin()
+        await leave(target, random.Random(SEED))
 
 
 async def test_silent_and_slow_connections_take_nothing_from_jobs() -> None:
