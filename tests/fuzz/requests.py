@@ -332,9 +332,8 @@ def people(daemon: Daemon, data_dir: Path) -> list[str]:
     found = []
     with httpx2.Client(base_url=daemon.url, headers={"authorization": f"Bearer {root}"}, timeout=30) as http:
         for role, tenant, scopes in PEOPLE:
-            made = http.post(
-                "/v1/tokens", json={"role": role, "scopes": scopes, **({"tenant": tenant} if tenant else {})}
-            )
+            more = {"tenant": tenant, "scopes": scopes}
+            made = http.post("/v1/tokens", json={"role": role, **{name: said for name, said in more.items() if said}})
             assert made.status_code == 201, made.text
             found.append(made.json()["token"])
         for tenant, allowance in QUOTAS.items():
