@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _searching = trio.CapacityLimiter(1)
 _lines: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
-"""Where a tenant's searches wait for each other: one of them at most stands in everybody's line."""
+"""Where a tenant's lists and searches wait for each other: one of them at most stands in everybody's line."""
 
 
 async def page_of(
@@ -32,7 +32,8 @@ async def page_of(
     whose = None if desk.principal.sees_all else desk.principal.tenant
     jobtype = None if name is None else desk.own(name)
     try:
-        return await desk.store.list_jobs(state, jobtype, tag, limit, cursor, whose, row_bytes=row_bytes)
+        async with _line(desk):
+            return await desk.store.list_jobs(state, jobtype, tag, limit, cursor, whose, row_bytes=row_bytes)
     except ValueError as error:
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
 
@@ -71,6 +72,9 @@ async def aside(desk: Desk, look: Callable[[], T]) -> T:
 
     A tenant's searches wait for one search of each other tenant at most, however many others ask for.
     """
-    line = _lines.setdefault(desk.principal.tenant, trio.CapacityLimiter(1))
-    async with line:
+    async with _line(desk):
         return await trio.to_thread.run_sync(look, limiter=_searching)
+
+
+def _line(desk: Desk) -> trio.CapacityLimiter:
+    return _lines.setdefault(desk.principal.tenant, trio.CapacityLimiter(1))

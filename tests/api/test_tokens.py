@@ -5,6 +5,7 @@ from typing import Any
 
 import trio
 from msgspec import structs
+from trio.testing import wait_all_tasks_blocked
 
 from jqd.api.routes import ROUTES
 from jqd.api.who import NEEDS, OPEN, needs_of
@@ -264,3 +265,23 @@ async def test_each_token_reads_the_quota_of_its_own_tenant_and_what_waits_for_i
     named = await call(edge, ROOT, "GET", "/v1/quotas", **{"jqd-tenant": "acme"})
     assert [row["tenant"] for row in named.body["quotas"]] == ["acme"]
     assert (await call(edge, "", "GET", "/readyz")).body["warnings"] == []
+
+
+async def test_one_list_of_a_tenant_at_most_stands_in_the_line_of_the_store(edge):
+    asking, most = 0, 0
+    list_jobs = edge.store.list_jobs
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        await wait_all_tasks_blocked()
+        asking -= 1
+        return await list_jobs(*args, **more)
+
+    edge.store.list_jobs = counted
+    tokens = [(await make(edge, "viewer", tenant=tenant))["token"] for tenant in ("acme", "other")]
+    async with trio.open_nursery() as nursery:
+        for token in tokens * 4:
+            nursery.start_soon(call, edge, token, "GET", "/v1/jobs")
+    assert most == len(tokens)
