@@ -139,7 +139,8 @@ async def push_job(parts: Parts, request: Request) -> Response:
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`: how the job stands."""
-    return await answer_with(parts, 200, _body(parts.desk, await find(parts.desk, job_id)), _language(request))
+    view = await wait_final(parts.desk, job_id, 0.0)
+    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:

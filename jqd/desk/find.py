@@ -10,7 +10,7 @@ import trio
 from jqd.desk.desk import Desk
 from jqd.store import JobView, OnItsWay
 from jqd.words.errors import NotFound, NotYet, StoreAway, StoreUnsettled
-from jqd.words.job import State, is_name
+from jqd.words.job import Fate, State, is_name
 from jqd.words.jobid import IdParts, parse_id, partition_of_name
 from jqd.words.record import Lane
 
@@ -128,6 +128,17 @@ async def _find(desk: Desk, job_id: str, *, named: bool) -> JobView | Coming:
     if awaited or named or (unknown and not never_given(desk, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
+
+
+async def wait_shown(desk: Desk, job_id: str) -> bool:
+    """Whether the store has what this daemon was told of the job, within `find_s`: what it shows else is known to be
+    old, and whoever was answered that his report is taken looks for it here."""
+    (partition,) = where = desk.where(job_id)
+    ended = desk.runner.ended(job_id)
+    is_told = desk.reported.last(job_id) <= desk.journal.read_point(Lane.OUTCOMES, partition)
+    if is_told and (ended is None or ended.fate is Fate.ENTRUSTED):
+        return True
+    return await desk.control.wait_caught_up(Lane.OUTCOMES, desk.journal.end, desk.config.find_s, where)
 
 
 async def expect_promised(desk: Desk, given: str) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.desk.find import Coming, expect_promised, find, resolve
+from jqd.desk.find import Coming, expect_promised, find, resolve, wait_shown
 from jqd.store import JobView
 from jqd.words.errors import NotYet, StoreAway, StoreRefused
 from jqd.words.record import Lane
@@ -49,7 +49,10 @@ async def wait_final(
         with _waiting(desk, job_id) as bell:
             left_s = deadline_s - trio.current_time()
             try:
+                is_shown = await wait_shown(desk, job_id)
                 view = await find(desk, job_id, named=named, given=given)
+                if not is_shown and not view.state.is_final:
+                    raise NotYet(f"a report of job {(given or job_id)[:64]!r} is not in the store yet; look again")
                 if named and isinstance(view, Coming):
                     await expect_promised(desk, given)
             except (StoreAway, NotYet):

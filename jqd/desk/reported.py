@@ -25,23 +25,31 @@ class Reported:
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], Noted] = {}
+        self._last: dict[str, int] = {}
 
     def find(self, job_id: str, fence: int) -> Noted | None:
         """The verdict of that claim. The store may know it by now: its position says."""
         return self._rows.get((job_id, fence))
 
+    def last(self, job_id: str) -> int:
+        """The position of the last verdict on that job; 0 when there is none."""
+        return self._last.get(job_id, 0)
+
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
         """These are written to the journal, up to `position`."""
         if len(self._rows) > 2 * ROWS_MAX:
             self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
+            self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
         for one in outcomes:
             light = one if one.result == NIL else msgspec.structs.replace(one, result=NIL)
             self._rows[one.job_id, one.fence] = Noted(light, position)
+            self._last[one.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
         """These are not on disk."""
         for one in outcomes:
             self._rows.pop((one.job_id, one.fence), None)
+            self._last.pop(one.job_id, None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import trio
 
 from jqd.desk.desk import Desk
+from jqd.desk.early import lease_of, may_come
 from jqd.desk.find import Coming, find, not_found
 from jqd.desk.following import wrong
 from jqd.desk.reported import Noted, frames
@@ -158,6 +159,8 @@ def _by_partition(desk: Desk, told: Mapping[int, Told]) -> list[dict[int, Told]]
 
 async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[int, Told]:
     """Returns those that cannot be decided yet. All are of one partition."""
+    leases = {place: each.fence or lease_of(desk, each.job_id, each.worker) for place, each in told.items()}
+    told = {place: each._replace(fence=leases[place]) for place, each in told.items()}
     sorts.ask(desk, [each.job_id for each in told.values()])
     try:
         seen = await desk.store.touch([(each.job_id, each.fence) for each in told.values()])
@@ -191,7 +194,8 @@ async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[
 
 def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
     """Decide about one report by who holds the job. False: it is late, or said again."""
-    stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker == each.worker)
+    # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
+    stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
     if stands and seen.held is None:
         # The store was emptied. Hand-overs are told again before anything counts, but the jobs of a backlog are not.
         sorts.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
@@ -199,7 +203,9 @@ def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -
     if seen.held is None or not stands or _before(desk, each, each.fence, sorts) is not None:
         return False
     sorts.workers.add(seen.worker)
-    if each.report is None:
+    if each.report is None and not seen.worker:
+        sorts.answers[place] = NotYet(f"job {each.job_id} is not given back: its daemon waits for its worker's answer")
+    elif each.report is None:
         sorts.returned[place] = each.job_id, each.fence
     else:
         # A verdict of work that a daemon waits for is the same wherever it comes in.
@@ -241,11 +247,12 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     except NotFound as error:
         sorts.answers[place] = error
         return True
-    coming = untold is None and _may_come(desk, view, each)
+    coming = untold is None and not each.fence and may_come(desk, view, each.worker)
     if coming and not sorts.is_last:
         return False
     attempt = _newest(view, each, untold)
-    if attempt is None and coming:
+    late = attempt is not None and Exit.of_status(each.report.status) is Exit.OK
+    if coming and not late:
         worker = bare(each.worker)[:64]
         sorts.answers[place] = NotYet(f"whether worker {worker!r} has job {each.job_id} is not known yet; say it again")
     elif attempt is None:
@@ -262,20 +269,6 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     else:
         sorts.count(place, outcome)
     return True
-
-
-def _may_come(desk: Desk, view: JobView | Coming, each: Told) -> bool:
-    """Whether a job is on its way into the hand of the worker that reports it without a lease, or has just come there.
-
-    A worker may report before its 202 was read, journaled and applied. Until then the store knows the daemon that holds
-    the job, and that daemon alone whom it gave the job to. What was said of an earlier attempt must not answer for it.
-    """
-    if each.fence or not isinstance(view, JobView) or view.state is not State.RUNNING:
-        return False
-    if not view.daemon:
-        return view.worker == each.worker  # it came between two looks
-    here = desk.runner.running(each.job_id)
-    return here is None or here.worker == each.worker
 
 
 def _has_ended(view: JobView | Coming, untold: Outcome | None) -> bool:

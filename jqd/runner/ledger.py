@@ -63,6 +63,11 @@ class Entry:
         """Whether its worker has it in its own hand by now."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
+    @property
+    def lease(self) -> int:
+        """Under which its worker has it in its own hand; 0 when it has not."""
+        return self.held.fence if self.is_entrusted else 0
+
 
 class Stopped(NamedTuple):
     """What stopped since it was last asked; each job once, with its outcome or untried."""

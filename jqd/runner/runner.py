@@ -36,12 +36,13 @@ NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes m
 
 
 class Running(NamedTuple):
-    """A job at work here."""
+    """A job at work here, at the worker of that id."""
 
     worker: str
-    """The worker's id."""
     started_at_ms: int
     jobtype: str = ""
+    lease: int = 0
+    """See `Entry`; from the moment on in which the 202 of its worker was read."""
 
 
 class Runner:
@@ -321,7 +322,7 @@ class Runner:
         entry = self._ledger.find(job_id)
         if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
             return None
-        return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype)
+        return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype, entry.lease)
 
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""

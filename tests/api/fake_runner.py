@@ -81,6 +81,7 @@ class FakeControl:
         self.calm = True
         self.warned: list[str] = []
         self.peers: list[Peer] = []
+        self.names = ["fake"]
         self.views: dict[str, Seen] = {}
         self.held: dict[str, int | None] = {}
         self.endings = Endings()
@@ -119,7 +120,7 @@ class FakeControl:
         return self.peers
 
     def sharers(self) -> list[str]:
-        return ["fake"]
+        return self.names
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
         return ["http://127.0.0.1:7420"]

@@ -16,7 +16,7 @@ from jqd.runner.runner import NOTED_S
 from jqd.words.backoff import Backoff
 from jqd.words.constraints import Constraints
 from jqd.words.errors import JournalRefused, NotFound
-from jqd.words.job import NIL, Fate, Held, Job, Outcome
+from jqd.words.job import NIL, Fate, Job, Outcome
 from jqd.words.jobid import IdSource
 from jqd.words.record import Lane, decode_outcomes
 from tests.loops.house import House, house
@@ -82,7 +82,10 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         here.scheduler.jobs_started("a", 1)
         job = Job(IdSource(journal=7, salt=1, clock=clock).take(1).first, "a", NIL, max_retry=max_retry)
         await here.add(job)
-        runner.run_jobs(card.id, "a", [Held(job, 7, 1)])
+        owner = await here.store.reserve_sysid("d1", True, through=True)
+        assert owner is not None
+        held = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=-9, priority_max=9, bytes_max=1 << 20)
+        runner.run_jobs(card.id, "a", held)
         assert runner._shared.parcels[job.id].sending()
         control: Any = Applied()
         desk = Desk(
@@ -91,13 +94,13 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         scene = Scene(here, desk, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync
 
-        async def held(position: int | None = None, *, shielded: bool = False) -> None:
+        async def wsync_held(position: int | None = None, *, shielded: bool = False) -> None:
             await scene.sync.wait()
             if scene.refusal is not None:
                 raise scene.refusal
             await wsync(position, shielded=shielded)
 
-        journal.wsync = held  # type: ignore[method-assign]
+        journal.wsync = wsync_held  # type: ignore[method-assign]
         await nursery.start(here.settle.run)
         yield scene
         nursery.cancel_scope.cancel()
@@ -177,3 +180,25 @@ async def test_of_two_successes_the_first_result_stands(autojump_clock: None) ->
         await scene.report(OK)
         await scene.report(OTHER_RESULT)
         assert len(await scene.journaled()) == 1
+
+
+@pytest.mark.parametrize("told", [OK, FAILED], ids=["success", "failure"])
+async def test_from_the_202_on_a_report_counts_wherever_the_hand_over_is(autojump_clock: None, told: Report) -> None:
+    """In the runner, in the journal, on disk: the store knows of none of it, and is asked once."""
+    end = Fate.SUCCEEDED if told is OK else Fate.FAILED
+    async with _scene() as scene, trio.open_nursery() as nursery:
+        runner, parcel = scene.runner, scene.runner._shared.parcels[scene.job_id]
+        assert (at := runner.running(scene.job_id)) is not None
+        assert not at.lease, "the report is waited for here"
+        parcel.entrust()
+        (lease,) = runner.get_running_jobs().values()
+        assert (at := runner.running(scene.job_id)) is not None
+        assert at.lease == lease
+        nursery.start_soon(scene.report, told)  # before settle has taken the hand-over
+        await trio.sleep(0.1)
+        scene.sync.set()
+        await trio.sleep(0.1)
+        await scene.report(told)
+        outcomes = await scene.journaled()
+        assert sorted(one.fate for one in outcomes) == sorted([Fate.ENTRUSTED, end]), "it counts once"
+        assert {(one.fence, one.worker) for one in outcomes} == {(lease, scene.worker_id)}
