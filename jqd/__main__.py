@@ -3,6 +3,7 @@
 import sys
 
 from jqd.words.extra import install_with
+from jqd.words.lossy import only_tells, open_missing
 
 # Which extra brings what a command needs; of all others it is the first.
 EXTRAS = {
@@ -15,6 +16,8 @@ EXTRAS = {
 def main() -> None:
     """Entry point of the console script."""
     words = sys.argv[1:]
+    open_missing()
+    only_tells("stderr")
     try:
         from jqd.cli import run  # here: whoever only pushes from programs has nothing that it needs
 

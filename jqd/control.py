@@ -28,6 +28,7 @@ from jqd.words.finding import Finding
 from jqd.words.joblog import Row, named
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
+from jqd.words.lossy import dropped_lines
 from jqd.words.quotas import Quotas
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
@@ -278,6 +279,7 @@ class Control:
             "pressure": self.pressure.stats(),
             "schedules": self.schedules.stats() if self.schedules else {},
             "shelves": self._shelves(),
+            "log": {"dropped_lines": dropped_lines()},
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
 

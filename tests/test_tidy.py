@@ -109,6 +109,31 @@ def test_only_the_command_line_prints() -> None:
     assert faults(judge) == []
 
 
+def test_what_only_tells_is_written_in_one_place() -> None:
+    """Elsewhere a full disk, or a reader that is gone or stands still, would end or stop what it tells of."""
+    unguarded = re.compile(
+        r"\bsys\.__?std|(?<!LossyStream\()\bsys\.std(?:out|err)\.write|\bos\.p?writev?\(|print_exc|faulthandler"
+    )
+    doors = {
+        "words/lossy.py",
+        "journal/files.py",
+        "cli/render.py",
+        "cli/journal.py",
+        "__main__.py",
+    }  # the last has it set up
+
+    def judge(path: Path) -> Iterator[str]:
+        if str(path.relative_to(ROOT / "jqd")) in doors or "testing" in path.parts:
+            return
+        yield from (
+            f"line {n} writes {line.strip()}"
+            for n, line in enumerate(path.read_text().splitlines(), 1)
+            if unguarded.search(line)
+        )
+
+    assert faults(judge, [path for path in FILES if (ROOT / "jqd") in path.parents]) == []
+
+
 def test_a_script_says_what_it_needs_and_scans_nothing() -> None:
     def judge(path: Path) -> Iterator[str]:
         text = path.read_text()

@@ -151,7 +151,11 @@ def run(argv: Sequence[str]) -> int:
         return _end(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
+    except OSError as error:
+        if not _is_unwritten():
+            raise
+        if not isinstance(error, BrokenPipeError):  # of a reader that is gone nobody is told: `| head`
+            print(f"jqd: what was found could not be written: {error.strerror}", file=sys.stderr)
         return _end_of_output()
     return code if isinstance(code, int) else Exit.DONE
 
@@ -187,8 +191,17 @@ def _end(error: JqdError) -> int:
     return exit_of(error)
 
 
+def _is_unwritten() -> bool:
+    """Whether something is left that stdout does not take: its reader is gone, its disk is full."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
 def _end_of_output() -> int:
-    """End when the reader of stdout is gone (`| head`): nobody is left to tell how the command went."""
+    """End when stdout takes nothing: nobody is left to tell how the command went."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # or Python would complain when it flushes at exit
     os.close(nowhere)

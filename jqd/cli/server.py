@@ -20,6 +20,7 @@ from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words.errors import ConfigError
+from jqd.words.lossy import only_tells
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 WORKER_STOP_S = 35.0  # a worker drains for 30 s by default
@@ -142,6 +143,7 @@ def settle_memory() -> None:
 def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:
     with worded():
         settings = load(file=config, flags=flags, defaults={f"log.{key}": value for key, value in defaults.items()})
+    only_tells("stdout", "stderr")
     set_log(settings.log.level, settings.log.form)
     return settings
 

@@ -18,6 +18,7 @@ from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.words.errors import ConfigError
+from jqd.words.lossy import only_tells, writer_of
 from jqd.worker.app import App
 from jqd.worker.current import hear_jobs
 from jqd.worker.load import import_app
@@ -105,6 +106,7 @@ async def worker(
         Load the code anew when a Python file below the working directory has changed. For development.
     """
     level = (loud or Loud()).level
+    only_tells("stdout", "stderr")
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")
     if not processes:
@@ -163,8 +165,9 @@ def _loaded(target: str, watch: Watch | None) -> App:
 
 def _begin_anew() -> NoReturn:
     """A process cannot forget its modules, so it becomes another one."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if (writer := writer_of(stream)) is not None:
+            writer.drain()
     os.execv(sys.executable, [sys.executable, "-m", "jqd", *sys.argv[1:]])  # noqa: S606 - our own command line
 
 

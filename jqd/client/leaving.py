@@ -12,6 +12,7 @@ from threading import Condition, RLock
 from typing import Protocol
 
 from jqd.client.pending import Pending
+from jqd.words.lossy import LossyStream
 
 CODE = 1  # of a process whose jobs could not all be pushed
 SHOWN_MAX = 20  # of them in the message
@@ -66,7 +67,9 @@ class Leaving:
         shown = ", ".join(f"{one.job_id} ({one.told['name']})" for one in lost[:SHOWN_MAX])
         more = f" and {len(lost) - SHOWN_MAX} more" if len(lost) > SHOWN_MAX else ""
         why = next((one.error for one in lost if one.error is not None), "there was no time left")
-        sys.stderr.write(f"jqd: {len(lost)} buffered jobs are not known to be pushed: {shown}{more}; {why}\n")
+        LossyStream(sys.stderr).write(
+            f"jqd: {len(lost)} buffered jobs are not known to be pushed: {shown}{more}; {why}\n"
+        )
         # No public call runs what others have registered for the end; without it this would cut them off.
         run_others = getattr(atexit, "_run_exitfuncs", None)
         if is_main and run_others is not None:

@@ -140,7 +140,7 @@ class JobLog:
             await trio.to_thread.run_sync(
                 self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
             )
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # also: the machine has no more threads
             self._lose(sum(lines.number for lines in taken), str(error))
         else:
             self._dropped -= dropped

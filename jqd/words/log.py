@@ -2,16 +2,18 @@
 
 One event with counts per batch of jobs entering, ingested, started and ended; the loop's verb is the prefix
 (`ingest.jobs count=500 ms=3`). On a terminal it reads as text, elsewhere as one JSON object per line, on stderr.
+Nothing waits for who reads it, and nothing fails where it cannot be written (`lossy`).
 """
 
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 
+from jqd.words.lossy import LossyStream, writer_of
 from jqd.words.tenant import SEPARATOR, bare, is_tenant, tenant_of
 
 Format = Literal["auto", "console", "json"]
@@ -53,16 +55,25 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
     )
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+    if (writer := writer_of(out)) is not None:
+        writer.note = lambda lines: _dropped(lines, stamp, renderer)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            stamp,
             structlog.processors.format_exc_info,
             tell_tenants,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LossyStream(out))),
         cache_logger_on_first_use=False,
     )
+
+
+def _dropped(lines: int, stamp: Any, renderer: Any) -> str:
+    """The line about so many that could not be written."""
+    event = stamp(None, "warning", {"event": "log.dropped", "level": "warning", "component": "log", "lines": lines})
+    return f"{renderer(None, 'warning', event)}\n"

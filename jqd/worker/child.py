@@ -19,6 +19,7 @@ from msgspec import Raw
 from jqd.words import log
 from jqd.words.clock import SystemClock
 from jqd.words.errors import ConfigError
+from jqd.words.lossy import LossyStream
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -202,9 +203,8 @@ def keep_apart(prints: int) -> None:
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         stream: TextIO = getattr(sys, name)
-        stream.flush()
         own = os.fdopen(os.dup(number), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
-        setattr(sys, name, own)
+        setattr(sys, name, LossyStream(own))
         os.dup2(prints, number)
     os.close(prints)
 

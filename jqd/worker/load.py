@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jqd.words.errors import ConfigError, JqdError
+from jqd.words.lossy import LossyStream
 from jqd.words.meant import suggestion
 from jqd.worker.app import App
 from jqd.worker.job import Job
@@ -78,7 +79,7 @@ def import_app(target: str) -> App:
         ours = max((number for number, frame in enumerate(told.stack) if frame.name == load_app.__name__), default=-1)
         theirs = [frame for frame in told.stack[ours + 1 :] if "importlib" not in frame.filename]
         told.stack = traceback.StackSummary.from_list(theirs)
-        sys.stderr.write("".join(told.format()))
+        LossyStream(sys.stderr).write("".join(told.format()))
         module = target.partition(":")[0]
         raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
 

@@ -13,13 +13,13 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.worker.onward import Onward
+from jqd.words.lossy import LossyWriter
 from jqd.worker.voice import OUTPUT_BYTES_MAX
 from jqd.worker.wire import MSGPACK, Codec
 
 READ_BYTES = 1 << 16
 READS_MAX = 16  # in one go: a program that never stops must not hold up the others' jobs
-ONWARD = Onward(2)  # the worker's own log
+ONWARD = LossyWriter(2)  # the worker's own log
 
 
 class Printing(Protocol):

@@ -39,13 +39,15 @@ class Process:
         env: dict[str, str] | None = None,
         cwd: Path = ROOT,
         program: Sequence[str] = (sys.executable, "-m", "jqd"),
+        stderr: int | None = None,
     ) -> None:
+        """`stderr`: a descriptor that gets what else is kept in `log`."""
         self.log = log
         self._stderr = log.open("ab")
         self.child = subprocess.Popen(
             [*program, *args],
             stdout=subprocess.PIPE,
-            stderr=self._stderr,
+            stderr=self._stderr if stderr is None else stderr,
             cwd=cwd,
             env={**os.environ, **(env or {})},
             text=True,

@@ -1,6 +1,8 @@
 # ruff: noqa: T201 - what jobs print is what this is about
 """The app of the live test of jobs that talk while they run."""
 
+import logging
+import sys
 import time
 
 import jqd
@@ -26,6 +28,15 @@ def hang() -> None:
     jqd.current().log("a word")
     print("half a line", end="")
     time.sleep(600)
+
+
+@app.job(max_retry=0)
+def mutter() -> None:
+    """Says more than a pipe takes, in each way there is."""
+    for _ in range(20):
+        print("x" * 5_000)
+        print("y", file=sys.stderr, flush=True)
+        logging.getLogger("talker").warning("z")
 
 
 @app.job(max_retry=0)

@@ -1,5 +1,7 @@
 """What a service manager is told, and when it is told no more."""
 
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from trio.testing import MockClock
 
 from jqd.config import load
 from jqd.loops.notify import BEAT_S, Manager, Notify
+from tests.words.test_lossy import REFUSALS
 
 WATCHDOG_S = 3.0
 
@@ -80,6 +83,18 @@ async def test_a_manager_that_is_gone_is_told_of_once_and_stops_nothing(
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(BEAT_S)
         nursery.cancel_scope.cancel()
+    assert capsys.readouterr().out.count("notify.not_heard") == 1
+
+
+@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
+def test_whatever_the_managers_socket_refuses_is_told_and_stops_nothing(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("jqd.loops.notify.socket.socket.sendto", refuse)
+    Notify(Manager("/nowhere"), lambda: 1, lambda: "takes jobs").ready()
     assert capsys.readouterr().out.count("notify.not_heard") == 1
 
 

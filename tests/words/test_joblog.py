@@ -1,7 +1,9 @@
 """The log of the daemon, and the job log: a line for each job and event, which no job waits for."""
 
+import errno
 import io
 import json
+import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ from jqd.words import log
 from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Outcome
 from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
+from tests.words.test_lossy import REFUSALS
 
 
 def test_the_log_is_json_lines_or_text() -> None:
@@ -80,6 +83,17 @@ async def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Pa
     async with writing(None) as off:
         off.write("entered", [{}])
         assert not off._queue
+
+
+@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
+async def test_whatever_its_disk_refuses_lines_of_the_job_log_are_dropped_and_counted(code: int) -> None:
+    def refuse(_: Path, __: bytes) -> None:
+        raise OSError(code, os.strerror(code))
+
+    async with writing(Path("jobs"), append=refuse) as job_log:
+        job_log.write("entered", [{}, {}])
+        await job_log.flush()
+        assert "2 lines were dropped" in (job_log.failing or "")
 
 
 async def test_what_the_job_log_could_not_take_is_told_there_and_in_health(tmp_path: Path) -> None:

@@ -1,0 +1,181 @@
+"""Writes to a descriptor for people (stderr, stdout) so that nothing waits for it or fails by it.
+
+    add ──▶ written at once, as long as the descriptor takes it
+        ──▶ queued for a thread while its reader stands still, up to WAITING_BYTES_MAX
+        ──▶ dropped and counted: the queue is full, or the descriptor refuses (full disk, reader gone, closed)
+
+The next line that can be written is preceded by one that says how many were dropped. A file on a disk that hangs holds
+up who writes, for no call asks about that beforehand; so does a pipe whose last page another process took in between.
+"""
+
+import atexit
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, TextIO
+
+WAITING_BYTES_MAX = 1 << 20  # of all lines: some thousand, for who looks away for a moment
+PIECE_BYTES = select.PIPE_BUF  # a pipe that can be written takes so much at once
+DRAIN_S = 1.0  # at the end of a process, which must end
+
+
+class LossyWriter:
+    """Bytes on their way to one descriptor. `add` may be called from any thread, and never waits for the reader."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.dropped = 0
+        """Lines, since the process began."""
+        self.note: Callable[[int], str] = "log.dropped lines={}\n".format
+        """Says how many were dropped, as a line."""
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._waiting = bytearray()
+        self._writing_bytes = self._untold = 0
+        self._is_torn = self._is_running = False  # torn: what was written last is the beginning of a line
+        self._moved = threading.Condition()
+
+    def add(self, data: bytes) -> None:
+        """Write, queue or drop it."""
+        with self._moved:
+            if data and not self._waiting and not self._writing_bytes:
+                data = self._write(data, 0)
+            if not data:
+                return
+            if len(self._waiting) + self._writing_bytes + len(data) > WAITING_BYTES_MAX or not self._runs():
+                self._drop(data)
+                return
+            self._waiting += data
+            self._moved.notify_all()
+
+    def drain(self, seconds: float = DRAIN_S) -> bool:
+        """Wait until nothing is queued, for so long at most. Whether nothing is."""
+        with self._moved:
+            return self._moved.wait_for(lambda: not self._waiting and not self._writing_bytes, seconds)
+
+    def _runs(self) -> bool:
+        """Whether there is a thread for the queue, which begins with the first that waits."""
+        if not self._is_running:
+            try:
+                threading.Thread(target=self._run, name="jqd-log", daemon=True).start()
+            except RuntimeError:
+                return False  # the machine has no more threads
+            self._is_running = True
+            atexit.register(self.drain)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._waiting)
+                data = bytes(self._waiting)
+                self._waiting.clear()
+                self._writing_bytes = len(data)
+            self._write(data, None)
+            with self._moved:
+                self._writing_bytes = 0
+                self._moved.notify_all()
+
+    def _write(self, data: bytes, patience_ms: int | None) -> bytes:
+        """What is left of it when the descriptor took nothing for so long; what it refuses is dropped."""
+        untold = self._untold
+        note = (b"\n" * self._is_torn + _encoded(self.note(untold))) if untold else b""
+        rest, left = memoryview(note + data), data
+        try:
+            while rest and _takes(self._fd, patience_ms):
+                done = os.write(self._fd, rest[:PIECE_BYTES])
+                self._is_torn = rest[done - 1] != ord("\n")
+                rest = rest[done:]
+            left = bytes(rest[-len(data) :])
+        except OSError:
+            self._drop(bytes(rest[-len(data) :]))
+            left = b""
+        if len(rest) <= len(data):
+            with self._moved:
+                self._untold -= untold
+        return left
+
+    def _drop(self, data: bytes) -> None:
+        lines = max(1, data.count(b"\n"))
+        with self._moved:  # held already by `add`, not by the thread
+            self.dropped += lines
+            self._untold += lines
+
+
+class LossyStream:
+    """A text stream to be printed and logged to that way; for all else it is the one that it stands for."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._writer = writer_of(stream)
+
+    def write(self, text: str) -> int:
+        """As of any text stream."""
+        if self._writer is not None:
+            self._writer.add(_encoded(text))
+            return len(text)
+        try:
+            return self._stream.write(text)
+        except (OSError, ValueError, AttributeError):
+            return 0  # it is closed, or there is none
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """As of any text stream."""
+        self.write("".join(lines))
+
+    def flush(self) -> None:
+        """Nothing waits that a flush would hurry."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def writer_of(stream: TextIO) -> LossyWriter | None:
+    """One for each descriptor. None: the stream has none."""
+    try:
+        return _writer(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+_writer = cache(LossyWriter)
+
+
+def only_tells(*names: str) -> None:
+    """From now on nothing waits for these streams of `sys`, or fails by them."""
+    for name in names:
+        stream = getattr(sys, name)
+        if not isinstance(stream, LossyStream):
+            setattr(sys, name, LossyStream(stream))
+
+
+def open_missing() -> None:
+    """A descriptor of 0 to 2 that is closed would be the next file's, the journal's perhaps, and be printed into."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def dropped_lines() -> int:
+    """Of the log of this process, since it began."""
+    return _writer(2).dropped
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _takes(fd: int, patience_ms: int | None) -> bool:
+    """Whether a write would not wait: it may fail at once."""
+    asked = select.poll()
+    asked.register(fd, select.POLLOUT)
+    return bool(asked.poll(patience_ms))
