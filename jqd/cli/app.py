@@ -1,5 +1,6 @@
 """The command line as a whole: the commands, and what becomes of their errors."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
 # Words that stand before a command. Written down, for asking the app imports all that there is.
 GROUPS = ("config", "constraints", "daemons", "journal", "quotas", "schedules", "tokens", "types", "workers")
@@ -151,11 +153,12 @@ def run(argv: Sequence[str]) -> int:
         return _end(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return _end_of_output()
     except OSError as error:
-        if not _is_unwritten():
+        if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        if not isinstance(error, BrokenPipeError):  # of a reader that is gone nobody is told: `| head`
-            print(f"jqd: what was found could not be written: {error.strerror}", file=sys.stderr)
+        print(f"jqd: what was found cannot be written: {error.strerror}", file=sys.stderr)
         return _end_of_output()
     return code if isinstance(code, int) else Exit.DONE
 
@@ -191,17 +194,8 @@ def _end(error: JqdError) -> int:
     return exit_of(error)
 
 
-def _is_unwritten() -> bool:
-    """Whether something is left that stdout does not take: its reader is gone, its disk is full."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
 def _end_of_output() -> int:
-    """End when stdout takes nothing: nobody is left to tell how the command went."""
+    """End when stdout takes nothing: its reader is gone (`| head`), or its disk is full."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # or Python would complain when it flushes at exit
     os.close(nowhere)

@@ -113,3 +113,13 @@ def test_the_environment_names_daemon_and_refuses_a_wrong_setting(url: str) -> N
     told = subprocess.run(command("serve"), capture_output=True, text=True, timeout=END_S, check=False, env=wrong)
     assert (told.returncode, told.stdout) == (2, "")
     assert "did you mean 'JQD_STORE__URL'?" in told.stderr
+
+
+def test_an_output_that_cannot_be_written_is_said_in_a_line_and_a_hint_that_cannot_changes_nothing(url: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = command("types", "-o", "json", "--url", url)
+        ran = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=END_S, check=False)
+        assert ran.stderr == "jqd: what was found cannot be written: No space left on device\n"
+        assert ran.returncode == 1
+        words = command("cancel", "nobody", "--url", url)
+        assert subprocess.run(words, stderr=full, timeout=END_S, check=False).returncode == 3
