@@ -88,7 +88,7 @@ class Daemon:
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)
-        self.views = Views(sysid, self.workers, self.gates, clock)
+        self.views = Views(sysid, self.workers, self.gates, clock, config.runner.retry_after_max_s)
         shared = Shared(
             config=config,
             journal=journal,

@@ -245,6 +245,7 @@ class Partition:
             runner=self.runner,
             scheduler=shared.scheduler,
             membership=self.membership,
+            say_view=lambda: self.follow.say_view(),
             source=shared.source,
         )
 
@@ -260,6 +261,7 @@ class Partition:
             started=shared.joblog.started,
             constraints=shared.constraints,
             outdated=shared.workers.rules.look_again,
+            rules_at=lambda: self.follow.rules_at,
             drained=self._drained,
             permits=self.permits,
             ageing=self.ageing,

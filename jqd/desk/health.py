@@ -37,9 +37,12 @@ def health(desk: Desk, worker: Worker) -> Health:
     """What a person wants to know first."""
     seen = desk.control.seen(worker.id)
     bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
-    everywhere = len(bad) == len(seen)
     if bad:
-        daemon, worst = max(bad.items(), key=lambda one: (one[1].state, one[1].since_ms))
+        # Whom one daemon backs off gets nothing from any; whom one does not reach may be reached by another.
+        now_ms = desk.clock.wall_ms()
+        rests = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
+        everywhere = bool(rests) or len(bad) == len(seen)
+        daemon, worst = max((rests or bad).items(), key=lambda one: (one[1].until_ms, one[1].since_ms))
         why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
         return Health(worst.state, why, not everywhere, worst.until_ms)
     if worker.trouble is not None:

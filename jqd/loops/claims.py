@@ -80,14 +80,16 @@ class Claims:
         started: Callable[[str, Sequence[Held]], None],
         constraints: Constraints,
         outdated: Callable[[], object],
+        rules_at: Callable[[], int],
         drained: Callable[[], str | None] = lambda: None,
         permits: Permits | None = None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
-        """`outdated`: the store knows other constraints than we. `drained`: why we are to begin nothing, or None.
+        """`outdated`: the store knows other rules than we; `rules_at`: up to where we were told.
 
-        `permits`: of other partitions, where there are some. `log_fields`: say of which partition a line is.
+        `drained`: why we are to begin nothing, or None. `permits`: of other partitions, where there are some.
+        `log_fields`: say of which partition a line is.
         """
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
@@ -114,10 +116,9 @@ class Claims:
         self._membership, self._clock = membership, clock
         self._started = started
         self._constraints = constraints
-        self._outdated = outdated
+        self._outdated, self._rules_at = outdated, rules_at
         self._outdated_since_s: float | None = None
-        self._drained = drained
-        self._permits, self._ageing = permits, ageing
+        self._drained, self._permits, self._ageing = drained, permits, ageing
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promote_at_s = self._asked_s = 0.0
@@ -289,7 +290,7 @@ class Claims:
             self._outdated_since_s = None
         elif self._outdated_since_s is None:
             self._outdated_since_s = self._clock.mono_s()
-        if claimed.outdated:
+        if claimed.outdated or claimed.unheard:
             self._outdated()
         return Taken(len(held), moved=bool(held or sent_back or claimed.more))
 
@@ -311,6 +312,7 @@ class Claims:
                 bytes_max=offer.bytes_max,
                 suspects=suspects,
                 version=self._constraints.version,
+                rules_at=self._rules_at(),
                 permits=permits,
                 asks=tries_left > 0,
             )

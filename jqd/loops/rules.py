@@ -77,7 +77,9 @@ class Follow:
         self._told = told
         self._clock = clock
         self._signs = workers.signs()
-        self._rules_at = self._signs_at = 0
+        self.rules_at = self._signs_at = 0
+        """Up to where this store told us rules."""
+        self._asking = trio.Lock()
         self._life: str | None = None
         self._answered = 0  # of those who wanted to know
         self._log = get_logger("rules")
@@ -94,7 +96,8 @@ class Follow:
         await self._rules.loaded.wait()  # what our journal says is no news
         while True:
             try:
-                more = self._membership.life is not None and await self._ask()
+                async with self._asking:
+                    more = self._membership.life is not None and await self._ask()
             except StoreChanged as error:
                 self._life = None  # the barrier looks who answers there now
                 self._log.debug("rules.store_changed", error=str(error))
@@ -105,6 +108,21 @@ class Follow:
                 self.pace.went_well()
                 if not more:
                     await self._rest()
+
+    async def say_view(self) -> None:
+        """How we see the workers, if the store has not heard it: before jobs go back that a worker wants later.
+
+        Raises StoreAway, StoreRefused. Where the store's life is another, what went back before its end counts no more.
+        """
+        async with self._asking:
+            if self._membership.life is None or self._views.look().revision == self._viewed:
+                return
+            self._rules.look_again()  # the other partitions are told, too, without anybody waiting for them
+            try:
+                await self._ask()
+            except StoreChanged as error:
+                self._life = None
+                self._log.debug("rules.store_changed", error=str(error))
 
     async def _rest(self) -> None:
         """Until the next question is due, or somebody wants to know what is new."""
@@ -121,16 +139,16 @@ class Follow:
         """One question; whether there is more to be told."""
         if self._life != self._membership.life:
             # Numbers of another life say nothing; nor do we know what it has of us.
-            self._life, self._rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
+            self._life, self.rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
         wanted = self._rules.asking()
         view, asked_at_s = self._views.look(), self._clock.boot_s()
         said = [view] if view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
-        answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs, said)
+        answer = await self._store.follow_rules(self.rules_at, self._signs_at, signs, said)
         self._rules.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
         self._viewed = view.revision
         self._signs.difference_update(signs)
-        self._rules_at, self._signs_at = answer.rules_at, answer.signs_at
+        self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._rules.take(answer.rules)
         self.learned += [rule for rule in news if rule.kind != VIEW]
         self._workers.heard(answer.alive)

@@ -7,7 +7,7 @@ Jobs stay in hand until the store knows what became of them.
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -41,14 +41,17 @@ class Settle:
         runner: Runner,
         scheduler: Scheduler,
         membership: Membership,
+        say_view: Callable[[], Awaitable[None]],
         source: random.Random,
     ) -> None:
+        """`say_view`: tells the store which workers get nothing for now, if it has not heard it."""
         self.pace = Pace("settle", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
         self._scheduler = scheduler
         self._membership = membership
+        self._say_view = say_view
         self._returned: deque[tuple[Release, Held]] = deque()
         self._unheard: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
@@ -124,6 +127,7 @@ class Settle:
         how, batch = _alike(self._returned)
         owner = self._membership.owner
         if owner is not None:
+            await self._say_view()  # or another daemon would send them where they were refused
             try:
                 await self._store.release_jobs(owner, dict(map(_claim, batch)), how)
             except StaleOwner as error:

@@ -37,6 +37,8 @@ MISPLACED_HINTS = {
     415: "it does not take this Content-Type; register with another `format`",
 }
 
+GONE_S = 5.0  # in which all daemons hear that a worker is taken out
+
 log = get_logger("runner")
 
 
@@ -151,6 +153,7 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
             parcel.give_back(refused=True)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
+            _back_off(shared, parcel, now_s, GONE_S, ending.brief)  # the others are told so before its jobs go back
             shared.workers.unregister(worker.id)
             parcel.give_back(refused=True)
         case Judgement.NOT_TAKEN:

@@ -1,7 +1,8 @@
 """The gates of all workers: what each may have in hand, from all runners together, and which of them ask for jobs."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import trio
 
@@ -24,6 +25,18 @@ from jqd.words.tenant import bare, tenant_of
 Claim = tuple[str, int]
 """A job's id and the fence of its claim."""
 
+
+class Rest(NamedTuple):
+    """That another daemon gives a worker nothing for now."""
+
+    until_s: float
+    registered_at_ms: int
+    """Which registration of the worker this counts for."""
+    yields: bool
+    """Where we were told, too, that daemon leaves it to us to try the worker first."""
+
+
+NO_RESTS: Mapping[str, Rest] = {}
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
 
@@ -42,6 +55,7 @@ class Gates:
         self._gates: dict[str, Gate] = {}
         self.suspects = Suspects()
         self._solitudes: dict[str, Solitude] = {}  # by host and port, and by URL: several may be registered at either
+        self._heard: dict[str, Mapping[str, Rest]] = {}  # daemon → worker's id → its rest
         self._free = trio.Event()
         self._lent: dict[Claim, tuple[Gate, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -91,7 +105,32 @@ class Gates:
             gate.solitude = self._solitudes.setdefault(url, Solitude())
         if gate.judged is not worker:
             gate.judged, gate.barred = worker, self._bar(worker)
+        if self._heard:
+            self._hear(worker.id, gate)
         return gate
+
+    def rests(self, daemon: str) -> Mapping[str, Rest]:
+        """What was heard of that daemon last."""
+        return self._heard.get(daemon, NO_RESTS)
+
+    def heard(self, daemon: str, rests: Mapping[str, Rest]) -> None:
+        """Which workers another daemon gives nothing for now, by their ids: all of them."""
+        before = self._heard.pop(daemon, NO_RESTS)
+        if rests:
+            self._heard[daemon] = rests
+        for worker_id in before.keys() | rests.keys():
+            if (gate := self._gates.get(worker_id)) is not None:
+                self._hear(worker_id, gate)
+        if before:
+            self.note_free()
+
+    def _hear(self, worker_id: str, gate: Gate) -> None:
+        said = (rests[worker_id] for rests in self._heard.values() if worker_id in rests)
+        its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
+        if its is None:
+            gate.hear(float("-inf"), yields=False)
+        else:
+            gate.hear(its.until_s, yields=not (gate.failures and its.yields))
 
     def _bar(self, worker: Worker) -> str:
         """Why its address may not be connected to, as far as that is known without looking a name up."""

@@ -11,6 +11,9 @@ Three limits meet here:
 Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
 a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
 
+What another daemon heard of the worker holds here, too (`views.py`): nothing is sent until then. The daemon that was
+told so tries it first; the others a moment later, with one job each, if that one says nothing.
+
 A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
 
@@ -31,6 +34,7 @@ SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one j
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after this: thousands of jobs may meet it
+PROBE_S = 2.0  # longer than another daemon backed a worker off: it tries it, and says in half a second how that went
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # sixteen sixteenths are one
 
@@ -81,6 +85,8 @@ class Gate:
         """Back-offs in a row."""
         self.open_until_s = float("-inf")
         """Nothing is sent before this moment."""
+        self.told_until_s = float("-inf")
+        """Nor before this: another daemon backed it off. After it, or when that one lets go, one job tries it here."""
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
         self.unreached = False
@@ -107,6 +113,8 @@ class Gate:
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
+        self._disproved_s = float("-inf")  # what others said up to then counts no more
+        self._grace_s = 0.0
         self._probes: set[str] = set()  # ids of jobs in hand that were given while the breaker was open
         self._share = 1.0  # of each window, by AIMD
         self._backed_off_at_s = float("-inf")
@@ -142,11 +150,11 @@ class Gate:
             return 0
         full = self._full_window(self._rate_of(jobtype))
         free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
-        return 1 if self.failures else free
+        return 1 if self._is_tried else free
 
     def has_room(self, now_s: float) -> bool:
         """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
-        if now_s < self.open_until_s or self._probes or self.is_kept(now_s):
+        if self.is_open(now_s) or self._probes or self.is_kept(now_s):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
@@ -160,7 +168,16 @@ class Gate:
 
     def is_open(self, now_s: float) -> bool:
         """Whether nothing may be sent now, not even jobs that were handed over already."""
+        return now_s < max(self.open_until_s, self.told_until_s + self._grace_s)
+
+    def is_shut(self, now_s: float) -> bool:
+        """The same, by what this daemon itself was told."""
         return now_s < self.open_until_s
+
+    @property
+    def _is_tried(self) -> bool:
+        """Whether one job is to tell if the worker is well again."""
+        return bool(self.failures) or self.told_until_s > float("-inf")
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
         """These jobs of one type are handed over."""
@@ -169,7 +186,7 @@ class Gate:
         speed.take(len(job_ids), now_s)
         self.in_hand += len(job_ids)
         self._used = None
-        if self.failures:
+        if self._is_tried:
             self._probes.update(job_ids)
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
@@ -190,6 +207,8 @@ class Gate:
         self.complaint = ""
         self.failures = 0
         self.unreached = False
+        if sent_at_s >= self.told_until_s:
+            self._forget_told()
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
@@ -234,10 +253,20 @@ class Gate:
         self.failures = 0
         self.unreached = False
         self.open_until_s = float("-inf")
+        self._forget_told()
         self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either
         self._share = 1.0
         self._probes.clear()
         self._not_taken.clear()
+
+    def hear(self, until_s: float, *, yields: bool) -> None:
+        """Another daemon backed the worker off until then; -inf: none does. `yields`: that one is to try it first."""
+        self.told_until_s = until_s if until_s > self._disproved_s else float("-inf")
+        self._grace_s = PROBE_S if yields else 0.0
+
+    def _forget_told(self) -> None:
+        self._disproved_s = max(self._disproved_s, self.told_until_s)
+        self.told_until_s = float("-inf")
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
         """The worker had no room for a job and handed it back: it gets no more than it still has in hand.

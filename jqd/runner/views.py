@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from jqd.runner.endpoint import host_of
-from jqd.runner.gates import Gates
+from jqd.runner.gates import Gates, Rest
+from jqd.runner.limits import Gate
 from jqd.runner.reach import Standing, machine, standing_of
 from jqd.runner.workers import Workers
 from jqd.words import address
@@ -23,7 +24,7 @@ ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most twice a s
 WHY_MAX = 200  # characters of a complaint
 AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
 RECENT_S = 2 * AGAIN_S  # who lives has said it since
-SAME_MS = 100  # an end of a pause that differs by less is the one that was said
+SAME_MS = 5_000  # the same pause is said anew when the store's clock was set by more
 KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
 
 Health = Literal["ok", "backed_off", "unreachable"]
@@ -40,7 +41,9 @@ class Seen(NamedTuple):
     why: str = ""
     """How its last request ended."""
     until_ms: int = 0
-    """It gets nothing before that; then one job, to try it."""
+    """It gets nothing before that, by the store's clock; then one job, to try it."""
+    registered_at_ms: int = 0
+    """Which registration of the worker that counts for."""
 
 
 WELL = Seen("ok", 0)
@@ -64,22 +67,26 @@ _decoder = msgspec.msgpack.Decoder(View)
 class Views:
     """Ours, and those of the others as far as they were told."""
 
-    def __init__(self, daemon: str, workers: Workers, gates: Gates, clock: Clock) -> None:
+    def __init__(self, daemon: str, workers: Workers, gates: Gates, clock: Clock, pause_s_max: float) -> None:
+        """`pause_s_max`: no worker gets nothing for longer, whatever it asked for."""
         self._daemon = daemon
         self._workers = workers
         self._rules = workers.rules
         self._gates = gates
         self._clock = clock
+        self._pause_s_max = pause_s_max
         self.url = ""
         """Where this daemon is reached, from when it listens."""
         self._known: dict[str, View] = {}
+        self._ends: dict[str, tuple[float, int]] = {}
+        """By worker's id the end of its pause, as its gate has it and as it was said."""
         self._rules.read(VIEW, _read)
         self._rules.watch(VIEW, self._ruled)
 
     def look(self) -> Rule:
         """Ours as it is now: another rule where something changed since the last look."""
         now_ms = self._clock.wall_ms()
-        body = _encoder.encode(View(self._rows(now_ms), self.url, machine()))
+        body = _encoder.encode(View(self._rows(), self.url, machine()))
         rule = self._rules.get(VIEW, self._daemon)
         if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
             (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -108,31 +115,64 @@ class Views:
         now_ms = self._clock.wall_ms()
         return [rule for rule in self._rules.all(VIEW) if now_ms - rule.at_ms > KEPT_S * 1000]
 
-    def _rows(self, now_ms: int) -> dict[str, Seen]:
+    def _rows(self) -> dict[str, Seen]:
+        """Those that are backed off first: that has to come to all. Also of workers that were taken out just now."""
         ailing = self._gates.ailing()
+        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
+        here = [worker_id for worker_id, gate in ailing.items() if worker_id in known or gate.is_shut(now_s)]
+        here.sort(key=lambda worker_id: (not ailing[worker_id].is_shut(now_s), worker_id))
         known_view = self._known.get(self._daemon)
         before = known_view.rows if known_view else {}
         rows: dict[str, Seen] = {}
-        for worker_id in sorted(ailing.keys() & known)[:ROWS_MAX]:
+        self._ends = {worker_id: end for worker_id, end in self._ends.items() if worker_id in ailing}
+        for worker_id in here[:ROWS_MAX]:
             gate = ailing[worker_id]
             ill: Health = "unreachable" if gate.unreached or gate.barred else "backed_off"
             state: Health = ill if gate.failures or gate.barred else "ok"
             then = before.get(worker_id, WELL)
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
-            until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000) if gate.failures else 0
-            if abs(until_ms - then.until_ms) < SAME_MS:
-                until_ms = then.until_ms  # said once, also where two clocks do not run alike
-            rows[worker_id] = Seen(
-                state, since_ms, gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX], until_ms
-            )
+            until_ms = self._until_ms(worker_id, gate, now_ms) if gate.failures else 0
+            complaint, why = gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX]
+            rows[worker_id] = Seen(state, since_ms, complaint, why, until_ms, gate.registered_at_ms)
         return rows
 
+    def _until_ms(self, worker_id: str, gate: Gate, now_ms: int) -> int:
+        """The end of a pause by the store's clock: said once, unless that clock was set meanwhile."""
+        until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
+        until_s, said_ms = self._ends.get(worker_id, (0.0, 0))
+        if until_s == gate.open_until_s and abs(until_ms - said_ms) < SAME_MS:
+            return said_ms
+        self._ends[worker_id] = gate.open_until_s, until_ms
+        return until_ms
+
     def _ruled(self, rule: Rule) -> None:
+        before = self._known.get(rule.name)
         if rule.is_deleted:
             self._known.pop(rule.name, None)
         else:
             self._known[rule.name] = _read(rule)
+        if rule.name != self._daemon:
+            self._gates.heard(rule.name, self._rests(rule.name, before))
+
+    def _rests(self, daemon: str, before: View | None) -> dict[str, Rest]:
+        """Whom another daemon gives nothing, by our clock.
+
+        Not whom it cannot reach: that is between the two, and who stands elsewhere may reach it.
+        """
+        view, known = self._known.get(daemon), self._gates.rests(daemon)
+        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
+        rests: dict[str, Rest] = {}
+        for worker_id, seen in view.rows.items() if view is not None else ():
+            if seen.state != "backed_off":
+                continue
+            then = before.rows.get(worker_id, WELL) if before is not None else WELL
+            if worker_id in known and (then.until_ms, then.registered_at_ms) == (seen.until_ms, seen.registered_at_ms):
+                rests[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
+                continue
+            left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
+            rests[worker_id] = Rest(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
+        return rests
 
 
 def _read(rule: Rule) -> View:

@@ -25,6 +25,8 @@ class Claimed(list[Held]):
     """There may be more at once: of many queues that had to wait some were not looked at."""
     outdated = False
     """Nothing was given: the store knows other constraints than the caller."""
+    unheard = False
+    """Nothing was given: some workers get no jobs for now, as other daemons said, and the caller has not heard it."""
     lacking: Sequence[Lack] = ()
     """Nothing was given: first other partitions are to be asked for these."""
 
@@ -86,6 +88,7 @@ class ClaimMethods:
         bytes_max: int,
         suspects: Suspects = Suspects.ALONE,
         version: str = "",
+        rules_at: int | None = None,
         permits: Sequence[Permit] = (),
         asks: bool = False,
         ages: Ages | None = None,
@@ -101,6 +104,9 @@ class ClaimMethods:
         `version`: by which constraints the caller matches jobs; nothing is given to who matches by others than the
         store knows. Jobs that were matched by earlier ones (`Job.queue`) are given unlimited: the caller sends those
         back that are limited now (`requeue`).
+
+        `rules_at`: up to where the caller was told rules (`follow_rules`); nothing is given to who has not heard that a
+        worker gets no jobs for now. None: it gives jobs to no worker that others know.
 
         `permits`: what other partitions said of what was lacking. `asks`: say what is lacking, instead of passing over
         what others may let go on.
@@ -120,6 +126,7 @@ class ClaimMethods:
             milliseconds(self._config.alone_s),
             suspects.value,
             version,
+            "" if rules_at is None else rules_at,
             int(asks),
             ages.words if ages else "",
             *(word for one in permits for word in one.words()),
@@ -135,7 +142,7 @@ class ClaimMethods:
             for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
         ]
         claimed = Claimed(await self._readable(owner, rows))
-        claimed.more, claimed.outdated = word == b"again", word == b"version"
+        claimed.more, claimed.outdated, claimed.unheard = (word == each for each in (b"again", b"version", b"unheard"))
         return claimed
 
     async def tell_ageing(self, sysid: str, period_ms: int) -> dict[str, int]:

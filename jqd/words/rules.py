@@ -12,6 +12,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.log import get_logger
@@ -114,6 +115,14 @@ class Rules:
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._unreadable: dict[tuple[str, str], str] = {}
         self._highest = 0
+
+    def now_ms(self, clock: Clock) -> int:
+        """By the clock of the store, or of the one that is furthest behind. Before a store was heard of: by ours.
+
+        So what daemons say to each other of dates does not depend on their own clocks, nor on when these are set.
+        """
+        ahead_ms = min(self.ahead_ms.values(), default=None)
+        return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
 
     def look_again(self) -> trio.Event:
         """Set when all is known that a store has now. At once where no store is asked."""

@@ -162,13 +162,8 @@ class Schedules:
             yield
 
     def now_ms(self) -> int:
-        """By the clock of the store, or of the one that is furthest behind: it says when a job starts, too.
-
-        So it does not matter at which daemon's clock one looks, nor that it is set. Before a store was heard of: by
-        ours.
-        """
-        ahead_ms = min(self._rules.ahead_ms.values(), default=None)
-        return self._clock.wall_ms() if ahead_ms is None else round(self._clock.boot_s() * 1000) + ahead_ms
+        """By the clock of the store: it says when a job starts, too."""
+        return self._rules.now_ms(self._clock)
 
     def due(self) -> list[Known]:
         """Those of which a date has come, the one that waits longest first."""

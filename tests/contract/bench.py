@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.store import JobView, Member, Owner, Store
+from jqd.store import Claimed, JobView, Member, Owner, Store
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
@@ -113,7 +113,7 @@ class StoreBench:
         """Renew, and see everybody."""
         return (await self.store.renew_sysid(owner, through=True)).members
 
-    async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: Any) -> list[Held]:
+    async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: Any) -> Claimed:
         """Lease jobs of any priority."""
         return await self.store.get_waiting_jobs(owner, jobtype, limit, **{**ALL, **limits})
 

@@ -110,3 +110,25 @@ async def test_any_order_of_any_journals_ends_with_the_same_rules(store_bench: S
         found = {one.name: one for one in (await store.follow_rules(0, 0)).rules}
         assert found == {one.name: one for one in book.all("worker")}
     assert msgspec.msgpack.decode(found["a"].body) in BODIES
+
+
+def view(revision: int, **states: str) -> Rule:
+    """How a daemon sees its workers."""
+    body = msgspec.msgpack.encode({"rows": {name: [state, 1, "", "", 9, 1] for name, state in states.items()}})
+    return Rule("view", "d1", revision, 1, msgspec.Raw(body))
+
+
+async def test_who_has_not_heard_that_a_worker_gets_nothing_for_now_claims_nothing(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    for _ in range(3):
+        await store_bench.push()
+    well = await store.follow_rules(0, 0, [], [view(1, w="unreachable")])
+    assert len(await store_bench.claim(owner, limit=1, rules_at=0)) == 1, "that is between the two"
+    ill = await store.follow_rules(0, 0, [], [view(2, v="ok", w="backed_off")])
+    for known_at in (0, well.rules_at):
+        claimed = await store_bench.claim(owner, rules_at=known_at)
+        assert (claimed, claimed.unheard, claimed.outdated) == ([], True, False)
+    claimed = await store_bench.claim(owner, limit=1, rules_at=ill.rules_at)
+    assert (len(claimed), claimed.unheard) == (1, False)
+    await store.follow_rules(0, 0, [], [view(3)])
+    assert len(await store_bench.claim(owner, rules_at=ill.rules_at)) == 1, "that it is well is no hurry"

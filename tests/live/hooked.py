@@ -6,6 +6,7 @@ a hook      its argument is {"say": [[status, headers, body], …]}, one for eac
 
 import json
 import sys
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +23,12 @@ class Hook(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Whatever the method."""
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        row = {"method": self.command, "path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}
+        row = {
+            "at_s": time.time(),
+            "method": self.command,
+            "path": self.path,
+            "headers": {k.lower(): v for k, v in self.headers.items()},
+        }
         with book.open("a") as file:
             file.write(json.dumps({**row, "body": body.decode("latin-1")}) + "\n")
         status, headers, said = 204, {}, b""

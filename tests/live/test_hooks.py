@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,6 @@ def test_what_the_statuses_of_a_hook_mean(shared_daemon: Daemon, hook: Hook) -> 
 
 
 def test_a_hook_that_is_busy_costs_no_attempt(shared_daemon: Daemon, hook: Hook) -> None:
-    began_s = time.monotonic()
     with ExitStack() as stack, Client(shared_daemon.url) as client:
         pushed = []
         for status in (408, 425, 429, 503):
@@ -120,42 +121,100 @@ def test_a_hook_that_is_busy_costs_no_attempt(shared_daemon: Daemon, hook: Hook)
             pushed.append(client.push(name, argument, max_retry=0))
         for job_id in pushed:
             assert client.get(job_id, wait=WAIT_S).state == "succeeded"
-            assert [each["headers"]["jqd-attempt"] for each in hook.asked(job_id)] == ["1", "1", "1"]
-        assert time.monotonic() - began_s >= 1.0, "as long as it asked for"
+            asked = hook.asked(job_id)
+            assert [each["headers"]["jqd-attempt"] for each in asked] == ["1", "1", "1"]
+            first_s, second_s, third_s = (each["at_s"] for each in asked)
+            assert (second_s - first_s >= 0.2, third_s - second_s >= 1.0) == (True, True), "as long as it asked for"
 
 
-def test_a_hook_that_is_not_there_is_said_loudly(shared_daemon: Daemon, hook: Hook) -> None:
-    with registered(shared_daemon, hook.url, "away", style="webhook") as row, Client(shared_daemon.url) as client:
+def test_a_date_that_a_hook_says_holds_at_both_daemons(shared_daemons: tuple[Daemon, Daemon], hook: Hook) -> None:
+    one, two = shared_daemons
+    with registered(one, hook.url, "dated", style="webhook"), Client(one.url) as client, Client(two.url) as other:
+        until_s = int(time.time()) + 3
+        argument = say((503, {"Retry-After": formatdate(until_s, usegmt=True)}, ""), (204, {}, ""))
+        job_id = client.push("dated", argument, max_retry=0)
+        others = [other.push("dated", None), client.push("dated", None)]  # on their way, or later
+        assert client.get(job_id, wait=WAIT_S).state == "succeeded"
+        first, second = (each["at_s"] for each in hook.asked(job_id))
+        assert first < until_s <= second
+        assert all(client.get(one_id, wait=WAIT_S).state == "succeeded" for one_id in others)
+
+
+def test_both_daemons_tell_why_a_job_waits_for_a_hook_that_wants_a_pause(
+    shared_daemons: tuple[Daemon, Daemon], hook: Hook
+) -> None:
+    one, two = shared_daemons
+    with ExitStack() as stack:
+        client, other = (stack.enter_context(Client(daemon.url)) for daemon in shared_daemons)
+        with registered(one, hook.url, "tired", style="webhook"):
+            job_id = client.push("tired", say((429, {"Retry-After": "600"}, ""), (204, {}, "")), max_retry=0)
+            told = [_until(daemon, job_id) for daemon in shared_daemons]
+            assert all(abs(told_s - time.time() - 600) < WAIT_S for told_s in told), told
+            late = other.push("tired", None)
+            assert abs(_until(two, late) - told[0]) < 1
+            assert (len(hook.asked(job_id)), len(hook.asked(late))) == (1, 0)
+        with registered(one, hook.url, "tired", style="webhook"):  # afresh: what it said before holds no more
+            assert all(other.get(each, wait=WAIT_S).state == "succeeded" for each in (job_id, late))
+
+
+def _until(daemon: Daemon, job_id: str) -> float:
+    """Until when no worker gets that job, as a daemon tells it, once it has heard of that."""
+    deadline_s = time.monotonic() + START_S
+    while (told := daemon.get(f"/v1/jobs/{job_id}/why").json())["reason"] != "workers_down" or not told.get("until"):
+        assert time.monotonic() < deadline_s, told
+        time.sleep(0.02)
+    return datetime.fromisoformat(told["until"]).timestamp()
+
+
+def test_a_hook_that_is_not_there_is_said_loudly(shared_daemons: tuple[Daemon, Daemon], hook: Hook) -> None:
+    one, _ = shared_daemons
+    with registered(one, hook.url, "away", style="webhook") as row, Client(one.url) as client:
         info = run(client, "away", say((404, {}, "card-4929")), max_retry=0)
         assert (info.state, info.attempts) == ("failed", 1)
         assert info.message == (
             "MISPLACED: nothing is at its URL; deploy what should be there, or register the right URL;"
             " the worker answered 404: card-4929"
         )
-        stats = shared_daemon.get("/v1/stats").json()["runner"]["workers"]
-        (complaint,) = (each["complaint"] for each in stats if each["id"] == row["worker_id"])
+        complaints = {
+            each["complaint"]: daemon
+            for daemon in shared_daemons
+            for each in daemon.get("/v1/stats").json()["runner"]["workers"]
+            if each["id"] == row["worker_id"]
+        }
+        ((complaint, asker),) = ((text, daemon) for text, daemon in complaints.items() if text)
         assert complaint.startswith("answers 404: nothing is at its URL")
-        ready = shared_daemon.get("/readyz").json()
+        ready = asker.get("/readyz").json()
         assert (ready["status"], ready["warnings"]) == ("degraded", [f"worker away ({hook.url}) {complaint}"])
-        assert run(client, "away", None).state == "succeeded"
-        assert shared_daemon.get("/readyz").json()["status"] == "ready", "it gave a good answer"
-        logged = [json.loads(line) for line in shared_daemon.log.read_text().splitlines() if "misplaced" in line]
+        deadline_s = time.monotonic() + START_S
+        while asker.get("/readyz").json()["status"] != "ready":  # until it gave that daemon a good answer
+            assert time.monotonic() < deadline_s, asker.get("/readyz").text
+            assert run(client, "away", None).state == "succeeded"
+        logged = [json.loads(line) for line in asker.log.read_text().splitlines() if "misplaced" in line]
         assert [each["level"] for each in logged if each["worker"] == row["worker_id"]] == ["error"]
-        assert "card-4929" not in shared_daemon.log.read_text(), "what it answered is its job's business"
+        assert "card-4929" not in logs(shared_daemons), "what it answered is its job's business"
 
 
-def test_a_hook_that_is_gone_gets_nothing_more(shared_daemon: Daemon, hook: Hook) -> None:
+def test_a_hook_that_is_gone_gets_nothing_more(shared_daemons: tuple[Daemon, Daemon], hook: Hook) -> None:
+    shared_daemon, other = shared_daemons
     with registered(shared_daemon, hook.url, "gone", style="webhook") as row, Client(shared_daemon.url) as client:
         job_id = client.push("gone", say((410, {}, ""), (200, {}, "")), max_retry=0)
         deadline_s = time.monotonic() + START_S
-        while row["worker_id"] in shared_daemon.get("/v1/workers").text:
+        while any(row["worker_id"] in each.get("/v1/workers").text for each in (shared_daemon, other)):
             assert time.monotonic() < deadline_s, "it is registered still"
             time.sleep(0.02)
+        assert len(hook.asked(job_id)) == 1, "nor by the other daemon, which had not heard that it is gone"
         with registered(shared_daemon, hook.url, "gone", style="webhook"):
             assert client.get(job_id, wait=WAIT_S).state == "succeeded", "it went back untried"
 
 
-def test_a_hook_is_asked_as_it_registered_and_its_secrets_stay_secret(shared_daemon: Daemon, hook: Hook) -> None:
+def logs(daemons: tuple[Daemon, Daemon]) -> str:
+    return "".join(daemon.log.read_text() for daemon in daemons)
+
+
+def test_a_hook_is_asked_as_it_registered_and_its_secrets_stay_secret(
+    shared_daemons: tuple[Daemon, Daemon], hook: Hook
+) -> None:
+    shared_daemon, _ = shared_daemons
     url = hook.url + "/mail/{name}/{job_id}"
     headers = {"Authorization": "Bearer card-7777", "X-Tenant": "a"}
     said = {"style": "webhook", "method": "PUT", "headers": headers, "secrets": [NEW, OLD]}
@@ -174,11 +233,12 @@ def test_a_hook_is_asked_as_it_registered_and_its_secrets_stay_secret(shared_dae
         for secret, ours in ((NEW, True), (OLD, True), (OTHER, False)):
             assert verify["is_ours"](secret, heard, asked["body"].encode()) is ours
         assert not verify["is_ours"](NEW, heard, asked["body"].encode() + b" ")
-        for place in (shared_daemon.get("/v1/workers").text, shared_daemon.log.read_text()):
+        for place in (shared_daemon.get("/v1/workers").text, logs(shared_daemons)):
             assert not any(secret in place for secret in (NEW, OLD, "card-7777"))
 
 
-def test_lines_alone_and_in_batches(shared_daemon: Daemon, hook: Hook) -> None:
+def test_lines_alone_and_in_batches(shared_daemons: tuple[Daemon, Daemon], hook: Hook) -> None:
+    shared_daemon, _ = shared_daemons
     url = hook.url + "/lines"
     with registered(shared_daemon, url, "line", style="lines"), Client(shared_daemon.url) as client:
         assert client.result(client.push("line", "hello", keep_result=True), wait=WAIT_S) == "hello"
@@ -196,4 +256,4 @@ def test_lines_alone_and_in_batches(shared_daemon: Daemon, hook: Hook) -> None:
     assert [(info.message or "").partition(":")[0] for info in infos] == [
         "", "two", "three", "INVALID_RESPONSE", "INVALID_RESPONSE"
     ]  # fmt: skip
-    assert "runner.chain_ignored" in shared_daemon.log.read_text()
+    assert "runner.chain_ignored" in logs(shared_daemons)

@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def test_a_worker_says_when_it_wants_a_job_again(shared_daemon: Daemon) -> None:
     with Stubborn().serving() as worker, Client(shared_daemon.url) as client:
-        card = {"name": "stubborn", "url": worker.url, "max_jobs": 1, "batch": 1, "jobs": ["stubborn"]}
+        card = {"name": "stubborn", "url": worker.url, "max_jobs": 2, "batch": 1, "jobs": ["stubborn"]}
         assert httpx2.post(f"{shared_daemon.url}/v1/workers", json=card).status_code == 201
         job_id = client.push("stubborn", max_retry=1)
         deadline = time.monotonic() + WAIT_S

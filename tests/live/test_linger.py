@@ -12,7 +12,7 @@ from jqd.client import Client
 from tests.live.harness import Daemon
 
 LINGER_MS = 2_000  # five pushes take milliseconds, and on a machine with much to do less than this
-FULL = 8
+FULL = 8  # of one request: each of two daemons may give the worker as many
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def counting() -> Iterator[tuple[str, list[int]]]:
 
 def test_few_jobs_wait_for_more_and_many_do_not(shared_daemon: Daemon) -> None:
     with counting() as (url, sizes), Client(shared_daemon.url) as client:
-        card = {"name": "lingers", "url": url, "jobs": ["gathered"], "max_jobs": FULL, "batch_linger_ms": LINGER_MS}
+        card = {"name": "lingers", "url": url, "jobs": ["gathered"], "max_jobs": 2 * FULL, "batch_linger_ms": LINGER_MS}
         httpx2.post(f"{shared_daemon.url}/v1/workers", json=card).raise_for_status()
         few = [client.push("gathered", number) for number in range(5)]
         client.wait(few, timeout=30)

@@ -169,14 +169,17 @@ class House:
             started=lambda worker, held: self.started.extend(h.job.id for h in held),
             constraints=Constraints(Rules()),
             outdated=lambda: None,
+            rules_at=lambda: 0,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, Alone(clock))
+        self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here
         self.settle = Settle(
             journal=journal,
             store=store,
             runner=runner,
             scheduler=self.scheduler,
             membership=self.membership,
+            say_view=self._say_view,
             source=source,
         )
         rules: dict[Lane, LaneRules[Any]] = {
@@ -212,6 +215,9 @@ class House:
             source=source,
         )
         self._position = 0
+
+    async def _say_view(self) -> None:
+        self.viewed += 1
 
     async def add(self, *jobs: Job) -> None:
         """Jobs that came in at another daemon, whose journal is not ours. It used the store first, if nobody did."""

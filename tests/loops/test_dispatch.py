@@ -55,6 +55,7 @@ class Side:
             started=lambda worker, held: told.extend(one.job.id for one in held),
             constraints=Constraints(Rules()),
             outdated=lambda: None,
+            rules_at=lambda: 0,
             drained=lambda: self.drained,
             permits=self._permits(),
         )

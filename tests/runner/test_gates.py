@@ -20,7 +20,7 @@ class Hall:
         self.clock = ManualClock(wall_ms=1_000_000)
         self.workers = Workers(None, clock=self.clock)
         self.gates = Gates(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
-        self.views = Views("d1", self.workers, self.gates, self.clock)
+        self.views = Views("d1", self.workers, self.gates, self.clock, 3_600.0)
 
     def register(self, card: Card = CARD) -> Gate:
         return self.gates.gate(self.workers.register(card))
@@ -115,7 +115,7 @@ def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_ma
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(name: str, url: str) -> None:
-        other = Views(name, hall.workers, hall.gates, hall.clock)
+        other = Views(name, hall.workers, hall.gates, hall.clock, 3_600.0)
         other.url = url
         other.look()
 

@@ -4,11 +4,13 @@
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
---          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua); 1 when the caller asks other
+--          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua);
+--          number of the last rule it was told (follow_rules), nothing where that does not matter; 1 when the caller asks other
 --          partitions for permits that are lacking (include/permits.lua); nothing, or where jobs age the period (ms), the rank that none is to be behind
 --          and the priority by which the jobtype was found (include/ageing.lua); then flat what these said: "slots", bucket, era, granted, made,
 --          concurrency, 1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 0, 1 when there may be more at once
--- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "permits" when
+-- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, "unheard" when
+--          it has not heard of workers that get nothing for now, "permits" when
 --          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
@@ -19,7 +21,7 @@ local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
-local asks, ages = ARGV[13] == '1', ARGV[14]
+local rules_at, asks, ages = ARGV[13], ARGV[14] == '1', ARGV[15]
 
 expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 if ages ~= '' then
@@ -30,12 +32,14 @@ expect_kind(held, 'held')
 expect_ready(jobtype)
 own(sysid, epoch)
 
-local life_id, its_version, known_to, doubt = unpack(redis.call('HMGET', K.life, 'id', 'version', 'loose', 'doubt:' .. jobtype))
+local life_id, its_version, backed_off, known_to, doubt = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off', 'loose', 'doubt:' .. jobtype))
 local are_through, latest = all_through(identity)
 if not is_life(identity, life_id) or not are_through or runs_alone(sysid, now_ms) then
   return {'0', ''}
 elseif (its_version or '') ~= version then
   return {'0', 'version'}
+elseif rules_at ~= '' and (tonumber(backed_off or nil) or 0) > number(rules_at, 'rules_at') then
+  return {'0', 'unheard'}
 end
 local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
 local many_expired = expire_due(now_ms, EXPIRE) == EXPIRE
@@ -66,7 +70,7 @@ local function choose_of_one()
 end
 
 -- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
-local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 15, 7, 1000000
+local FIRST_TOLD, TOLD_FIELDS, UNREACHED_US = 16, 7, 1000000
 local function note_told()
   permits.mode = asks and 'ask' or 'give'
   for at = FIRST_TOLD, #ARGV, TOLD_FIELDS do

@@ -53,14 +53,28 @@ local function take_limits(member, packed)
   end
 end
 
+-- A view that says of workers until when they get nothing holds before jobs are claimed by who has not heard it.
+local function note_back_offs(member, packed, number)
+  local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
+  local body = member:match('^view%z') and good and type(rule) == 'table' and rule[5]
+  for _, row in pairs(type(body) == 'table' and type(body.rows) == 'table' and body.rows or {}) do
+    if type(row) == 'table' and row[1] == 'backed_off' then
+      redis.call('HSET', K.life, 'backed_off', number)
+      return
+    end
+  end
+end
+
 local function take_rule(member, revision, packed, now_us)
   local row = redis.call('HGET', K.rules, member) or ''
   local number = tonumber(row:match('^(%d+):') or nil) or 0
   local new = revision .. ':' .. packed
   if tonumber(revision) > number or (tonumber(revision) == number and row ~= new and is_above(new, row)) then
-    redis.call('ZADD', K.ruled, next_in(K.ruled, now_us), member)
+    local place = next_in(K.ruled, now_us)
+    redis.call('ZADD', K.ruled, place, member)
     redis.call('HSET', K.rules, member, new)
     take_limits(member, packed)
+    note_back_offs(member, packed, place)
     return true
   end
   return false

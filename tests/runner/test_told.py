@@ -1,0 +1,164 @@
+"""What one daemon was told by a worker holds at the others: two daemons that hear each other's views."""
+
+import random
+
+import pytest
+
+from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
+from jqd.runner.limits import PROBE_S, Gate
+from jqd.words.clock import ManualClock
+from jqd.words.rules import Rules
+
+MAX_S = 3_600.0
+
+
+class Side:
+    """One daemon: its gates and its view."""
+
+    def __init__(self, name: str, clock: ManualClock) -> None:
+        self.clock = clock
+        self.rules = Rules()
+        self.workers = Workers(self.rules, clock=clock)
+        self.gates = Gates(RunnerConfig(), self.workers, random.Random(1), clock)
+        self.views = Views(name, self.workers, self.gates, clock, MAX_S)
+        self.rules.ahead_ms[self] = 5_000_000
+
+    @property
+    def gate(self) -> Gate:
+        (one,) = (gate for worker, gate in self.gates.posting() if worker.id == "w")
+        return one
+
+    def free(self) -> int:
+        return self.gate.free("mail", self.clock.mono_s())
+
+    def back_off(self, for_s: float | None = 30.0, why: str = "") -> None:
+        self.gate.back_off(self.clock.mono_s(), self.clock.mono_s(), for_s, why=why)
+
+
+class Pair:
+    """Two, and the store between them."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(wall_ms=1_000_000)
+        self.one, self.two = Side("d1", self.clock), Side("d2", self.clock)
+        self.register()
+
+    def register(self, url: str = "http://here:80/") -> None:
+        self.one.workers.register(Card(name="w", id="w", url=url, max_jobs=4))
+        self.two.rules.take([rule for rule in self.one.rules.every() if rule.kind == "worker"])
+
+    def tell(self) -> None:
+        """What each sees comes to the other."""
+        views = [side.views.look() for side in (self.one, self.two)]
+        for side in (self.one, self.two):
+            side.rules.take(views)
+
+    def free(self) -> tuple[int, int]:
+        return self.one.free(), self.two.free()
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_a_pause_holds_at_both_and_who_was_told_tries_the_worker_first(pair: Pair) -> None:
+    assert pair.free() == (4, 4)
+    pair.one.back_off(30.0)
+    pair.tell()
+    assert pair.two.gate.is_open(pair.clock.mono_s()), "nor goes out what was handed over already"
+    pair.clock.advance(29.9)
+    assert pair.free() == (0, 0)
+    pair.clock.advance(0.2)
+    assert pair.free() == (1, 0)
+    pair.tell()
+    pair.clock.advance(PROBE_S)
+    assert pair.free() == (1, 1), "the first may have nothing to try it with, or be gone"
+    pair.two.gate.take("mail", ["a"], pair.clock.mono_s())
+    assert pair.free() == (1, 0), "one job of each at most"
+    pair.two.gate.give("mail", ["a"], pair.clock.mono_s(), ended=True)
+    pair.two.gate.answered(pair.clock.mono_s())
+    assert pair.free() == (1, 4)
+    pair.one.gate.complain("answers 405", pair.clock.mono_s())
+    pair.tell()
+    assert pair.free() == (1, 4), "what was disproved does not come again with what else is said"
+    pair.one.back_off(30.0)
+    pair.tell()
+    assert pair.free() == (0, 0)
+
+
+def test_when_it_is_well_at_one_it_is_at_all(pair: Pair) -> None:
+    pair.one.back_off(30.0)
+    pair.tell()
+    pair.clock.advance(30.1)
+    pair.one.gate.answered(pair.clock.mono_s())
+    pair.tell()
+    assert pair.two.free() == 4
+
+
+def test_an_answer_to_what_was_sent_before_the_pause_does_not_end_it(pair: Pair) -> None:
+    sent_at_s = pair.clock.mono_s()
+    pair.clock.advance(1)
+    pair.one.back_off(30.0)
+    pair.tell()
+    pair.two.gate.answered(sent_at_s)
+    assert pair.two.free() == 0
+
+
+def test_of_two_that_were_told_the_first_by_name_tries_it_first(pair: Pair) -> None:
+    pair.one.back_off(30.0)
+    pair.two.back_off(30.0)
+    pair.tell()
+    pair.clock.advance(30.1)
+    assert pair.free() == (1, 0)
+
+
+def test_who_cannot_be_reached_from_one_place_is_tried_from_another(pair: Pair) -> None:
+    pair.one.gate.unreachable(pair.clock.mono_s(), pair.clock.mono_s())
+    pair.tell()
+    assert pair.free() == (0, 4)
+
+
+def test_a_pause_belongs_to_a_registration(pair: Pair) -> None:
+    pair.one.back_off(30.0)
+    pair.tell()
+    pair.one.workers.unregister("w")
+    pair.two.workers.unregister("w")
+    pair.clock.advance(1)
+    pair.register()
+    assert pair.free() == (4, 4), "before the other has heard that it is there again"
+    pair.one.back_off(30.0)
+    pair.tell()
+    assert pair.free() == (0, 0)
+    pair.register("http://there:80/")
+    assert pair.free() == (4, 4), "it moved"
+
+
+def test_a_worker_that_is_gone_gets_nothing_before_all_have_heard_that_it_is(pair: Pair) -> None:
+    pair.one.back_off(5.0, "410")
+    pair.one.workers.unregister("w")
+    pair.tell()
+    assert pair.two.free() == 0
+
+
+@pytest.mark.parametrize("set_ms", [3_600_000, -3_600_000])
+def test_a_clock_that_is_set_moves_no_pause(pair: Pair, set_ms: int) -> None:
+    pair.one.back_off(30.0)
+    pair.tell()
+    for side in (pair.one, pair.two):
+        side.rules.ahead_ms[side] += set_ms
+    pair.tell()
+    assert pair.free() == (0, 0)
+    (seen,) = pair.two.views.of("w", ["d1"]).values()
+    assert seen.until_ms == pair.two.rules.now_ms(pair.clock) + 30_000, "it is shown by the clock that there is now"
+    pair.clock.advance(30 + PROBE_S)
+    assert pair.free() == (1, 1)
+
+
+def test_a_date_far_away_keeps_nobody_from_a_worker_for_longer_than_it_may_ask_for(pair: Pair) -> None:
+    pair.two.rules.ahead_ms[pair.two] -= 86_400_000
+    pair.one.back_off(30.0)
+    pair.tell()
+    assert pair.two.free() == 0
+    pair.clock.advance(MAX_S + PROBE_S)
+    assert pair.two.free() == 1
