@@ -31,7 +31,6 @@ LOOK_S = 2.0  # between looks for what a daemon left that died or stands still
 LEFT_S = 1.0  # what has waited for so long was left
 WALK = 5_000  # entries that have to wait, met in one such look: 0.1 s of a server; the next one goes on behind them
 REST_S = 2.0  # until what could not be pushed is tried again: its partition is away, or its id is promised to another
-FORGET_S = 60.0  # past that rest
 COMPLAIN_S = 60.0  # a partition may be away for some seconds
 
 SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
@@ -56,9 +55,11 @@ class Rest(NamedTuple):
     why: str
     since_s: float
     """When it was tried in vain first."""
+    met_s: float
+    """When it was met last, tried or not."""
 
 
-NO_REST = Rest(0.0, "", math.inf)
+NO_REST = Rest(0.0, "", math.inf, 0.0)
 
 
 class Outbox:
@@ -148,7 +149,7 @@ class Outbox:
         if not self._walked:
             # What was not met from the front to the end was pushed by somebody else.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
-            self._rests = {entry: rest for entry, rest in self._rests.items() if rest.until_s > began_s - FORGET_S}
+            self._rests = {entry: rest for entry, rest in self._rests.items() if rest.met_s >= began_s}
         end = self._walked + WALK
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, age_s=LEFT_S, skip=self._walked)
@@ -200,6 +201,7 @@ class Outbox:
         """
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
+        self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}
         due = [entry for entry in entries if entry not in rest]
         waits, over = await self._push(due, shelved=shelf is not None) if due else ({}, {})
         for tenant, its in over.items():
@@ -217,7 +219,7 @@ class Outbox:
             before = self._rests.get(entry, NO_REST)
             if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
-            self._rests[entry] = Rest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s))
+            self._rests[entry] = Rest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
         if self.shelves and self._clock.mono_s() - self._told_s > SHELF_LOOK_S:
             await self._look_at_shelves()  # a turn may last: pushes are not to pass by what waits meanwhile
         return [*rest, *waits], spent

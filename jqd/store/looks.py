@@ -335,19 +335,25 @@ class LookMethods:
         """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
         config = self._config
         keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
-        return codec.whole(self._keys, "ended", await self._caller.call("purge", min(limit, CALL_JOBS_MAX), *keep))
+        return codec.whole(
+            self._keys,
+            "ended",
+            await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep),
+        )
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         """See EdgeStore."""
         bound(job_ids)
         if not job_ids:
             return []
-        answer = codec.list_of(self._keys, "dead", await self._caller.call("delete_dead", *job_ids))
+        answer = codec.list_of(
+            self._keys, "dead", await self._caller.call("delete_dead", self._caller.identity, *job_ids)
+        )
         return [codec.text(self._keys, "dead", job_id) for job_id in answer]
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
         """See EdgeStore."""
-        answer = await self._caller.call("clean_ended", before_ms, min(limit, CALL_JOBS_MAX))
+        answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
         return codec.whole(self._keys, "ended", answer)
 
 

@@ -113,6 +113,8 @@ async def test_endings_of_a_job_that_does_not_come_are_given_up_with_their_resul
     job, first, second, last = (record for _, record in records)
     await forget(store_bench)
     await store_bench.settle(first, last)
+    owner = await store_bench.join()
+    assert (await store_bench.store.renew_sysid(owner, through=True, settle=True)).settled, "nobody tells more of it"
     store_bench.clock.advance(3 * 86_400)
     await store_bench.store.purge(100)
     await store_bench.add(job, second)

@@ -115,6 +115,17 @@ async def test_what_has_to_wait_holds_up_nothing_and_goes_later(autojump_clock: 
     assert room.complaint() is None, "nobody is told of what is done"
 
 
+async def test_what_another_daemon_pushed_is_complained_of_no_more(autojump_clock: None, room: Room) -> None:
+    room.pushes.waits = {b"stuck"}
+    await room.put(b"stuck")
+    await trio.sleep(COMPLAIN_S / 2)
+    await room.store.drop_outbox((await room.store.get_outbox(1, 1 << 20)).entries)
+    await trio.sleep(3 * LOOK_S)
+    for _ in range(int(COMPLAIN_S)):
+        assert room.complaint() is None, "it was pushed long ago"
+        await trio.sleep(1)
+
+
 async def test_much_that_has_to_wait_is_in_nobodys_way(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
 ) -> None:

@@ -65,9 +65,9 @@ local function meet_notes(id)
   if notes[5] then
     return true, nil, true
   elseif ended then
-    redis.call('ZADD', K.ended, ended, id)
+    redis.call('ZADD', K.ended, noted_end(id, now_ms), id)
   elseif killed then
-    redis.call('ZADD', K.dead, killed, id)
+    redis.call('ZADD', K.dead, noted_end(id, now_ms), id)
   elseif cancelled then
     end_cancelled(id, now_ms)
   end

@@ -39,6 +39,8 @@ do
   end
 end
 
+local is_forgotten, is_earlier = forgotten()
+
 -- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers until then
 -- endings of those that may be met again.
 local over, write_collected, keep_result, finish, retry = {}
@@ -62,11 +64,12 @@ do
   -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
   -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
   function keep_result(one, name)
+    local at_ms = is_earlier(one.fence) and ended_at(one.kept, now_ms) or now_ms
     if one.follows and not name then
       redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
     end
     if one.fate ~= SUCCEEDED or one.result == '' then
-      return now_ms
+      return at_ms
     end
     redis.call('HSET', K.result, name or one.id, one.result)
     redis.call('ZADD', K.results, now_ms + result_ttl_ms, name or one.id)
@@ -213,7 +216,6 @@ local function run_again(one, hold)
   redis.call('ZREM', held_key(hold.sysid), one.id)
 end
 
-local is_forgotten, is_earlier = forgotten()
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
 -- unless the store knows a later claim; that an attempt of the same content failed counts then, too, for the job may come back from that claim untried.
 local counts

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
 -- Deletes jobs that have ended, dead ones too, with all that is known of them.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, then ids
+-- ARGV     now_ms, identity of the store as the caller knows it, then ids
 -- Returns  those that were there and had ended
--- Errors   JQD_WRONG_TYPE; none after the first write
+-- Errors   JQD_UNSETTLED while the store is told again what it forgot, JQD_WRONG_TYPE; none after the first write
 -- Cost     O(ids · log ended)
---@include fail keys now counts order queues heads pages holder move stands early tries change delete
-local now_ms, FIRST = clock(ARGV[1]), 2
+--@include fail keys now counts order queues heads pages members settled holder move stands early tries change delete
+local now_ms, FIRST = clock(ARGV[1]), 3
 
 expect_deletable()
-expect('dead')
+expect('dead', 'life', 'members', 'outbox', 'shelves')
+expect_told(ARGV[2], now_ms)
 local gone = {}
 for at = FIRST, #ARGV do
   local id = ARGV[at]

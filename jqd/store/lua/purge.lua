@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
--- Deletes what is past its keep time: results, ended jobs, notes of jobs that never came. Dead jobs stay.
+-- Deletes what is past its keep time: results, ended jobs, notes of jobs that never came. Dead jobs stay. Results alone go while the store is told
+-- again what it forgot.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
+-- ARGV     now_ms, identity of the store as the caller knows it, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now counts order queues heads pages holder move stands early tries change delete
-local now_ms = clock(ARGV[1])
-local limit = number(ARGV[2], 'limit')
-local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(ARGV[4], 'ended_keep_jobs')
-local tombstone_keep_ms = number(ARGV[5], 'tombstone_keep_ms')
+--@include fail keys now counts order queues heads pages members settled holder move stands early tries change delete
+local now_ms, identity = clock(ARGV[1]), ARGV[2]
+local limit = number(ARGV[3], 'limit')
+local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(ARGV[5], 'ended_keep_jobs')
+local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
 
 expect_deletable()
-expect('early')
+expect('early', 'life', 'members', 'outbox', 'shelves')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -82,4 +83,8 @@ local function drop_notes()
   return dropped
 end
 
-return drop_results() + drop_ended() + drop_notes()
+local rows = drop_results()
+if is_told(identity, now_ms) then
+  rows = rows + drop_ended() + drop_notes()
+end
+return rows

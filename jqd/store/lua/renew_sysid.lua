@@ -7,8 +7,8 @@
 --          that was heard; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked), and once of jobtypes when an older daemon sits down
---@include fail keys now order queues heads members life knows
-local _, now_us = clock(ARGV[1])
+--@include fail keys now order queues heads members life settled knows
+local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity, through, settle, heard = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
 local told = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
@@ -26,7 +26,7 @@ end
 set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
 note_knows(sysid, epoch)
 if settle and all_through(identity) then
-  redis.call('HSET', K.life, 'settled', identity)
+  note_settled(identity, now_ms)
 end
 local asked = {}
 if redis.call('EXISTS', K.asked) == 1 then

@@ -116,6 +116,26 @@ local function meant_for(kept)
   return (good and tonumber(fence) or 0) - 1
 end
 
+-- When an attempt ended its job, by its kept outcome: as its daemon says, but not before its claim nor after now, by the store's clock. What is told
+-- again keeps its age so, and what is deleted first is what ended first, in whatever order it was told.
+local function ended_at(kept, now_ms)
+  local FENCE, FINISHED, MICROS = 2, 10, 1000  -- places in an outcome (job.Outcome)
+  local packed = kept:sub(kept:match('^' .. MEANT .. '%d+:()') or 1)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local fields = {pcall(cmsgpack.unpack_limit, packed, FINISHED, at)}
+  local fence, finished_ms = tonumber(fields[FENCE + 2]), tonumber(fields[FINISHED + 2])
+  if not fields[1] or not fence or not finished_ms then
+    return now_ms
+  end
+  return math.min(now_ms, math.max(finished_ms, math.floor(fence / MICROS)))
+end
+
+-- Where a job lies among the ended whose ending was noted before it came: one with a kept result as if it ended when that goes.
+local function noted_end(id, now_ms)
+  local drop_at_ms = tonumber(redis.call('ZSCORE', K.results, id) or nil)
+  return drop_at_ms or ended_at(redis.call('HGET', K.outcome, id) or '', now_ms)
+end
+
 -- Of a job, or of a note `z`.
 local function forget_end(id)
   redis.call('HDEL', K.outcome, id)

@@ -45,7 +45,7 @@ local function meet_late_end(one, now_ms, history_max)
   if row:sub(1, 1) == 'd' then
     set, other = other, set
   end
-  redis.call('ZADD', set, result and drop_at_ms or now_ms, id)
+  redis.call('ZADD', set, noted_end(id, now_ms), id)
   redis.call('ZREM', other, id)
   forget_end(note)
   redis.call('ZREM', K.tomb, note)
@@ -90,7 +90,7 @@ local function place_unseen(one, now_ms, history_max)
   local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id)
   local ended, killed, cancelled = notes[1], notes[2], notes[3]
   if (ended or killed) and end_stands(one) then
-    redis.call('ZADD', ended and K.ended or K.dead, ended or killed, id)
+    redis.call('ZADD', ended and K.ended or K.dead, noted_end(id, now_ms), id)
     if cancelled then
       prefer_cancel(id, one.generation, now_ms)
     end

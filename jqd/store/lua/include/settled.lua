@@ -1,8 +1,43 @@
 -- Whether this life of the store has all that the journals of its daemons know. Needs keys, fail, members.
--- Gives expect_settled(identity): JQD_UNSETTLED while a living member is not through the barrier of that life, or
--- the note is missing that all had the time to join it. So no daemon's opinion of the others can be late.
-local function expect_settled(identity)
-  if redis.call('HGET', K.life, 'settled') ~= identity or not all_through(identity) then
-    fail('JQD_UNSETTLED', 'life')
+-- Gives note_settled(identity, now_ms): all daemons are through the barrier of that life; expect_settled(identity): JQD_UNSETTLED while a
+-- living member is not, or the note is missing that all had the time to join it, so no daemon's opinion of the others can be late;
+-- is_told(identity, now_ms), expect_told: whether nothing is left, either, of what follows the outcomes that were told again. Until then what
+-- has ended must not be deleted: its cancel, its name, its ending may be all that keeps what is still told from beginning anew.
+local note_settled, expect_settled, is_told, expect_told
+do
+  local OUTBOX_MS = 3600000  -- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
+
+  local function is_settled(identity)
+    return redis.call('HGET', K.life, 'settled') == identity and all_through(identity)
+  end
+
+  function note_settled(identity, now_ms)
+    if redis.call('HGET', K.life, 'settled') ~= identity then
+      redis.call('HSET', K.life, 'settled', identity, 'settled_at', digits(now_ms))
+    end
+  end
+
+  function expect_settled(identity)
+    if not is_settled(identity) then
+      fail('JQD_UNSETTLED', 'life')
+    end
+  end
+
+  function is_told(identity, now_ms)
+    if not is_settled(identity) then
+      return false
+    end
+    local at = tonumber(redis.call('HGET', K.life, 'settled_at') or nil) or 0
+    if at == 0 or now_ms - at > OUTBOX_MS then
+      return true
+    end
+    local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
+    return not (oldest and tonumber(oldest) <= at) and redis.call('EXISTS', K.shelves) == 0
+  end
+
+  function expect_told(identity, now_ms)
+    if not is_told(identity, now_ms) then
+      fail('JQD_UNSETTLED', 'life')
+    end
   end
 end
