@@ -140,3 +140,33 @@ async def test_a_daemon_whose_clock_is_wrong_neither_keeps_its_jobs_nor_loses_th
     store_bench.clock.advance(2)
     await store_bench.store.purge(100)
     assert (await store_bench.store.stats()).ended == 0
+
+
+async def test_a_result_told_again_is_kept_no_longer_than_it_would_have_been(store_bench: StoreBench) -> None:
+    ((job, one),) = await ended(store_bench, 1, keep_result=True, result=b"\x05")
+    await forget(store_bench)
+    store_bench.clock.advance(HOUR_S / 2)
+    await store_bench.settle(one)
+    await store_bench.add(job)
+    await settle(store_bench)
+    assert (await store_bench.view(job)).result == b"\x05"
+    store_bench.clock.advance(HOUR_S / 2)
+    assert await store_bench.store.purge(100) == 1, "result_ttl_s is an hour"
+    assert (await store_bench.view(job)).result is None
+
+
+async def test_what_waits_for_a_quota_holds_up_nothing_if_it_came_after_all_was_told(store_bench: StoreBench) -> None:
+    told = await ended(store_bench, 2 * KEPT, follows=b"f")
+    await forget(store_bench)
+    await store_bench.settle(*(one for _, one in told))
+    await store_bench.add(*(job for job, _ in told))
+    first, *others = (await store_bench.store.get_outbox(100, 1 << 20)).entries
+    await store_bench.store.put_off("acme", [first], 1.0)
+    await store_bench.store.drop_outbox(others)
+    await settle(store_bench)
+    assert await store_bench.store.purge(100) == 0, "that was told again"
+    await store_bench.store.drop_outbox([first], "acme")
+    store_bench.clock.advance(1)
+    await ended(store_bench, 1, follows=b"f")
+    await store_bench.store.put_off("acme", (await store_bench.store.get_outbox(100, 1 << 20)).entries, 1.0)
+    assert await store_bench.store.purge(100) == KEPT + 1

@@ -64,16 +64,15 @@ do
   -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
   -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
   function keep_result(one, name)
-    local at_ms = is_earlier(one.fence) and ended_at(one.kept, now_ms) or now_ms
     if one.follows and not name then
       redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
     end
     if one.fate ~= SUCCEEDED or one.result == '' then
-      return at_ms
+      return one.date_ms
     end
     redis.call('HSET', K.result, name or one.id, one.result)
-    redis.call('ZADD', K.results, now_ms + result_ttl_ms, name or one.id)
-    return now_ms + result_ttl_ms
+    redis.call('ZADD', K.results, one.date_ms + result_ttl_ms, name or one.id)
+    return one.date_ms + result_ttl_ms
   end
 
   -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same, or is of a later content, whose change comes yet.
@@ -92,7 +91,7 @@ do
     local set = one.fate == DEAD and not cancelled and dead or ended
     packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
     set[#set + 1], set[#set + 2] = keep_result(one), id
-    keep_log(one.id, one.log, now_ms)
+    keep_log(one.id, one.log, one.date_ms)
     if has_notes then
       cleared[#cleared + 1] = 'c' .. id
     end
@@ -104,9 +103,9 @@ do
 
   function retry(one, sysid)
     local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
-    keep_log(one.id, one.log, now_ms)
+    keep_log(one.id, one.log, one.date_ms)
     if asked(one) then
-      end_cancelled(one.id, now_ms, one.packed)
+      end_cancelled(one.id, one.date_ms, one.packed)
     else
       local jobtype, priority, due_ms, date_ms = one.jobtype, one.priority, now_ms + one.delay_ms, 0
       if due_ms <= now_ms or changed(one.id) > 0 then
@@ -170,15 +169,15 @@ do
       return false
     elseif one.fate == RETRY then
       if note_try(one) then
-        keep_log(one.id, one.log, now_ms)
+        keep_log(one.id, one.log, one.date_ms)
         redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
       end
     else
-      keep_log(one.id, one.log, now_ms)
-      local place = keep_result(one)
+      keep_log(one.id, one.log, one.date_ms)
+      keep_result(one)
       redis.call('HSET', K.outcome, one.id, one.kept)
       redis.call('ZREM', K.tomb, 'd' .. one.id)
-      redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
+      redis.call('ZADD', K.tomb, now_ms, (one.fate == DEAD and 'd' or 's') .. one.id)
     end
     return true
   end
@@ -208,12 +207,6 @@ do
     drop_early(one.id)
     return new
   end
-end
-
--- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
-local function run_again(one, hold)
-  put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
-  redis.call('ZREM', held_key(hold.sysid), one.id)
 end
 
 -- A success of an older attempt counts, unless a later content is in the hand: the job did run. Any outcome of a claim that the store has forgotten counts,
@@ -255,6 +248,7 @@ do
   local revised = has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
   for at, one in ipairs(outcomes) do
     local hold = in_hand[one.id]
+    one.date_ms = is_earlier(one.fence) and ended_at(one.kept, now_ms) or now_ms  -- of an earlier life: it may have been told before
     local is_its = hold and hold.fence == one.fence and not twice[one.id] and not (has_early and early_holder(one.id))
     one.is_plain = is_its and not revised[at] and one.jobtype ~= ''
     if not one.is_plain and not (is_its and one.fate == ENTRUSTED) then
@@ -311,7 +305,9 @@ for _, one in ipairs(outcomes) do
     end
   elseif hold and is_of(one, hold) then
     if has_changes and began(one.id) > one.meant then
-      run_again(one, hold)
+      -- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
+      put_back(one.id, redis.call('HGET', K.jobs, one.id), now_ms, 'running', hold.fence)
+      redis.call('ZREM', held_key(hold.sysid), one.id)
       too_late(one)
     elseif one.fate == RETRY then
       retry(one, hold.sysid)

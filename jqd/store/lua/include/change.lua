@@ -143,17 +143,6 @@ local function forget_end(id)
   redis.call('ZREM', K.results, id)
 end
 
--- Whether the ending of the job was meant for this content, or for a later one.
-local function end_stands(one)
-  local packed = redis.call('HGET', K.outcome, one.id) or ''
-  if packed:sub(1, 1) == CANCELLED then
-    return cancelled_to(one.id) >= one.generation
-  elseif packed:sub(1, 1) == CRASHED or packed:sub(1, 1) == EXPIRED then
-    return began(one.id) >= one.generation  -- of the content that is here
-  end
-  return meant_for(packed) >= one.generation
-end
-
 -- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
 local function failure_in(kept)
   local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
@@ -211,7 +200,7 @@ local function prefer_cancel(id, generation, now_ms)
   elseif late and not failure_in(late:sub(2)) and meant_for(late:sub(2)) <= to then
     return
   end
-  end_cancelled(id, now_ms, packed)
+  end_cancelled(id, has_ended(id), packed)
   redis.call('ZREM', K.dead, id)
 end
 

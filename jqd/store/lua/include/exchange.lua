@@ -71,6 +71,17 @@ local function count_anew(one, generation)
   redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. mark .. row:sub(5))
 end
 
+-- Whether the ending of the job was meant for this content, or for a later one.
+local function end_stands(one)
+  local packed = redis.call('HGET', K.outcome, one.id) or ''
+  if packed:sub(1, 1) == CANCELLED then
+    return cancelled_to(one.id) >= one.generation
+  elseif packed:sub(1, 1) == CRASHED or packed:sub(1, 1) == EXPIRED then
+    return began(one.id) >= one.generation  -- of the content that is here
+  end
+  return meant_for(packed) >= one.generation
+end
+
 -- Of a job that has not come yet, notes count if they were meant for this content.
 local function place_unseen(one, now_ms, history_max)
   local id = one.id

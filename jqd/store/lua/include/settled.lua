@@ -5,6 +5,7 @@
 -- has ended must not be deleted: its cancel, its name, its ending may be all that keeps what is still told from beginning anew.
 local note_settled, expect_settled, is_told, expect_told
 do
+  local TENANTS = 1000  -- whose shelves are looked at
   local OUTBOX_MS = 3600000  -- what cannot be pushed for so long waits for a partition or a quota; what ended must not fill the memory meanwhile
 
   local function is_settled(identity)
@@ -31,8 +32,18 @@ do
     if at == 0 or now_ms - at > OUTBOX_MS then
       return true
     end
-    local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
-    return not (oldest and tonumber(oldest) <= at) and redis.call('EXISTS', K.shelves) == 0
+    local waits = {K.outbox}
+    for place, tenant in ipairs(redis.call('ZRANGE', K.shelves, 0, TENANTS - 1)) do
+      expect_kind(shelf_key(tenant), 'shelf')
+      waits[place + 1] = shelf_key(tenant)
+    end
+    for _, key in ipairs(waits) do
+      local since_ms = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or nil)
+      if since_ms and since_ms <= at then
+        return false
+      end
+    end
+    return true
   end
 
   function expect_told(identity, now_ms)
