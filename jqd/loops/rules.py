@@ -115,7 +115,8 @@ class Follow:
         Raises StoreAway, StoreRefused. Where the store's life is another, what went back before its end counts no more.
         """
         async with self._asking:
-            if self._membership.life is None or self._views.look().revision == self._viewed:
+            life = self._membership.life
+            if life is None or (self._life == life and self._views.look().revision == self._viewed):
                 return
             self._rules.look_again()  # the other partitions are told, too, without anybody waiting for them
             try:
@@ -141,12 +142,14 @@ class Follow:
             # Numbers of another life say nothing; nor do we know what it has of us.
             self._life, self.rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
         wanted = self._rules.asking()
-        view, asked_at_s = self._views.look(), self._clock.boot_s()
-        said = [view] if view.revision != self._viewed else []
+        asked_at_s = self._clock.boot_s()
+        # Ours of an earlier life is heard first: a pause outlasts a restart.
+        view = self._views.look() if self._rules.told.is_set() else None
+        said = [view] if view is not None and view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
         answer = await self._store.follow_rules(self.rules_at, self._signs_at, signs, said)
         self._rules.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
-        self._viewed = view.revision
+        self._viewed = view.revision if view is not None else 0
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._rules.take(answer.rules)

@@ -259,6 +259,11 @@ class Gate:
         self._probes.clear()
         self._not_taken.clear()
 
+    def resume(self, until_s: float, why: str) -> None:
+        """An earlier life of this daemon backed the worker off until then."""
+        self.failures, self.why = self.failures or 1, why
+        self.open_until_s = max(self.open_until_s, until_s)
+
     def hear(self, until_s: float, *, yields: bool) -> None:
         """Another daemon backed the worker off until then; -inf: none does. `yields`: that one is to try it first."""
         self.told_until_s = until_s if until_s > self._disproved_s else float("-inf")

@@ -77,6 +77,7 @@ class Views:
         self._pause_s_max = pause_s_max
         self.url = ""
         """Where this daemon is reached, from when it listens."""
+        self._made = 0  # the revision of ours, of this life
         self._known: dict[str, View] = {}
         self._ends: dict[str, tuple[float, int]] = {}
         """By worker's id the end of its pause, as its gate has it and as it was said."""
@@ -90,6 +91,7 @@ class Views:
         rule = self._rules.get(VIEW, self._daemon)
         if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
             (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
+            self._made = rule.revision
             self._rules.take([rule])
         return rule
 
@@ -154,6 +156,16 @@ class Views:
             self._known[rule.name] = _read(rule)
         if rule.name != self._daemon:
             self._gates.heard(rule.name, self._rests(rule.name, before))
+        elif rule.revision != self._made:
+            self._resume()
+
+    def _resume(self) -> None:
+        """An earlier life of this daemon said it: what workers asked for then holds on."""
+        for worker_id, rest in self._rests(self._daemon, None).items():
+            worker = self._workers.get(worker_id)
+            if worker is not None and worker.registered_at_ms == rest.registered_at_ms:
+                why = self._known[self._daemon].rows[worker_id].why
+                self._gates.gate(worker).resume(rest.until_s, why)
 
     def _rests(self, daemon: str, before: View | None) -> dict[str, Rest]:
         """Whom another daemon gives nothing, by our clock.

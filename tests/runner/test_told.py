@@ -141,6 +141,20 @@ def test_a_worker_that_is_gone_gets_nothing_before_all_have_heard_that_it_is(pai
     assert pair.two.free() == 0
 
 
+def test_a_pause_outlasts_a_restart_of_the_daemon_that_was_told(pair: Pair) -> None:
+    pair.one.back_off(30.0, "429")
+    pair.tell()
+    again = Side("d1", pair.clock)
+    again.rules.take([rule for rule in pair.two.rules.every() if rule.kind == "worker"])
+    again.rules.take([rule for rule in pair.two.rules.every() if rule.kind == "view"])
+    pair.one = again
+    assert pair.free() == (0, 0)
+    pair.tell()
+    assert pair.free() == (0, 0), "nor does it say that the worker is well"
+    pair.clock.advance(30.1)
+    assert pair.free() == (1, 0)
+
+
 @pytest.mark.parametrize("set_ms", [3_600_000, -3_600_000])
 def test_a_clock_that_is_set_moves_no_pause(pair: Pair, set_ms: int) -> None:
     pair.one.back_off(30.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
 
 from jqd import daemon as daemon_module
@@ -22,6 +23,7 @@ from jqd.loops import reap as reap_module
 from jqd.loops import rules as rules_module
 from jqd.runner import Card, RunnerConfig
 from jqd.runner.ledger import Entry
+from jqd.runner.workers import KIND, body_of
 from jqd.scheduler import SchedulerConfig
 from jqd.scheduler import dates as decide_module
 from jqd.testing.files import MemoryFiles
@@ -217,6 +219,7 @@ class Node:
             self.sysid = daemon.control.sysid
             pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number),
+                asked=lambda *request: world.asked(life, *request),
                 dead=lambda: life.dead,
                 murder=lambda: world.nemesis.murder(self, life),
                 stopped=lambda job_id: world.history.stopped(life.label, job_id),
@@ -229,7 +232,7 @@ class Node:
                 _tell_known(runner, lambda claims: world.history.knows(life.label, claims))
             for host in HOSTS:
                 card = Card(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
-                daemon.workers.register(card)
+                _register(daemon, card)
             for name in PULLERS if world.plan.lends else ():
                 daemon.workers.register(Card(name=name, max_jobs=PULLED, id=name, ttl_s=86_400.0))
             async with trio.open_nursery() as requests:
@@ -273,6 +276,13 @@ class Node:
         if call == "sync" and self.failing_syncs and self._source.random() < self.failing_syncs:
             return errno.EIO
         return None
+
+
+def _register(daemon: Daemon, card: Card) -> None:
+    """The same registration at all daemons, and in all their lives."""
+    worker = msgspec.structs.replace(daemon.workers.check(card), registered_at_ms=EPOCH_MS)
+    said = {(KIND, worker.id): body_of(worker)}
+    daemon.workers.rules.take(daemon.workers.rules.make(said, now_ms=EPOCH_MS, origin=0))
 
 
 def _tell_silence(silence: Any, tell: Callable[[Outcome], None]) -> None:

@@ -66,6 +66,20 @@ def _young_ones_too(real: Real) -> Real:
 
 
 UNSAID: dict[str, Mistake] = {
+    "view-behind-jobs": mistake(
+        "workers",
+        12,
+        "pressed",
+        "jobs that a worker refused go back before the store is told that it wants none",
+        (Follow, "say_view", lambda real: _at_once),
+    ),
+    "claims-unheard": mistake(
+        "workers",
+        12,
+        "pressed",
+        "who has not heard which workers want nothing claims jobs for them",
+        in_scripts("elseif rules_at ~= '' and", "elseif false and"),
+    ),
     "last-come-holds": mistake(
         "lag,lost",
         0,

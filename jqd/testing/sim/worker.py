@@ -15,6 +15,7 @@ from jqd.runner.carry.network import Origin, UnreachedError
 from jqd.runner.carry.wire import LostError
 from jqd.runner.styles.style import Request
 from jqd.testing.sim.plan import Work
+from jqd.testing.sim.pressed import PAUSE_S
 
 HOSTS = ("w1", "w2")
 SLOTS = 3  # jobs one worker has at once
@@ -27,6 +28,8 @@ LATER = 0.3  # share of requests that a worker answers with 202, where some do
 _decoder = msgspec.msgpack.Decoder()
 _encoder = msgspec.msgpack.Encoder()
 Started = Callable[[str, int], None]
+Asked = Callable[[str, Sequence[str], bool], None]
+"""Told of each request: its worker, its jobs, and whether it refuses them."""
 
 
 class Workers:
@@ -48,6 +51,7 @@ class Workers:
         self,
         *,
         started: Started,
+        asked: Asked,
         dead: Callable[[], bool],
         murder: Callable[[], None],
         stopped: Callable[[str], None],
@@ -56,7 +60,7 @@ class Workers:
 
         `murder` kills that daemon; `stopped`: told of each job whose worker is told to stop.
         """
-        return Pool(self, self._source, started, dead, murder, stopped)
+        return Pool(self, self._source, started, asked, dead, murder, stopped)
 
     def is_meant(self, job_id: str, batch_id: str | None) -> bool:
         """Whether a worker that is told to stop with a job has what is meant, and not what came after that."""
@@ -73,16 +77,18 @@ class Workers:
         return attempts[min(self._begun.get(number, 0), len(attempts) - 1)]
 
     def begin(
-        self, host: str, fence: int, batch: dict[str, Any], started: Started, murder: Callable[[], None]
+        self, host: str, fence: int, batch: dict[str, Any], started: Started, asked: Asked, murder: Callable[[], None]
     ) -> "Exchange":
         """A request came in whole."""
         jobs = batch["jobs"]
         ends = [self._next(job["argument"]) for job in jobs]
         exchange = Exchange(status=200)
-        if any(how == "refuse" for how, _ in ends):
+        refuses = any(how == "refuse" for how, _ in ends)
+        asked(host, [job["job_id"] for job in jobs], refuses)
+        if refuses:
             for job in jobs:
                 self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
-            exchange.status = 503
+            exchange = Exchange(status=503)
             exchange.close()
             return exchange
         for job in jobs:
@@ -109,6 +115,7 @@ class Exchange:
 
     def __init__(self, status: int) -> None:
         self.status = status
+        self.headers = HEADERS | ({b"retry-after": f"{PAUSE_S:g}"} if status == 503 else {})
         self._send, self._receive = trio.open_memory_channel[bytes | None](1_000)
 
     def say(self, outcome: Mapping[str, object]) -> None:
@@ -170,7 +177,7 @@ class Wire:
     async def ask(self, request: Request) -> None:
         """The request goes out, and the head of its answer comes back."""
         exchange = await self._pool.begin(request)
-        self.status, self._heard = exchange.status, exchange.hear()
+        self.status, self.headers, self._heard = exchange.status, exchange.headers, exchange.hear()
 
     async def read(self) -> bytes:
         """The body, piece by piece."""
@@ -186,6 +193,7 @@ class Pool:
         workers: Workers,
         source: random.Random,
         started: Started,
+        asked: Asked,
         dead: Callable[[], bool],
         murder: Callable[[], None],
         stopped: Callable[[str], None],
@@ -193,7 +201,7 @@ class Pool:
         self._stopped = stopped
         self._workers = workers
         self._source = source
-        self._started = started
+        self._started, self._asked = started, asked
         self._dead = dead
         self._murder = murder
 
@@ -223,7 +231,7 @@ class Pool:
             host = request.url.split("/")[2]
             fence = int(dict(request.headers).get("JQD-Lease-Id", 0))
             batch = _decoder.decode(request.body)
-            exchange = self._workers.begin(host, fence, batch, self._started, self._murder)
+            exchange = self._workers.begin(host, fence, batch, self._started, self._asked, self._murder)
         await trio.lowlevel.checkpoint()
         return exchange
 

@@ -4,7 +4,7 @@ build ──▶ faulty time: pushes, cancels and faults as planned ──▶ hea
 """
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import RunQueue
 from jqd.testing.sim.node import TIDY_S, Life, Node
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, STILL_KINDS, UNREADABLE, Plan
+from jqd.testing.sim.pressed import Pressed
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.registry import Registry
 from jqd.testing.sim.spent import lift
@@ -49,6 +50,7 @@ class World(Stage):
         self.nemesis = Nemesis(self)
         self.registry = Registry(self.history, self.nodes)
         self.history.tell_start = Limited(self.history, self.registry.words).started
+        self._pressed = Pressed(self.history)
         self._source = random.Random(f"net {plan.seed}")
 
     async def run(self) -> None:
@@ -134,6 +136,8 @@ class World(Stage):
                 self.history.following.settled(args[-1])
             case "apply_rules":
                 self.history.almanac.told(node.name, args[-1])
+            case "release_jobs":
+                self._pressed.released(life.label, args[1])
             case "renew_sysid":
                 self.history.renewed(node.name, number)
 
@@ -151,6 +155,12 @@ class World(Stage):
         self.nemesis.life_ended(node, life)
 
     # ------------------------------------------------------------ what is told of jobs
+
+    def asked(self, life: Life, host: str, job_ids: Sequence[str], refuses: bool) -> None:
+        """A worker got a request of that life."""
+        self._pressed.asked(life.label, host, job_ids)
+        if refuses:
+            self._pressed.refused(life.label, host, job_ids)
 
     def started(self, life: Life, job_id: str, number: int) -> None:
         """A worker has it from that life."""
