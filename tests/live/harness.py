@@ -174,6 +174,27 @@ def short_directory() -> Iterator[Path]:
         yield Path(path)
 
 
+class Pair(NamedTuple):
+    """What `pair` runs."""
+
+    server: Valkey
+    one: Daemon
+    two: Daemon
+    base: Path
+
+
+@contextmanager
+def pair(env: dict[str, str] = LEASE, *, guarded: bool = False) -> Iterator[Pair]:
+    """Two daemons of one store: what tests of what workers say and do run with. `guarded`: see Daemon."""
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with (
+            Daemon(base / "one", *flags, env=env, guarded=guarded) as one,
+            Daemon(base / "two", *flags, env=env, guarded=guarded) as two,
+        ):
+            yield Pair(server, one, two, base)
+
+
 class Cluster(NamedTuple):
     """What `cluster` runs."""
 
@@ -187,14 +208,11 @@ class Cluster(NamedTuple):
 @contextmanager
 def cluster(env: dict[str, str] = LEASE, *, guarded: bool = False) -> Iterator[Cluster]:
     """Two daemons, one worker of both, one store. `guarded`: see Daemon."""
-    with valkey() as server, short_directory() as base:
-        flags = ("--store", server.url)
-        with (
-            Daemon(base / "one", *flags, env=env, guarded=guarded) as one,
-            Daemon(base / "two", *flags, env=env, guarded=guarded) as two,
-            Worker(base / "book", one.url, two.url) as worker,
-        ):
-            yield Cluster(server, one, two, worker, base)
+    with (
+        pair(env, guarded=guarded) as (server, one, two, base),
+        Worker(base / "book", one.url, two.url) as worker,
+    ):
+        yield Cluster(server, one, two, worker, base)
 
 
 def wait_for(holds: Callable[[], bool], what: str) -> None:

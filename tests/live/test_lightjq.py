@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tests.live.harness import ROOT, Daemon, short_directory
+from tests.live.harness import LEASE, ROOT, pair
 
 MSGPACK = "application/msgpack"
 DOCUMENT: dict[str, Any] = msgspec.yaml.decode((ROOT / "tests/wire/lightjq.yaml").read_bytes())
@@ -96,12 +96,12 @@ def serving(worker: Worker) -> Iterator[Worker]:
 @pytest.fixture
 def worker() -> Iterator[Worker]:
     """One whose master was told by its operator where it is reached."""
-    with short_directory() as base, serving(Worker(Master(""))) as worker:
+    with serving(Worker(Master(""))) as worker:
         url = f"http://127.0.0.1:{worker.server_port}"
-        with Daemon(base / "d", env={"JQD_API__LIGHTJQ_WORKERS": f"other=http://127.0.0.1:1 greeter={url}"}) as daemon:
-            worker.master = Master(daemon.url)
+        with pair({**LEASE, "JQD_API__LIGHTJQ_WORKERS": f"other=http://127.0.0.1:1 greeter={url}"}) as (_, one, two, _):
+            worker.master = Master(one.url)
             yield worker
-            assert daemon.stop() == 0
+            assert (one.stop(), two.stop()) == (0, 0)
 
 
 def test_a_worker_of_lightjq_is_given_jobs_and_a_pusher_polls_their_results(worker: Worker) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Process, Worker, short_directory
+from tests.live.harness import Daemon, Process, Worker, pair, short_directory
 
 WAIT_S = 30.0  # for a job to end on a busy machine
 
@@ -50,9 +50,9 @@ class Crew(Worker):
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with short_directory() as base, Daemon(base / "d") as daemon:
+    with pair() as (_, daemon, other, _):
         yield daemon
-        assert daemon.stop() == 0
+        assert (daemon.stop(), other.stop()) == (0, 0)
 
 
 @contextmanager

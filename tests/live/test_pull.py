@@ -17,20 +17,9 @@ import httpx2
 import msgpack
 
 from jqd.client import Client
-from tests.live.harness import LEASE, Daemon, short_directory
+from tests.live.harness import LEASE, Daemon, pair, short_directory
 from tests.live.puller import WAIT_S, Puller
 from tests.valkey import Valkey, valkey
-
-
-@contextmanager
-def two_daemons() -> Iterator[tuple[Valkey, Daemon, Daemon]]:
-    with (
-        valkey() as server,
-        short_directory() as base,
-        Daemon(base / "one", "--store", server.url, env=LEASE) as one,
-        Daemon(base / "two", "--store", server.url, env=LEASE) as two,
-    ):
-        yield server, one, two
 
 
 def test_jobs_are_asked_for_and_reported(shared_daemon: Daemon) -> None:
@@ -154,7 +143,7 @@ class Taking(BaseHTTPRequestHandler):
 def test_what_is_taken_with_a_202_is_reported_at_any_daemon() -> None:
     """Of one slot: the next job comes when the one before was reported, wherever that was."""
     later = Later()
-    with two_daemons() as (_, one, two), later.serving() as url, Client(one.url) as client:
+    with pair() as (_, one, two, _), later.serving() as url, Client(one.url) as client:
         with Puller(one.url, "later", url=url + "/run", max_jobs=1, batch=1) as worker:
             pushed = [client.push("later", n, keep_result=True, timeout=600) for n in range(3)]
             for number, home in enumerate((two, one, two)):
@@ -224,7 +213,7 @@ def _restarted(base: Path, server: Valkey, name: str, before: Daemon, *, killed:
 
 
 def test_a_silent_worker_gives_its_jobs_back_and_a_store_that_forgot_is_told() -> None:
-    with two_daemons() as (server, one, two), Client(one.url) as client, Puller(two.url, "quiet") as worker:
+    with pair() as (server, one, two, _), Client(one.url) as client, Puller(two.url, "quiet") as worker:
         worker.register(one.url)
         kept = client.push("quiet", timeout=600, keep_result=True)
         lease = worker.lease()
