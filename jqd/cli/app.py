@@ -17,6 +17,7 @@ from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
+from jqd.words.meant import command as elsewhere
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
@@ -145,6 +146,11 @@ def run(argv: Sequence[str]) -> int:
         # Commands return their code; errors of ours have their own.
         code = app(_ordered(argv), exit_on_error=False, result_action="return_value")
         sys.stdout.flush()  # if the reader is gone, that shows here and not at exit
+    except cyclopts.UnknownCommandError as error:
+        said = [word for word in error.unused_tokens or () if not word.startswith("-")]
+        if near := elsewhere(said, error.command_chain or ()):
+            print(f"jqd: that is `{near}` here", file=sys.stderr)
+        return Exit.USAGE
     except cyclopts.CycloptsError:
         return Exit.USAGE  # cyclopts has said on stderr what is wrong with the words
     except BaseExceptionGroup as group:

@@ -1,10 +1,11 @@
 """Commands about one job: push, get."""
 
+import difflib
 import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +107,7 @@ def push(
     with common.client() as client:
         if lines is not None:
             pushed = push_lines(client, name, lines, options, as_text=text)
-            return _lines_pushed(client, pushed, wait=wait, output=common.output)
+            return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
         job_id = _push(client, name, read_argument(argument, as_text=text), options)
         if not wait and not result:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
@@ -152,12 +153,26 @@ def get(
 
 def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> str:
     try:
-        return client.push(name, argument, **options)
+        job_id = client.push(name, argument, **options)
     except Conflict as error:
         raise Conflict(f"{error}: --replace does that", status=error.status) from error
+    _say_if_unserved(client, name)
+    return job_id
 
 
-def _lines_pushed(client: Client, pushed: Pushed, *, wait: bool, output: Output) -> int:
+def _say_if_unserved(client: Client, name: str) -> None:
+    """The name may be a slip. Who may not look at workers is told nothing, nor where the daemon does not answer."""
+    with suppress(JqdError):
+        taken = [row["jobs"] for row in client.workers()]
+        names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
+        if "*" not in taken and name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            print(f"jqd: no worker or handler of {name!r} is known{hint} The job waits for one", file=sys.stderr)
+
+
+def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
+    _say_if_unserved(client, name)
     if not wait or pushed.stopped is not None:
         pushed.show(output)
         return pushed.exit

@@ -70,6 +70,7 @@ def retry(
     text: Flag = False,
     priority: int | None = None,
     in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
+    yes: Flag = False,
     common: Common | None = None,
 ) -> int:
     """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
@@ -79,7 +80,8 @@ def retry(
     job_ids
         Ids of jobs.
     all_
-        All jobs that failed; with --state cancelled those that were cancelled.
+        All jobs that failed; with --state cancelled those that were cancelled. Says how many and asks, unless --yes is
+        given.
     state
         failed or cancelled.
     dry_run
@@ -92,6 +94,8 @@ def retry(
         Of one job: its priority is this from now on.
     in_
         Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+    yes
+        Do not ask whether to try them anew.
     """
     common, which = common or Common(), which or Matching()
     _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
@@ -106,8 +110,10 @@ def retry(
         raise Usage(f"--{next(iter(changes)).replace('delay', 'in')} changes one job; name it")
     with common.client() as client:
         if all_:
-            asked = which.asked()
-            return _told(client.retry_many(state=state or "failed", **asked, dry_run=dry_run), common)
+            asked = {"state": state or "failed", **which.asked()}
+            if not (dry_run or yes):
+                _sure("try anew", client.retry_many(**asked, dry_run=True).matched)
+            return _told(client.retry_many(**asked, dry_run=dry_run), common)
         if len(job_ids) == 1:
             return _each(job_ids, "retry", lambda job_id: (client.retry(job_id, **changes).state, Exit.DONE), common)
         return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)

@@ -138,9 +138,8 @@ def _numbers(store: dict[str, Any]) -> list[str]:
     lines = [f"jobs      {told}, {store['dead']} dead"]
     rates = {what: counts.get(f"{what}_a_minute") for what in RATES}
     if any(rates.values()):
-        lines.append(
-            f"minute    {', '.join(f'{_rough(rate)} {what}' for what, rate in rates.items() if rate is not None)}"
-        )
+        told = ", ".join(f"{_rough(rate)} {what}" for what, rate in rates.items() if rate is not None)
+        lines.append(f"rates     {told}, jobs a minute")
     if store.get("counting"):
         lines.append("counting  jobs that an older jqd left are being counted: there are more than the numbers say")
     return lines

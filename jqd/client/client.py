@@ -277,12 +277,12 @@ class Client(Manage):
         info, kept = self._get(job_id, wait_s)
         if not info.ended:
             waited = f" after {wait_s:g} s" if wait_s else ""
-            raise TimedOut(f"job {job_id} ({info.name}) is still {info.state}{waited}", pending=[job_id])
+            raise TimedOut(f"{_named(info)} is still {info.state}{waited}", pending=[job_id])
         if not info.succeeded:
-            raise JobFailed(f"job {job_id} ({info.name}) {_ending(info)}", info=info)
+            raise JobFailed(f"{_named(info)} {_ending(info)}", info=info)
         if not kept:
             raise NoResult(
-                f"job {job_id} ({info.name}) has succeeded, but was pushed without keep_result=True, "
+                f"{_named(info)} has succeeded, but was pushed without keep_result=True, "
                 "so nobody kept what it returned"
             )
         if consume and info.result is not None:
@@ -374,6 +374,11 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
 
 def _wait_s(wait: Duration | None) -> float:
     return 0.0 if wait is None else duration_s(wait)
+
+
+def _named(info: JobInfo) -> str:
+    """Which job it is; of one that is on its way to the store the jobtype is not known yet."""
+    return f"job {info.job_id} ({info.name})" if info.name else f"job {info.job_id}"
 
 
 def _ending(info: JobInfo) -> str:

@@ -23,6 +23,21 @@ SETTINGS_ELSEWHERE = {
     "log.level": ("loglevel", "log_level", "verbosity"),
 }
 
+COMMANDS_ELSEWHERE = {
+    "jqd jobs": ("ls", "list", "ps", "queue"),
+    "jqd types": ("queues", "jobtypes", "lsq"),
+    "jqd get": ("show", "info", "inspect", "describe", "result"),
+    "jqd clean": ("purge", "prune", "clear", "flush"),
+    "jqd delete": ("rm", "remove", "del"),
+    "jqd push": ("enqueue", "add", "submit", "send", "schedule"),
+    "jqd retry": ("requeue", "rerun", "restart", "kick"),
+    "jqd cancel": ("kill", "abort", "stop", "revoke"),
+    "jqd status": ("stats", "health", "stat"),
+    "jqd serve": ("server", "daemon", "start", "run"),
+    "jqd types pause": ("pause",),
+    "jqd types resume": ("resume", "unpause"),
+}
+
 # What others say in a section on retries, and what is said of each job here.
 OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "attempts", "limit")
 
@@ -32,6 +47,12 @@ def no_setting(given: str) -> str:
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""
+
+
+def command(words: Sequence[str], behind: Sequence[str] = ()) -> str:
+    """The command for one that other queues have; empty when there is none. `behind`: the commands before it."""
+    found = [ours for ours, others in COMMANDS_ELSEWHERE.items() if words and not behind and words[0] in others]
+    return found[0] if found else ""
 
 
 def settings(given: str) -> list[str]:

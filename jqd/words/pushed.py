@@ -36,8 +36,12 @@ _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 
 
 def content_digest(job: JobRecord) -> str:
-    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be."""
-    content = _encoder.encode(structs.replace(job, replace=False))
+    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be.
+
+    An option that is left out is one that says its default. Whether the result is kept is not of the content: a
+    function that declares it is pushed by others without.
+    """
+    content = _encoder.encode(structs.astuple(structs.replace(job, replace=False, keep_result=False)))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -55,7 +59,7 @@ def keyed_digest(job_id: str, request: str) -> str:
 def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
     """32 hexadecimal digits that tell a whole request from any other. `jobs`: a MessagePack array, as pushed; `shape`:
     numbers that say how they came."""
-    content = _encoder.encode([shape, _records_decoder.decode(jobs)])
+    content = _encoder.encode([shape, [structs.astuple(job) for job in _records_decoder.decode(jobs)]])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 

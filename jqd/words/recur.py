@@ -88,7 +88,8 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
 
     def _first(self, begin: datetime, at_ms: int) -> datetime | None:
         # In an hour that comes twice cronsim counts the first one, which may lie before the instant.
-        return next((date for date in CronSim(self.cron, begin) if ms_of(date) > at_ms), None)
+        cron = MACROS.get(self.cron.strip().lower(), self.cron)
+        return next((date for date in CronSim(cron, begin) if ms_of(date) > at_ms), None)
 
 
 def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
@@ -114,8 +115,8 @@ def zone(name: str) -> ZoneInfo:
 
 def cron_fault(text: str) -> str | None:
     """What is wrong with a cron expression, and where in it. None: nothing; its dates may never come all the same."""
-    if (word := text.strip().lower()) in MACROS:
-        return f"{word} is written {MACROS[word]!r} here"
+    if text.strip().lower() in MACROS:
+        return None
     words = [*_WORD.finditer(text)]
     if len(words) not in (5, 6):
         return (

@@ -46,6 +46,27 @@ async def test_the_same_again_counts_once(edge, applied):
     assert len(await edge.claim()) == 1
 
 
+DEFAULTS = {"priority": 0, "max_retry": 5, "timeout": 30, "keep_result": False, "tags": [], "replace": False}
+
+
+@pytest.mark.parametrize("field", [*DEFAULTS, "argument"])
+async def test_an_option_that_is_left_out_is_its_default_said(edge, field):
+    plain = {"name": "mail", "job_id": "x"}
+    for body in (plain, {**plain, field: DEFAULTS.get(field)}):
+        told = await edge.call("POST", "/v1/jobs", body, kind=JSON)
+        assert told.body["job_id"] == "x"
+        await edge.apply()
+    assert (told.status, told.body.get("duplicate")) == (200, True)
+
+
+async def test_who_keeps_the_result_pushes_the_same_job(edge):
+    for kept in (True, False):
+        told = await edge.call("POST", "/v1/jobs", {**JOB, "keep_result": kept})
+        await edge.apply()
+    assert (told.status, told.body["duplicate"]) == (200, True)
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["keep_result"] is True, "what was said first stays"
+
+
 @pytest.mark.parametrize("ack", ["fsync", "memory"])
 async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_once(edge, ack, monkeypatch):
     """Its id is given once more to the same push, until the job is applied."""

@@ -196,13 +196,14 @@ def test_a_job_is_mended_and_tried_anew(script: Script, capsys: pytest.CaptureFi
     assert json.loads(out(capsys))["retry"] == "scheduled"
 
 
-def test_deleting_all_dead_is_asked_about(
-    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("what", "told"), [("delete", "delete for good"), ("retry", "try anew")])
+def test_doing_it_to_all_that_failed_is_asked_about(
+    what: str, told: str, script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script.on("POST", "/v1/jobs/delete", 200, {"matched": 7, "changed": 0, "cursor": ""})
-    words = ["delete", "--all", "--name", "mail", "-o", "json"]
+    script.on("POST", f"/v1/jobs/{what}", 200, {"matched": 7, "changed": 0, "cursor": ""})
+    words = [what, "--all", "--name", "mail", "-o", "json"]
     assert run(words) == 2
-    assert "this would delete for good 7 jobs; say so with --yes" in capsys.readouterr().err
+    assert f"this would {told} 7 jobs; say so with --yes" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer, code in (("n\n", 2), ("y\n", 0)):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
@@ -325,8 +326,12 @@ def test_whoever_waits_hears_what_for(
 @pytest.mark.parametrize(
     ("words", "path", "asked"),
     [
-        (["retry", "--all"], "retry", {"state": "failed"}),
-        (["retry", "--all", "--state", "cancelled", "--tag", "x"], "retry", {"state": "cancelled", "tag": "x"}),
+        (["retry", "--all", "--yes"], "retry", {"state": "failed"}),
+        (
+            ["retry", "--all", "--state", "cancelled", "--tag", "x", "--yes"],
+            "retry",
+            {"state": "cancelled", "tag": "x"},
+        ),
         (["cancel", "--all", "--name", "mail", "--dry-run"], "cancel", {"name": "mail", "dry_run": True}),
         (
             ["cancel", "--all", "--error-is=-x", "--search", "4711", "--yes"],

@@ -54,7 +54,7 @@ def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
     told = _stats(Bound(rows))  # type: ignore[arg-type]
     assert str(_summary("http://here", glance([])._replace(stats=told))).splitlines()[2:5] == [
         "jobs      4 waiting, 0 scheduled, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled, 8 dead",
-        "minute    2 pushed, 4 started, 6 ended, 1 failed",
+        "rates     2 pushed, 4 started, 6 ended, 1 failed, jobs a minute",
         "dead      8: `jqd errors` says why, and what to do",
     ]
     assert _stats(Bound([]))["store"]["dead"] == 0, "it has no jobs, and the store is well"  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from jqd.words.dates import iso, ms_of
-from jqd.words.recur import Recurrence, cron_fault, faults, zone
+from jqd.words.recur import MACROS, Recurrence, cron_fault, faults, zone
 
 SPRING, AUTUMN = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
 
@@ -92,3 +92,11 @@ def test_it_ends() -> None:
 def test_an_unknown_zone(name: str) -> None:
     with pytest.raises(ValueError, match="is no time zone"):
         zone(name)
+
+
+@pytest.mark.parametrize(("word", "fields"), MACROS.items())
+def test_a_word_stands_for_its_fields(word: str, fields: str) -> None:
+    assert cron_fault(word.upper()) is None
+    begin = ms_of(SPRING)
+    found = [Recurrence(text, tz="Europe/Berlin").after(begin) for text in (f" {word} ", fields)]
+    assert found[0] == found[1] is not None

@@ -1,0 +1,48 @@
+"""Words that lead nowhere: commands that other queues have, and jobtypes that nobody runs."""
+
+from typing import Any
+
+import pytest
+
+from jqd.cli import run
+from tests.cli.test_manage import Script
+from tests.cli.test_manage import script as script  # the fixture
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "told"),
+    [
+        (
+            "mial",
+            [["mail", "bill"]],
+            "no worker or handler of 'mial' is known; did you mean 'mail'? The job waits for one",
+        ),
+        ("x", [], "no worker or handler of 'x' is known. The job waits for one"),
+        ("mail", [["mail"]], ""),
+        ("mial", [["mail"], "*"], ""),
+    ],
+)
+def test_a_push_of_what_nobody_runs_says_so(
+    name: str, workers: list[Any], told: str, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.on("POST", "/v1/jobs", 201, {"job_id": "a", "ack": "fsync"})
+    script.on("GET", "/v1/workers", 200, {"workers": [{"jobs": jobs} for jobs in workers]})
+    assert run(["push", name]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err.strip()) == ("a\n", f"jqd: {told}" if told else "")
+
+
+def test_who_may_not_look_at_workers_is_told_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("POST", "/v1/jobs", 201, {"job_id": "a", "ack": "fsync"})
+    script.on("GET", "/v1/workers", 403, {"detail": "this token may not look"})
+    assert run(["push", "mial"]) == 0
+    assert capsys.readouterr() == ("a\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [("ls", "jqd jobs"), ("queues", "jqd types"), ("show", "jqd get"), ("purge", "jqd clean"), ("journal show", "")],
+)
+def test_a_command_of_another_queue_leads_to_ours(words: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err.endswith(f"jqd: that is `{near}` here\n" if near else "╯\n")
