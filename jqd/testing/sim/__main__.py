@@ -15,6 +15,7 @@ from jqd.testing.sim.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX,
 GIVEN = {
     "changes": "some jobs have names and are changed",
     "lends": "some workers hold jobs by themselves",
+    "hasty": "those that were sent them may report at once, without a lease",
     "rules": "workers and handlers are registered",
     "pauses": "jobtypes are paused and resumed",
     "drains": "daemons are drained and resumed",

@@ -6,7 +6,7 @@ known here as the store knows it: when a lease was last heard of.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ import trio
 
 from jqd.desk import leases, reports
 from jqd.runner import Report
+from jqd.runner.ledger import Phase
 from jqd.store import Entrusted, Hold
 from jqd.testing.sim.check import History
 from jqd.testing.sim.loop import start_in
@@ -27,6 +28,7 @@ from jqd.words.jobid import partition_of
 HEARTBEATS_S = (1.0, 2.0)  # what they say: a lease of daemons is two seconds here
 BEATS = 3  # in so many parts of the silence it is allowed a worker speaks
 WAIT_S = 1.0  # of a poll
+PATIENT = 0.5  # share of jobs that a hasty worker works at; the others it reports at once
 AGAIN_S = 0.3  # between tries at daemons
 PATIENCE_S = 0.5  # with a daemon that does not answer; another is asked then
 GONE_S = 1.5  # a worker that died is back after that
@@ -49,6 +51,9 @@ class Held:
     after_s: float
     reports: bool = False
     """Its work is over."""
+    names_lease: bool = True
+    asks: bool = False
+    """A daemon has its report, and did not answer yet."""
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ class Holders:
         self._begun: set[tuple[int, int]] = set()
         """Leases of which a worker began a job."""
         self._scopes: dict[str, trio.CancelScope] = {}
+        self.hasty = random.Random(f"hasty {history.plan.seed}") if history.plan.hasty else None
 
     def run(self) -> None:
         """Let those begin that ask for jobs."""
@@ -136,14 +142,19 @@ class Holders:
 
     def at_work(self, job_id: str, but: str) -> Iterator[str]:
         """Names of those at work on it, and rightly so: their lease was heard of in time."""
-        home, now_s = partition_of(job_id, self._partitions), trio.current_time()
         for name, all_held in self._held.items():
-            for held in all_held:
-                heard = self._heard.get((home, held.fence))
-                if held.job_id == job_id and name != but and heard is not None and not held.reports:
-                    in_time = now_s < heard.at_s + heard.silence_s - LEASE.margin_s
-                    if in_time and not self._history.forgotten(home, heard.at_s, heard.node, now_s):
+            if name != but:
+                for held in all_held:
+                    if held.job_id == job_id and not held.reports and self._in_time(held):
                         yield name
+
+    def _in_time(self, held: Held) -> bool:
+        """Whether its lease was heard of in time, and the store knows that."""
+        home, now_s = partition_of(held.job_id, self._partitions), trio.current_time()
+        heard = self._heard.get((home, held.fence))
+        if heard is None or now_s >= heard.at_s + heard.silence_s - LEASE.margin_s:
+            return False
+        return not self._history.forgotten(home, heard.at_s, heard.node, now_s)
 
     # ------------------------------------------------------------ those that ask
 
@@ -208,8 +219,24 @@ class Holders:
         for job_id, number, how, after_s in jobs:
             self._begun.add((partition_of(job_id, self._partitions), fence))
             held = Held(worker, job_id, number, fence, how, after_s)
+            if self.hasty is not None:
+                held.names_lease = how == "refuse"  # LightJQ has no word for that
+                held.after_s = after_s if self.hasty.random() < PATIENT else 0.0
             self._held[worker][held] = None
             self._spawn(self._see_through, held, LEASE.lease_s)
+
+    def anew(self, worker: str, job_ids: Collection[str]) -> bool:
+        """Whether a worker that names no lease may begin these. While it reports one it may not: that would be of both.
+
+        What it has of them it drops, as a worker does that knows its jobs by their ids.
+        """
+        mine = self._held.get(worker, {}) if self.hasty is not None else {}
+        known = [held for held in mine if held.job_id in job_ids]
+        if any(held.asks for held in known):
+            return False
+        for held in known:
+            del mine[held]
+        return True
 
     # ------------------------------------------------------------ what they do
 
@@ -245,10 +272,13 @@ class Holders:
 
     async def _report(self, held: Held, report: Report | None) -> None:
         """Until a daemon has taken it, or says that it does not count."""
-        told = reports.Told(held.job_id, report, held.fence)
+        lease, worker = (held.fence, "") if held.names_lease else (0, held.worker)
+        told, is_first = reports.Told(held.job_id, report, lease, worker), True
         while held in self._held[held.worker]:
             node = self._source.choice(self._nodes)
+            held.asks = True
             answer = await ask(node, lambda desk: reports.report(desk, [told]))
+            held.asks = False
             said = answer[0] if isinstance(answer, list) else answer
             if isinstance(answer, list) and said is None:
                 if report is not None:
@@ -256,8 +286,21 @@ class Holders:
                     self._history.reported(held.job_id, held.fence, fate, node.name, heard=True)
                 return
             if isinstance(said, (Conflict, NotFound, TooLarge)):
+                if is_first and self._has(held):
+                    self._history.wrong(f"early: {held.worker} has {held.job_id}, and {node.name} refused that: {said}")
                 return
+            is_first = False  # it may be taken, or known to be taken, though nobody said so
             await trio.sleep(AGAIN_S)
+
+    def _has(self, held: Held) -> bool:
+        """Whether a job is surely in its worker's own hand, or on its way there from the daemon that sent it."""
+        home = partition_of(held.job_id, self._partitions)
+        return self._in_time(held) or any(
+            entry is not None
+            and entry.held.fence == held.fence
+            and (entry.phase is Phase.RUNNING or entry.is_entrusted)
+            for entry in (node.in_hand(home, held.job_id) for node in self._nodes)
+        )
 
 
 async def _noticed(desk: Any, lease: leases.Lease) -> None:

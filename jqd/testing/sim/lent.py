@@ -1,11 +1,15 @@
 """Mistakes about jobs that workers hold by themselves, planted in the real code by name: see `bugs.py`."""
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
+from jqd.desk import reports
 from jqd.loops.silence import Silence
 from jqd.runner.handing import Claim, Handing
+from jqd.store import JobView
 from jqd.testing.sim import faults as faults_module
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
+from jqd.words.job import State
 
 
 def _at_once(real: Real) -> Real:
@@ -27,6 +31,13 @@ def _whatever_the_store_says(real: Real) -> Real:
 def _before_the_store_knows(real: Real) -> tuple[str, ...]:
     """No mistake: kills and pauses only where these show, while a hand-over or an end is in the journal alone."""
     return ("before apply_outcomes",)
+
+
+def _by_daemons_alone(real: Real) -> Real:
+    def may_come(desk: Any, view: Any, worker_id: str) -> bool:
+        return isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
+
+    return may_come
 
 
 LENT: dict[str, Mistake] = {
@@ -91,6 +102,16 @@ LENT: dict[str, Mistake] = {
         (Handing, "arrived", _whatever_the_store_says),
         (faults_module, "POINTS", _before_the_store_knows),
         lends=True,
+        dense=3,
+    ),
+    "early-refused": mistake(
+        "",
+        1,
+        "early",
+        "a report that names no lease is refused when the hand-over comes between the two looks at its job",
+        (reports, "may_come", _by_daemons_alone),
+        lends=True,
+        hasty=True,
         dense=3,
     ),
 }

@@ -255,6 +255,15 @@ class Node:
         self._world.thaw(life)
         life.scope.cancel()
 
+    def in_hand(self, partition: int, job_id: str) -> Entry | None:
+        """The job in the hand of its living process that rightly trusts its lease there, if it has it."""
+        daemon = self.life.daemon if self.life is not None and not self.life.dead else None
+        if daemon is None or not daemon.partitions[partition].membership.trusts():
+            return None
+        runner: Any = daemon.partitions[partition].runner
+        entry: Entry | None = runner._ledger.find(job_id)
+        return entry
+
     def lag_s(self, partition: int, call: str) -> float:
         """What that call may take longer, at most."""
         backlog_s = self.backlogs_s[partition] if call in ("apply_jobs", "apply_changes") else 0.0

@@ -71,6 +71,7 @@ SHORT = 0.06  # share of runs over one partition with short journals and a store
 SHARES = {
     "changes": 0.5,  # some jobs have names, are replaced, edited, retried, deleted
     "lends": 0.25,  # some workers hold jobs by themselves
+    "hasty": 0.5,  # those of them that were sent jobs name no lease, and may report at once
     "rules": 0.2,  # workers and handlers are registered, changed, deleted
     "pauses": 0.12,  # jobtypes are paused and resumed
     "drains": 0.12,  # so are daemons
@@ -174,7 +175,7 @@ class Plan:
     """Whether some workers ask for their jobs, and others answer 202."""
     says: tuple[Say, ...] = ()
     """What is said of workers, jobtypes and schedules. Jobs of schedules have works behind all others."""
-
+    hasty: bool = False
     ages: bool = False
     """Whether jobs gain by waiting."""
     quotas: bool = False
@@ -209,8 +210,7 @@ def make_plan(
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
-    own = _kinds_still(seed) or own
-    kinds = own if kinds is None else kinds
+    kinds = (_kinds_still(seed) or own) if kinds is None else kinds
     types = JOBTYPES if partitions == 1 else SPREAD_TYPES
     works: list[Work] = []
     pushes: list[Push] = []
@@ -244,10 +244,10 @@ def make_plan(
         _let_follow(draws, works, [number for push in pushes for number in push.numbers], nodes, types)
     by_time = tuple(sorted(pushes, key=lambda push: push.at_s))
     all_of_it = by_time, tuple(works), tuple(faults), partitions, tuple(matters), lends, tuple(says)
-    ages, quotas = (_draws(what, seed, given) is not None for what in ("ages", "quotas"))
+    ages, quotas, hasty = (_draws(what, seed, given) is not None for what in ("ages", "quotas", "hasty"))
     if PURGE in kinds and any(say.name in SCHEDULES for say in says):
         quotas = False  # dates that all daemons fire in one moment may be given the names of ended jobs (adr/0044)
-    return Plan(seed, nodes, kinds, *all_of_it, ages=ages, quotas=quotas)
+    return Plan(seed, nodes, kinds, *all_of_it, hasty=hasty, ages=ages, quotas=quotas)
 
 
 def _partitions(seed: int) -> int:

@@ -5,7 +5,7 @@ on with what it has when the daemon that sent it is gone, as real ones do.
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ HEADERS = {b"content-type": "application/msgpack", b"transfer-encoding": "chunke
 CONNECT_S = 1.5  # a connection that takes time takes at most so long
 SLOWLY = 0.1  # share of connections that take time
 SLOWLY_TOLD = 0.5  # the same of those that tell a worker to stop: by then the job may be there with other content
+SLOW_END_S = 0.3  # from a hasty worker's 202 to its last byte, at most
 LATER = 0.3  # share of requests that a worker answers with 202, where some do
 
 _decoder = msgspec.msgpack.Decoder()
@@ -43,6 +44,10 @@ class Workers:
         self._spawn = spawn
         self.accept: Callable[[str, int, Sequence[tuple[str, int, str, float]]], None] | None = None
         """Told of a batch that a worker answers with 202: its name, the fence, and id, number and end of each job."""
+        self.anew: Callable[[str, Collection[str]], bool] = lambda worker, job_ids: True
+        """Asked of each batch: whether that worker reports none of these jobs, as it had it before, in this moment."""
+        self.slow_ends: random.Random | None = None
+        """What draws how long a 202 takes to its last byte, where workers are hasty."""
         self._begun: dict[int, int] = {}
         self._batches: dict[str, str] = {}
         """Job id → the batch that it came in last."""
@@ -83,8 +88,9 @@ class Workers:
         jobs = batch["jobs"]
         ends = [self._next(job["argument"]) for job in jobs]
         exchange = Exchange(status=200)
-        refuses = any(how == "refuse" for how, _ in ends)
-        asked(host, [job["job_id"] for job in jobs], refuses)
+        job_ids = [job["job_id"] for job in jobs]
+        refuses = any(how == "refuse" for how, _ in ends) or not self.anew(host, job_ids)
+        asked(host, job_ids, refuses)
         if refuses:
             for job in jobs:
                 self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
@@ -97,7 +103,10 @@ class Workers:
             started(job["job_id"], job["argument"])
         if self.accept is not None and self._source.random() < LATER:
             exchange.status = 202
-            exchange.close()
+            if self.slow_ends is not None:
+                self._spawn(_end, exchange, self.slow_ends.uniform(0.0, SLOW_END_S))
+            else:
+                exchange.close()
             self.accept(host, fence, [(j["job_id"], j["argument"], *e) for j, e in zip(jobs, ends, strict=True)])
             return exchange
         todo = [(job["job_id"], self.follows(job["argument"]), *end) for job, end in zip(jobs, ends, strict=True)]
@@ -142,6 +151,12 @@ class Exchange:
                 if chunk is None:
                     raise LostError("the worker is gone", "closed")
                 yield chunk
+
+
+async def _end(exchange: Exchange, after_s: float) -> None:
+    """All was said by the status, but for the last byte."""
+    await trio.sleep(after_s)
+    exchange.close()
 
 
 async def _work(exchange: Exchange, jobs: Sequence[tuple[str, Any, str, float]], murder: Callable[[], None]) -> None:

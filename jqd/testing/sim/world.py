@@ -60,7 +60,8 @@ class World(Stage):
             for node in self.nodes:
                 self.start(node)
             if self.plan.lends:
-                self.workers.accept = self.holders.accept
+                self.workers.accept, self.workers.anew = self.holders.accept, self.holders.anew
+                self.workers.slow_ends = self.holders.hasty
                 self.holders.run()
             async with trio.open_nursery() as clients:
                 clients.start_soon(Clients(self.plan, self.history, self.nodes).run)
