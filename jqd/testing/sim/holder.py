@@ -14,9 +14,10 @@ import msgspec
 import trio
 
 from jqd.desk import leases, reports
+from jqd.desk.polls import look
 from jqd.runner import Report
 from jqd.runner.ledger import Phase
-from jqd.store import Entrusted, Hold
+from jqd.store import Entrusted, Hold, JobView
 from jqd.testing.sim.check import History
 from jqd.testing.sim.loop import start_in
 from jqd.testing.sim.node import Node
@@ -284,6 +285,7 @@ class Holders:
                 if report is not None:
                     fate = FATES.get(held.how, Fate.SUCCEEDED)
                     self._history.reported(held.job_id, held.fence, fate, node.name, heard=True)
+                    await self._look(held, node, fate)
                 return
             if isinstance(said, (Conflict, NotFound, TooLarge)):
                 if is_first and self._has(held):
@@ -291,6 +293,15 @@ class Holders:
                 return
             is_first = False  # it may be taken, or known to be taken, though nobody said so
             await trio.sleep(AGAIN_S)
+
+    async def _look(self, held: Held, node: Node, fate: Fate) -> None:
+        """Whether the daemon that took the success of a job which nobody changes shows in this life that it ended."""
+        life = node.life
+        if held.number in self._history.of_content:
+            return
+        view = await ask(node, lambda desk: look(desk, held.job_id, 0.0))
+        if fate is Fate.SUCCEEDED and isinstance(view, JobView) and node.life is life and not view.state.is_final:
+            self._history.wrong(f"unshown: {node.name} took the success of {held.job_id}, and shows {view.state.value}")
 
     def _has(self, held: Held) -> bool:
         """Whether a job is surely in its worker's own hand, or on its way there from the daemon that sent it."""
