@@ -5,6 +5,9 @@ import pytest
 from jqd.store import Owner, Release, Suspects
 from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
 from tests.contract.bench import StoreBench, changed, holds, ids
+from tests.contract.limited import KEYED, claim, item, rule
+
+SUSPECTS = 700  # more than one claim takes
 
 
 @pytest.fixture
@@ -177,3 +180,25 @@ async def test_jobs_are_given_back_in_all_ways(store_bench: StoreBench, how: Rel
     await store_bench.store.promote(10)
     again = [Held(one.job, 0, one.attempt) for one in await store_bench.claim(owner)]
     assert again == ([] if how is Release.ARCHIVE else [Held(job, 0, 1)])
+
+
+@pytest.mark.parametrize("limit", [1, 10, 500])
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
+async def test_any_number_of_suspects_hides_no_healthy_job(store_bench: StoreBench, limit: int, keyed: bool) -> None:
+    """Two daemons died with much in hand: that stops no jobtype until the suspects have run one by one."""
+    await rule(store_bench, "r", concurrency=10_000)
+    queue = KEYED + item("r") if keyed else ""
+    suspects = [store_bench.make(queue=queue) for _ in range(SUSPECTS)]
+    await store_bench.add(*suspects)
+    for number in range(2):
+        owner = await store_bench.join(f"dies-{number}")
+        while await claim(store_bench, owner, 500):
+            continue
+        await die(store_bench, f"dies-{number}", step=500)
+    healthy = [store_bench.make(queue=queue) for _ in range(5)]
+    await store_bench.add(*healthy)
+    other = await store_bench.join("other")
+    wanted = [job.id for job in healthy[:limit]]
+    assert ids(await claim(store_bench, other, limit, suspects=Suspects.NONE)) == wanted
+    (alone,) = await claim(store_bench, await store_bench.join("empty"), limit, suspects=Suspects.ALONE)
+    assert alone.job.id == suspects[0].id, "and they run, one by one"

@@ -14,7 +14,7 @@
 --          nothing was given because some are lacking, which follow as include/slots.lua has them, or nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
+-- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there are any
 --@include fail keys now counts order queues heads pages members holder life move expire deaths permits slots limits spend parked choose settle
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
@@ -43,8 +43,7 @@ elseif rules_at ~= '' and (tonumber(backed_off or nil) or 0) > number(rules_at, 
 end
 local EXPIRE = 100  -- at once; where more have expired, those that were chosen are looked at by name
 local many_expired = expire_due(now_ms, EXPIRE) == EXPIRE
-local PASSED = 500  -- suspects that are passed over, or a claim of one job would find nothing behind a single one
-local passed = has_deaths and math.min(PASSED, redis.call('HLEN', K.deaths)) or 0
+local passed = has_deaths and learn_suspects() or 0  -- so many may wait before the others: all that the daemons that died had in hand
 local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
 local function may_not(id) return has_deaths and is_suspect(id) end
 

@@ -1,7 +1,7 @@
 -- Daemons' deaths that a job was in hand at. Needs keys. A row of `deaths` is "deaths:deaths alone in hand"; the field
 -- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it began
 -- to be emptied, while some are left of them.
--- Gives is_suspect(id); is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
+-- Gives is_suspect(id); learn_suspects() → how many: all rows are read at once, for who asks of many ids; is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
 -- runs_alone(sysid, now_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
 -- hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
@@ -12,8 +12,24 @@ local function deaths_of(id)
   return tonumber(all) or 0, tonumber(alone) or 0
 end
 
+local known_suspects
 local function is_suspect(id)
+  if known_suspects then
+    return known_suspects[id] == true
+  end
   return has_deaths and (deaths_of(id)) >= SUSPECT
+end
+
+local function learn_suspects()
+  local rows, count = has_deaths and redis.call('HGETALL', K.deaths) or {}, 0
+  known_suspects = {}
+  for at = 1, #rows, 2 do
+    local all = rows[at + 1]:match('^(%d+):%d+$')
+    if all and tonumber(all) >= SUSPECT then
+      known_suspects[rows[at]], count = true, count + 1
+    end
+  end
+  return count
 end
 
 -- Whether the death of a daemon with nothing else of ours in hand counts as a death alone. Of a suspect only if it was
