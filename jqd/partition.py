@@ -51,7 +51,7 @@ from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease
-MATCH_S = 0.05  # of matching in a row: nothing else goes on meanwhile
+MATCH_S = 0.01  # of matching in a row: nothing else goes on meanwhile
 GATHER_S = 0.002  # single pushes become one call of the store: 500 a second at most, and so much later a job may begin
 RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 

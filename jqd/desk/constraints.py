@@ -1,9 +1,10 @@
 """Constraints: said, shown, tried and deleted at any daemon, for all of them. What they limit the store counts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
+import trio
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
@@ -24,10 +25,9 @@ from jqd.words.constraints import (
     Known,
     OnError,
     body_of,
-    places_of_all,
 )
 from jqd.words.dates import instant_ms, iso
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.errors import Fault, Invalid, NotFound
 from jqd.words.job import Job, State, is_name
 from jqd.words.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.words.rules import NIL, Rules
@@ -36,7 +36,6 @@ from jqd.words.tenant import tenant_of
 
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
 # a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
-PLACES = 200  # of all constraints of a tenant (`places_in`): each is asked of each of its jobs, 0.12 s of 16 KiB
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
 PER_S_MAX = 31 * 86_400.0  # a month
@@ -102,7 +101,6 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None:
             expect_bare_ends("constraint", name)
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
-        _expect_places(desk.constraints.known.values(), own, constraint, before)
         if before is None or before.constraint.digest != constraint.digest:
             changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused
             desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1], changes)
@@ -110,19 +108,6 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
 
     await say(desk, make)
     return new[-1]
-
-
-def _expect_places(known: Iterable[Known], name: str, wish: Constraint, before: Known | None) -> None:
-    """Raises Conflict where all expressions of a tenant together may take too long of one job. Less than before may."""
-    own, new = tenant_of(name), places_of_all(wish)
-    others = sum(one.places for one in known if one.tenant == own and one.name != name)
-    if new > (before.places if before else 0) and others + new > PLACES:
-        why = (
-            f"the patterns and loops of all constraints{f' of tenant {own!r}' if own else ''} would have {others + new}"
-            f" places, at most {PLACES} are taken, for all are asked of each job; say less in .matches(), exists for"
-            " filter and map, or delete some"
-        )
-        raise Conflict(why, [Fault("", why)])
 
 
 def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:
@@ -167,6 +152,7 @@ async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
     held_s = 0.0
     for view in page.jobs:
         whole = await desk.store.get_job(view.id) if one.reads_argument else view
+        await trio.lowlevel.checkpoint()
         began_s, looked = thread_s(), looked + 1
         for item in constraints.items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
             failed += item.cost is None

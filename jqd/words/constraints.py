@@ -5,8 +5,9 @@ the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -16,22 +17,20 @@ from msgspec import Struct
 from jqd.words.job import Job
 from jqd.words.matcher import (
     ARGUMENT_BYTES_MAX,
+    STEPS_MAX,
     Expression,
-    Failed,
-    Missing,
     NotUnderstood,
     only_name,
-    places_in,
-    view_of,
 )
+from jqd.words.operators import Failed, Missing, Steps
 from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import bare, tenant_of
 
 CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
-ASKED_PLACES = 20  # of a constraint that is asked once more to tell why it fails on a job: 12 ms
-ITEMS_MAX = 1_000  # of a list that an expression may go through: some 2 ms, 57 at worst with map or filter
+STEPS_TOGETHER = 2 * STEPS_MAX  # of all constraints of a tenant on a job: some 8 ms
+ITEMS_MAX = 1_000  # of a list that an expression may go through
 COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
 BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
@@ -66,6 +65,10 @@ class Constraint(Struct, frozen=True, omit_defaults=True):
     """Since when it has a rate, however often it was said again; 0: since this was said."""
 
 
+Fields = Mapping[str, Any] | Failed
+"""Of a job, as expressions see it; or why they cannot."""
+
+
 class Known:
     """One that holds, ready to match."""
 
@@ -80,11 +83,10 @@ class Known:
         """Of the last one that it failed on."""
         self.tenant = tenant_of(name)
         self._trouble = ""
-        read = partial(Expression, bounded=False)  # who said it was bounded then: a later bound must not hold up jobs
         try:
-            self._match = read(constraint.match, ("BOOL",))
-            self._cost = read(constraint.cost, ("INT",)) if constraint.cost else None
-            self._key = read(constraint.key, KEY_TYPES) if constraint.key else None
+            self._match = Expression(constraint.match, ("BOOL",))
+            self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
+            self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
         except (NotUnderstood, ImportError) as error:
             self._trouble = f"this daemon cannot read it: {error}"
         self._only_name = only_name(constraint.match)
@@ -105,11 +107,6 @@ class Known:
         """Whether something is counted for it: a pause by itself needs nothing."""
         return self.constraint.rate is not None or self.constraint.concurrency > 0
 
-    @cached_property
-    def places(self) -> int:
-        """How long it may take to ask it about one job (`places_in`)."""
-        return places_of_all(self.constraint)
-
     @property
     def reads_argument(self) -> bool:
         """Whether jobs that are alike but for their arguments may have different queues by it."""
@@ -120,10 +117,10 @@ class Known:
         """Whether it may match such a job at all."""
         return self._only_name in (None, name) and self.tenant in ("", tenant)
 
-    def item_of(self, view: Any) -> str:
+    def item_of(self, fields: Fields, steps: Steps) -> str:
         """Its part of the name of a job's queue; "" for a job that it lets pass."""
         try:
-            asked = self.ask(view)
+            asked = self.ask(fields, steps)
         except Failed as error:
             self.failed += 1
             self.error = str(error)
@@ -136,49 +133,44 @@ class Known:
         cost, key = asked
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
 
-    def ask(self, view: Any) -> tuple[int, str] | None:
+    def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
         """What a job costs, and the value of its key; None: it is not meant. Raises Failed, which names the field."""
         if self._trouble:
             raise Failed(self._trouble)
-        if isinstance(view, Failed):
-            raise view
-        if not self._is_meant(view):
+        if isinstance(fields, Failed):
+            raise fields
+        if not self._is_meant(fields, steps):
             return None
-        cost = 1 if self._cost is None else self._cost_of(self._cost, view)
-        return cost, "" if self._key is None else key_text(_value("key", self._key, view))
+        cost = 1 if self._cost is None else self._cost_of(_value("cost", self._cost, fields, steps))
+        return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
-    def _is_meant(self, view: Any) -> bool:
+    def _is_meant(self, fields: Mapping[str, Any], steps: Steps) -> bool:
         """A job without a field that `match` names is not: it would hold up all other jobtypes else."""
         try:
-            return bool(self._match.value(view))
+            return bool(self._match.value(fields, steps))
         except Missing:
             return False
         except Failed as error:
             raise Failed(f"match: {error}") from error
 
-    def _cost_of(self, expression: Expression, view: Any) -> int:
-        cost, rate = int(_value("cost", expression, view)), self.constraint.rate
+    def _cost_of(self, cost: int) -> int:
+        rate = self.constraint.rate
         if cost < 0:
-            raise Failed(f"cost: {expression.shown} is {cost}, and must be 0 or more")
+            raise Failed(f"cost: {self.constraint.cost} is {cost}, and must be 0 or more")
         if rate is not None and (most := rate.limit + rate.burst) < cost:
-            raise Failed(f"cost: {expression.shown} is {cost}, more than limit and burst, {most}, allow at all")
+            raise Failed(f"cost: {self.constraint.cost} is {cost}, more than limit and burst, {most}, allow at all")
         return cost
 
 
-def _value(field: str, expression: Expression, view: Any) -> Any:
+def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps: Steps) -> Any:
     """Raises Failed, which names the field."""
     try:
-        return expression.value(view)
+        return expression.value(fields, steps)
     except Failed as error:
         raise Failed(f"{field}: {expression.explained(error)}") from error
 
 
-def places_of_all(constraint: Constraint) -> int:
-    """Of its expressions together: how long it may take to ask them about one job."""
-    return sum(map(places_in, (constraint.match, constraint.cost, constraint.key)))
-
-
-KEY_TYPES = ("STRING", "INT", "UINT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
+KEY_TYPES = ("STRING", "INT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
 
 
 def key_text(value: Any) -> str:
@@ -267,16 +259,16 @@ class Constraints:
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
 
     def failure_of(self, name: str, job: Job) -> str:
-        """Why that constraint fails on this job, asked now; "" where it does not, or where to ask takes long.
+        """Why that constraint fails on this job, asked now; "" where it does not.
 
         It counts for nothing.
         """
         tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
         one = self.known.get(name)
-        if one is None or one.places > ASKED_PLACES or not one.concerns(tenant, jobtype):
+        if one is None or not one.concerns(tenant, jobtype):
             return ""
         try:
-            one.ask(view_of(fields_of(tenant, jobtype, job, with_argument=one.reads_argument)))
+            one.ask(fields_of(tenant, jobtype, job, with_argument=one.reads_argument), Steps(STEPS_TOGETHER))
         except Failed as error:
             return str(error)
         return ""
@@ -295,11 +287,13 @@ class Constraints:
         ones = [one for one in ones if one.concerns(tenant, name)]
         if not ones:
             return ()
+        fields: Fields
         try:
-            view = view_of(fields_of(tenant, name, job, with_argument=ones[0].reads_argument))
+            fields = fields_of(tenant, name, job, with_argument=ones[0].reads_argument)
         except Failed as error:
-            view = error
-        return tuple(item for one in ones if (item := one.item_of(view)))
+            fields = error
+        steps = defaultdict[str, Steps](lambda: Steps(STEPS_TOGETHER))  # a tenant's take none from those of all
+        return tuple(item for one in ones if (item := one.item_of(fields, steps[one.tenant])))
 
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)
@@ -307,14 +301,14 @@ class Constraints:
             self.known[rule.name] = Known(rule.name, _read(rule), rule.at_ms)
         total = sum(one.constraint.digest for one in self.known.values()) % 2**32
         self.version = str(total) if self.known else ""
-        ones = list(self.known.values())
+        ones = [self.known[name] for name in sorted(self.known)]  # all daemons ask them in the same order
         self._readers = [one for one in ones if one.reads_argument]
         self._others = [one for one in ones if not one.reads_argument]
         self._alike.cache_clear()
 
 
 def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
-    """A job as `view_of` takes it. Raises Failed for an argument that is not looked into."""
+    """A job as expressions take it. Raises Failed for an argument that is not looked into."""
     fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
     if with_argument:
         if len(job.argument) > ARGUMENT_BYTES_MAX:
