@@ -140,8 +140,6 @@ def _numbers(store: dict[str, Any]) -> list[str]:
     if any(rates.values()):
         told = ", ".join(f"{_rough(rate)} {what}" for what, rate in rates.items() if rate is not None)
         lines.append(f"rates     {told}, jobs a minute")
-    if store.get("counting"):
-        lines.append("counting  jobs that an older jqd left are being counted: there are more than the numbers say")
     return lines
 
 

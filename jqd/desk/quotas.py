@@ -160,7 +160,7 @@ async def _ask(desk: Desk, number: int) -> None:
     applied = min(desk.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}
     try:
-        views = (await desk.store.list_types(number)).types
+        views = await desk.store.list_types(number)
         for view in views:
             its, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
             waiting, alive = its.queued, its.queued + its.running

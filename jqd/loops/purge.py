@@ -1,7 +1,4 @@
-"""Deletes from the store what is past its keep time: archived jobs, kept results, notes of jobs that never came.
-
-And sees to the counts of what stays: an older jqd kept none.
-"""
+"""Deletes from the store what is past its keep time: archived jobs, kept results, notes of jobs that never came."""
 
 import random
 
@@ -14,7 +11,6 @@ from jqd.words.log import get_logger
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
 PURGE_ROWS = 500  # a script must stay below about 5 ms
-COUNT_JOBS = 250  # the same; some eight looks are needed for each
 
 
 class Purge:
@@ -34,20 +30,9 @@ class Purge:
                 rows = 0
                 while purged := await self._store.purge(PURGE_ROWS):
                     rows += purged
-                await self._count()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
                 continue
             self.pace.went_well()
             if rows:
                 self._log.info("purge.batch", rows=rows)
-
-    async def _count(self) -> None:
-        jobs, more = 0, True
-        while more:
-            more, counted, anew = await self._store.count_jobs(COUNT_JOBS)
-            jobs += counted
-            if anew:
-                self._log.warning("purge.recount", why="an older jqd, or somebody by hand, moved jobs")
-        if jobs:
-            self._log.info("purge.counted", jobs=jobs)

@@ -3,7 +3,7 @@
 from jqd.store.claims import Claimed
 from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
-from jqd.store.counts import Tally, Types, TypeView
+from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
@@ -85,10 +85,8 @@ __all__ = [
     "StoreConfig",
     "StoreStats",
     "Suspects",
-    "Tally",
     "Told",
     "TypeView",
-    "Types",
     "Verdict",
     "Waiting",
     "WaitingType",

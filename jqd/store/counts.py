@@ -49,24 +49,6 @@ class TypeView(NamedTuple):
     """When the job that is next was pushed; 0 when none is ready."""
 
 
-class Types(NamedTuple):
-    """All jobtypes, by name."""
-
-    types: list[TypeView]
-    counting: bool
-    """Jobs that an older jqd left are being counted: there are more than are told."""
-
-
-class Tally(NamedTuple):
-    """What a call of `count_jobs` did."""
-
-    more: bool
-    jobs: int
-    """Counted by that call."""
-    anew: bool
-    """The counts did not add up, and are made anew."""
-
-
 def decode_counts(row: bytes, now_ms: int) -> Counts:
     """Counts from a row, "" for none. Raises ValueError.
 

@@ -9,7 +9,7 @@ answer.
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from jqd.store.counts import Types
+from jqd.store.counts import TypeView
 from jqd.store.shapes import (
     EditGiven,
     Entrusted,
@@ -151,7 +151,7 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def list_types(self, partition: int | None = None) -> Types:
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
         """All jobtypes that have jobs, by name, with exact numbers, read in parts: a long list is not of one moment.
 
         `partition`: with the numbers of that one alone.

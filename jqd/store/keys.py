@@ -44,7 +44,6 @@ KINDS = {
     "logs": "hash",
     "logged": "zset",
     "counts": "hash",
-    "counting": "hash",
     "outbox": "zset",
     "keyed": "hash",
     "queues": "zset",

@@ -9,9 +9,9 @@ import msgspec
 
 from jqd.store import codec
 from jqd.store.config import StoreConfig
-from jqd.store.counts import Counts, Tally, Types, TypeView, decode_counts
+from jqd.store.counts import Counts, TypeView, decode_counts
 from jqd.store.ends import decode_end, decode_told_end
-from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
+from jqd.store.jobs import Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
 from jqd.words.constraints import BETWEEN, WITHIN
@@ -26,7 +26,6 @@ LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then
 PLACE_PAGES = 1_000  # counted to tell what waits before a job: 100,000 jobs, about a millisecond
 PLACE_TYPES = 3  # with better jobs, told by name
 TYPES_PART = 1_000  # jobtypes told by one call: some 100 KiB
-RECOUNT_S = 60.0  # counts that do not add up are made anew at most so often
 
 # In which places the jobs of a state lie.
 PLACES = {
@@ -275,28 +274,27 @@ class LookMethods:
 
     # ------------------------------------------------------------ numbers
 
-    async def list_types(self, partition: int | None = None) -> Types:
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
         """See EdgeStore."""
         views: dict[str, TypeView] = {}
-        place, counting = "0", False
+        place = "0"
         while True:
             answer = await self._caller.call("list_types", place, TYPES_PART)
-            following, exact, now, rows = codec.list_of(self._keys, "counts", answer)
+            following, now, rows = codec.list_of(self._keys, "counts", answer)
             now_ms, flat = codec.whole(self._keys, "counts", now), codec.list_of(self._keys, "counts", rows)
             for named, row, head in zip(*(flat[at::3] for at in range(3)), strict=True):
                 jobtype = codec.text(self._keys, "counts", named)
                 parts = parse_id(codec.text(self._keys, "ready", head))
                 views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), 0 if parts is None else parts.at_ms)
-            counting = counting or not codec.whole(self._keys, "counts", exact)
             place = codec.text(self._keys, "counts", following)
             if place == "0":
-                return Types(sorted(views.values()), counting)
+                return sorted(views.values())
 
     async def stats(self) -> StoreStats:
         """See EdgeStore."""
         *numbers, row = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
         told = [codec.whole(self._keys, "jobs", number) for number in numbers]
-        total, later, running, ended, dead, types, exact, now_ms = told
+        total, later, running, ended, dead, types, now_ms = told
         memory = (await self._caller.info("memory")).get("used_memory", "")
         return StoreStats(
             waiting=max(0, total - later - running - ended - dead),
@@ -306,16 +304,8 @@ class LookMethods:
             dead=dead,
             types=types,
             used_memory=int(memory) if memory.isdecimal() else 0,
-            counting=not exact,
             counts=self._counts(row, now_ms),
         )
-
-    async def count_jobs(self, limit: int) -> Tally:
-        """Count up to some `limit` jobs that an older jqd left uncounted, and see whether the counts add up."""
-        arguments = min(limit, CALL_JOBS_MAX), BYTES_MAX, milliseconds(RECOUNT_S)
-        answer = codec.list_of(self._keys, "counts", await self._caller.call("count_jobs", *arguments))
-        more, jobs, anew = (codec.whole(self._keys, "counts", number) for number in answer)
-        return Tally(bool(more), jobs, bool(anew))
 
     def _counts(self, row: object, now_ms: int) -> Counts:
         try:

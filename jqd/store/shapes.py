@@ -82,8 +82,6 @@ class StoreStats(NamedTuple):
     used_memory: int
     unreachable: tuple[int, ...] = ()
     """Partitions that are counted nowhere here, for they did not answer."""
-    counting: bool = False
-    """Jobs that an older jqd left are being counted: the store has more than `counts` says."""
     counts: Counts = Counts()
     """Numbers of jobs by their states, and of what happened in the last minute."""
 

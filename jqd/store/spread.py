@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import trio
 
-from jqd.store.counts import Types, TypeView, added
+from jqd.store.counts import TypeView, added
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
     EditGiven,
@@ -169,19 +169,18 @@ class Spread:
             types=sum(one.types for one in told.values()),
             used_memory=sum(memory.values()),
             unreachable=tuple(lost),
-            counting=any(one.counting for one in told.values()),
             counts=added(one.counts for one in told.values()),
         )
 
-    async def list_types(self, partition: int | None = None) -> Types:
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
         """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
         told = await self._each(asked, lambda store: store.list_types())
         for its in told:
-            for row in its.types:
+            for row in its:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
-        return Types(sorted(rows.values()), any(its.counting for its in told))
+        return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
         """See EdgeStore. An error is raised only when nothing was deleted: who asks again until 0 meets it then."""

@@ -25,13 +25,10 @@ def recount(keyspace: Keyspace, keys: Keys) -> dict[str, Counts]:
     return {name: Counts(**numbers) for name, numbers in found.items()}
 
 
-def counted(keyspace: Keyspace, keys: Keys) -> dict[str, Counts] | None:
-    """The same as the store kept it, without rates; None: it says that it does not know yet."""
+def counted(keyspace: Keyspace, keys: Keys) -> dict[str, Counts]:
+    """The same as the store kept it, without rates."""
     kept = keyspace.keys.get(keys["counts"].encode(), NOTHING)
-    if kept.get(b"state") != b"exact":
-        return None if keys["jobs"].encode() in keyspace.keys else {}
-    rows = {name.decode(): row for name, row in kept.items() if name[:3] in (b"of:", b"all")}
-    told = {name: decode_counts(row, 0).numbers for name, row in rows.items()}
+    told = {name.decode(): decode_counts(row, 0).numbers for name, row in kept.items()}
     return {name: counts for name, counts in told.items() if counts.jobs}
 
 

@@ -19,7 +19,6 @@ from jqd.store import (
     QueuePlace,
     Release,
     StoreStats,
-    Types,
     TypeView,
 )
 from jqd.words.clock import ManualClock
@@ -117,7 +116,6 @@ class FakeStore:
         self.changes = 100
         self.types: list[TypeView] = []
         self.places: dict[str, QueuePlace] = {}
-        self.counting = False
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
         self.entrusted: dict[str, Entrusted] = {}
@@ -221,10 +219,10 @@ class FakeStore:
         self._check()
         return self.places.get(job_id)
 
-    async def list_types(self, partition: int | None = None) -> Types:
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
         await trio.lowlevel.checkpoint()
         self._check()
-        return Types(sorted(self.types), self.counting)
+        return sorted(self.types)
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         await trio.lowlevel.checkpoint()

@@ -1,21 +1,15 @@
-"""Counts by jobtype, and what they say when they are not exact. That they equal a recount all contract tests show."""
+"""Counts by jobtype, and what waits before a job. That they equal a recount all contract tests show."""
 
-import pytest
-
-from jqd.store import Release, StoreStats
+from jqd.store import Release
 from jqd.store.counts import Counts
-from jqd.store.looks import RECOUNT_S
 from jqd.words.job import SNOOZE, ChangeKind, Fate, State
 from tests.contract.bench import StoreBench, changed, holds, outcome
-
-LONG = b"\xc5\x01\x00" + b"x" * 256  # an argument with which a server keeps its jobs in a table, not in a list
 
 
 async def counts(bench: StoreBench, jobtype: str = "mail") -> dict[str, int]:
     """Those that are not 0."""
     told = await bench.store.list_types()
-    assert not told.counting
-    view = {view.jobtype: view.counts for view in told.types}.get(jobtype, Counts())
+    view = {view.jobtype: view.counts for view in told}.get(jobtype, Counts())
     return {state: number for state, number in view._asdict().items() if number and "_a_" not in state}
 
 
@@ -68,10 +62,10 @@ async def test_what_is_deleted_counts_no_more(store_bench: StoreBench) -> None:
     for jobtype, fate in (("mail", Fate.SUCCEEDED), ("pdf", Fate.DEAD)):
         await store_bench.settle(outcome(await store_bench.claim_one(owner, jobtype), fate))
     assert await store_bench.store.delete_dead([dead.id]) == [dead.id]
-    assert [view.jobtype for view in (await store_bench.store.list_types()).types] == ["mail"]
+    assert [view.jobtype for view in await store_bench.store.list_types()] == ["mail"]
     store_bench.clock.advance(8 * 86_400)
     assert await store_bench.store.purge(100) == 1
-    assert (await store_bench.store.list_types()).types == []
+    assert await store_bench.store.list_types() == []
     assert await store_bench.store.unfinished([job.id]) == []
 
 
@@ -86,7 +80,7 @@ async def test_a_minute_is_told(store_bench: StoreBench) -> None:
     await store_bench.settle(*ends)
 
     async def rates() -> tuple[float, ...]:
-        (view,) = (await store_bench.store.list_types()).types
+        (view,) = await store_bench.store.list_types()
         assert (await store_bench.store.stats()).counts == view.counts, "the only type"
         return view.counts[7:]
 
@@ -102,105 +96,12 @@ async def test_a_minute_is_told(store_bench: StoreBench) -> None:
     assert await rates() == (0.0, 0.0, 0.0, 0.0)
 
 
-async def test_where_no_daemon_sits_nothing_is_counted_anew(store_bench: StoreBench) -> None:
-    """-0 hands are none."""
-    await store_bench.push()
-    assert (await store_bench.store.stats()).counts.waiting == 1
-    store_bench.clock.advance(2 * RECOUNT_S)
-    assert await store_bench.store.count_jobs(100) == (False, 0, False)
-
-
-# ------------------------------------------------------------ a store that an older jqd wrote
-
-
-async def older(bench: StoreBench) -> StoreStats:
-    """An older jqd had the store until now: there are jobs, and no counts."""
-    assert bench.recount is not None
-    bench.recount.forget()
-    stats = await bench.store.stats()
-    assert stats.counting
-    return stats
-
-
-async def test_a_store_of_an_older_jqd_is_counted_in_steps_while_jobs_move(store_bench: StoreBench) -> None:
-    store, owner = store_bench.store, await store_bench.join()
-    for number in range(30):
-        await store_bench.add(*(store_bench.make(f"t{number % 3}", argument=LONG) for _ in range(10)))
-    held = await store_bench.claim(owner, "t0", 20)
-    await store_bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held[:10]))
-    await older(store_bench)
-    steps, counted, started, ended = 0, 0, 0, 0
-    while (tally := await store.count_jobs(20)).more:
-        steps, counted = steps + 1, counted + tally.jobs
-        await store_bench.push("t1")
-        started += len(await store_bench.claim(owner, "t1", 2))
-        if held[10:]:
-            ended, one = ended + 1, held.pop()
-            await store_bench.settle(outcome(one, Fate.DEAD))
-            await store.delete_dead([one.job.id])
-        assert (await store.stats()).counting
-        assert (await store.list_types()).counting
-    assert steps > 3
-    assert counted + tally.jobs >= 280
-    assert not (await store.stats()).counting  # and the recount finds it right, as after each call
-    told = list((await store.stats()).counts[7:])
-    assert told == [steps, started, ended, ended], "what was found was not pushed, and what moved is told, found or not"
-    assert await store.count_jobs(20) == (False, 0, False)
-
-
-async def test_who_counts_goes_on_where_the_last_one_stopped_unless_the_server_is_another(
-    store_bench: StoreBench,
-) -> None:
-    await store_bench.add(*(store_bench.make(argument=LONG) for _ in range(100)))
-    await older(store_bench)
-    met = (await store_bench.store.count_jobs(20)).jobs
-    met += (await store_bench.other.count_jobs(1_000)).jobs
-    assert 100 <= met < 120
-    await older(store_bench)
-    await store_bench.store.count_jobs(20)
-    assert store_bench.recount is not None
-    store_bench.recount.another_run()
-    assert (await store_bench.store.count_jobs(1_000)).jobs >= 100, "the place was of the server of before"
-    assert await counts(store_bench) == {"waiting": 100}
-
-
-@pytest.mark.parametrize("moves", ["claims", "ends"])
-async def test_jobs_that_an_older_jqd_moves_beside_are_noticed(store_bench: StoreBench, moves: str) -> None:
-    """Its scripts keep no counts: what they do is found when it does not add up, and all is counted anew."""
-    store, owner = store_bench.store, await store_bench.join()
-    await store_bench.add(*(store_bench.make() for _ in range(3)))
-    assert await store.count_jobs(100) == (False, 0, False)
-    assert store_bench.recount is not None
-    with store_bench.recount.without():
-        held = await store_bench.claim(owner, limit=1)
-        if moves == "ends":
-            await store_bench.settle(outcome(held[0], Fate.SUCCEEDED))
-    store_bench.clock.advance(3_600)
-    tally = await store.count_jobs(100)
-    assert (tally.more, tally.jobs, tally.anew) == (False, 3, True)
-    assert await counts(store_bench) == {"waiting": 2, "running" if moves == "claims" else "succeeded": 1}
-    assert await store.count_jobs(100) == (False, 0, False)
-
-
-async def test_a_number_below_nothing_is_not_believed(store_bench: StoreBench) -> None:
-    store, owner = store_bench.store, await store_bench.join()
-    assert store_bench.recount is not None
-    await store_bench.push()
-    with store_bench.recount.without():
-        await store_bench.push()
-    assert len(await store_bench.claim(owner)) == 2
-    assert (await store.stats()).counting
-    assert await store.count_jobs(100) == (False, 2, False)
-    assert await counts(store_bench) == {"running": 2}
-
-
 async def test_a_job_whose_row_is_gone_bad_moves_from_no_type(store_bench: StoreBench) -> None:
     owner = await store_bench.join()
     job = await store_bench.push()
     assert store_bench.recount is not None
     store_bench.recount.spoil(job.id)
     assert await store_bench.claim(owner) == []
-    await store_bench.store.count_jobs(100)
     assert (await store_bench.store.stats()).counts.failed == 1
     await store_bench.store.release_jobs(owner, {}, Release.UNGET)
 

@@ -7,7 +7,7 @@ Long form: pytest tests/contract -k agree --store-walks 1000 (half a second each
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,6 @@ GONE_MAX = 8  # as include/gone.lua has it
 
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
 STEPS = 120
-COUNTS = 0.2  # of the steps: some of them are counted
-OLDER = 0.02  # of the steps: an older jqd had the store until now
 
 
 class Walk:
@@ -309,13 +307,6 @@ class Walk:
         limit = self.random.randint(1, 5)
         await self.both(lambda store: store.purge(limit))
 
-    async def count(self, limit: int) -> None:
-        """In which order servers find what is uncounted is their own affair."""
-        for store in self.stores:
-            with suppress(StoreChanged):
-                while (await store.count_jobs(limit)).more and limit > 3:
-                    pass
-
     async def look(self) -> None:
         fresh = self.random.random() < 0.3
         await self.both(lambda store: store.look(fresh=fresh))
@@ -409,21 +400,15 @@ async def walk(real_server: Valkey, seed: int) -> None:
             for step in range(STEPS):
                 await one.step()
                 if step % 10 == 0:
-                    check(client, Keys(config.prefix), is_counting=recounts[1].is_old)
+                    check(client, Keys(config.prefix))
                     recounts[1].check(f"step {step}")
-                if seed % 4 == 3 and one.also.random() < OLDER:
-                    for recount in recounts:
-                        recount.forget()
-                if one.also.random() < COUNTS:
-                    await one.count(3)
-            await one.count(1_000)
             check(client, Keys(config.prefix))
             await one.compare()
 
 
-def check(client: Any, keys: Keys, *, is_counting: bool = False) -> None:
+def check(client: Any, keys: Keys) -> None:
     """What lies where, what is noted, and which results are kept."""
-    check_places(client, keys, is_counting=is_counting)
+    check_places(client, keys)
     noted = [note for note in client.zrange(keys["tomb"], 0, -1) if client.hexists(keys["jobs"], note[1:])]
     assert all(note[:1] in b"cz" for note in noted), "a job uses up its notes, but for an asked cancel and a late end"
     assert set(client.hkeys(keys["result"])) == set(client.zrange(keys["results"], 0, -1))

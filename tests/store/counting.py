@@ -1,7 +1,6 @@
 """Has the counts of a store compared with a recount after each call."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import redis
@@ -19,8 +18,6 @@ KEYS = Keys("jqd")
 class Raw(Protocol):
     """The server, not by way of scripts."""
 
-    def unlink(self, *keys: Any) -> object: ...
-    def hgetall(self, name: Any, /) -> Any: ...
     def hset(self, name: Any, key: Any, value: Any, /) -> object: ...
     def zadd(self, name: Any, /, *words: Any) -> object: ...
 
@@ -33,39 +30,14 @@ class Recount:
         self._raw = raw
         self.off = False
         """What jqd would not write was written: nothing is compared."""
-        self.is_old = False
-        """An older jqd had the store: it may say that it does not know yet."""
         self.has_many_priorities = False
         """Of a queue of more than are moved at once those behind them have rows, or have none."""
         self.calls = 0
-
-    def forget(self) -> None:
-        """What an older jqd leaves: jobs, and no counts."""
-        self._raw.unlink(_key("counts"), _key("counting"))
-        self.is_old = True
-
-    def another_run(self) -> None:
-        """The server was started anew, and has all that it had."""
-        self._raw.hset(_key("life"), b"run", b"another")
 
     def spoil(self, job_id: str) -> None:
         """Somebody wrote over the row of a job."""
         self._raw.hset(_key("jobs"), job_id.encode(), b"\xc1")
         self.off = True
-
-    @contextmanager
-    def without(self) -> Iterator[None]:
-        """What is done meanwhile an older jqd does, whose scripts keep no counts."""
-        before = self._counts()
-        self.off = True
-        yield
-        self._raw.unlink(_key("counts"))
-        for field, value in before.items():
-            self._raw.hset(_key("counts"), field, value)
-
-    def _counts(self) -> dict[bytes, bytes]:
-        found = self._raw.hgetall(_key("counts"))
-        return dict(found) if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
 
     def watch(self, store: Store) -> None:
         """From now on each call of this client is followed by a recount."""
@@ -85,10 +57,7 @@ class Recount:
         if self.off:
             return
         keyspace = self._keyspace()
-        told = counted(keyspace, KEYS)
-        self.is_old = self.is_old and told is None
-        if not self.is_old:
-            assert told == recount(keyspace, KEYS), f"after {call}, its call number {self.calls}"
+        assert counted(keyspace, KEYS) == recount(keyspace, KEYS), f"after {call}, its call number {self.calls}"
         if keyspace is self._raw and not self.has_many_priorities:  # of a real server only some keys are read
             check_indexes(keyspace, KEYS)
 

@@ -16,7 +16,7 @@ from jqd.store import (
     Spread,
     Store,
     StoreConfig,
-    Types,
+    TypeView,
     Verdict,
 )
 from jqd.store.counts import Counts
@@ -225,9 +225,9 @@ async def _clean(store: EdgeStore, before_ms: int) -> int:
     return gone
 
 
-def numbers(told: Types) -> list[tuple[str, Counts, int]]:
+def numbers(told: list[TypeView]) -> list[tuple[str, Counts, int]]:
     """Of each jobtype; what happened in a minute is added up in another order."""
-    return [(view.jobtype, view.counts.numbers, view.oldest_ms) for view in told.types]
+    return [(view.jobtype, view.counts.numbers, view.oldest_ms) for view in told]
 
 
 def shown(view: JobView) -> tuple[Any, ...]:

@@ -98,9 +98,6 @@ class Furnished:
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
         self.client.hset(KEYS["permits"], "hone\x1d", "1 1 0:0:0:1")  # of one partition it writes none
-        self.client.hset(KEYS["counts"], "state", "counting another 0")
-        for job_id in self.client.hkeys(KEYS["jobs"]):
-            self.client.hset(KEYS["counting"], job_id, "")
 
     async def _limit(self) -> None:
         """Jobs of constraints: one that is in a hand, one that waits for it, one that is free."""
@@ -257,7 +254,6 @@ CALLS: dict[str, Call] = {
     "unfinished": lambda here: here.bench.store.unfinished([here.ended.id, here.named.id]),
     "resolve": lambda here: here.bench.store.resolve("mine"),
     "list_jobs": lambda here: here.bench.store.list_jobs(None, None, None, 50, ""),
-    "count_jobs": lambda here: here.bench.store.count_jobs(9),
     "queue_place": lambda here: here.bench.store.queue_place(here.named.id),
     "list_types": lambda here: here.bench.store.list_types(),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),

@@ -69,7 +69,6 @@ class Jobtypes(Struct, frozen=True):
     types: Sequence[Jobtype]
     cursor: str = ""
     """For the next page; empty when that was all."""
-    counting: Annotated[bool, Meta(description="jobs that an older jqd left are being counted: there are more")] = False
     paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
 
 
@@ -82,20 +81,20 @@ class Typing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_types(parts: Parts, request: Request) -> Response:
-    """`GET /v1/types?limit&cursor` → 200 {types, cursor, counting}: those that have jobs or are paused, by name.
+    """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
 
     Raises Invalid.
     """
     query, sees = read_query(request, Typing), parts.desk.principal.sees
     told = await parts.desk.store.list_types()
-    named = {row.jobtype for row in told.types}
-    views = [*told.types, *(TypeView(name) for name in parts.desk.pauses.names if name not in named)]
+    named = {row.jobtype for row in told}
+    views = [*told, *(TypeView(name) for name in parts.desk.pauses.names if name not in named)]
     behind = name_of(query.cursor)
     mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
     takers = Takers(parts.desk.workers.list())
     rows = (_jobtype(parts, view, takers) for view in mine[: query.limit])
     cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
-    return await answer_rows(request, Jobtypes([], cursor, told.counting, halted(parts)), rows)
+    return await answer_rows(request, Jobtypes([], cursor, halted(parts)), rows)
 
 
 def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:

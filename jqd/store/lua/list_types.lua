@@ -2,11 +2,11 @@
 -- How the jobs of each jobtype stand, a part of the jobtypes with each call.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, place to go on from ("0" first), about how many
--- Returns  place to go on from ("0": that was all); 1 when the counts are exact; time in ms; flat: jobtype, row of counts, id of the
+-- Returns  place to go on from ("0": that was all); time in ms; flat: jobtype, row of counts, id of the
 --          job that is next or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(part · log waiting)
---@include fail keys now counts order queues heads pages
+--@include fail keys now order queues heads pages
 local now_ms = clock(ARGV[1])
 local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
@@ -30,4 +30,4 @@ for at = 1, #rows, 2 do
     found[#found + 1] = may_wait and oldest_of(jobtype) or ''
   end
 end
-return {following, select(2, counts_state()) and 1 or 0, now_ms, found}
+return {following, now_ms, found}

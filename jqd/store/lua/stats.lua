@@ -2,10 +2,10 @@
 -- Numbers of jobs by where they lie, and by how they stand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms
--- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; 1 when the counts are exact; time in ms; row of counts
+-- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; time in ms; row of counts
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members)
---@include fail keys now counts holder
+--@include fail keys now holder
 local now_ms = clock(ARGV[1])
 
 expect('jobs', 'types', 'later', 'ended', 'dead', 'early', 'counts')
@@ -17,6 +17,6 @@ end
 running = math.max(0, running - redis.call('HLEN', K.early))  -- early jobs have not come yet, and count when they do
 return {
   redis.call('HLEN', K.jobs), redis.call('ZCARD', K.later), running, redis.call('ZCARD', K.ended),
-  redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types), select(2, counts_state()) and 1 or 0, now_ms,
+  redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types), now_ms,
   redis.call('HGET', K.counts, 'all') or '',
 }

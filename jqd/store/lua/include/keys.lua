@@ -7,7 +7,7 @@ local KIND = {
   ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',
   members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
   rules = 'hash', backlog = 'zset', page = 'list', paged = 'hash', heads = 'zset', leases = 'hash', beats = 'zset',
-  ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash', outbox = 'zset',
+  ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', outbox = 'zset',
   keyed = 'hash', queues = 'zset', parked = 'hash',
   aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
   expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset',
@@ -18,10 +18,10 @@ local K = {
   applied = KEYS[14], members = KEYS[15], life = KEYS[16], early = KEYS[17], names = KEYS[18], generation = KEYS[19],
   asked = KEYS[20], deaths = KEYS[21], rules = KEYS[22], backlog = KEYS[23], page = KEYS[24], paged = KEYS[25],
   heads = KEYS[26], leases = KEYS[27], beats = KEYS[28], ruled = KEYS[29], alive = KEYS[30],
-  logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34], outbox = KEYS[35],
-  keyed = KEYS[36], queues = KEYS[37], parked = KEYS[38], aside = KEYS[39],
-  limits = KEYS[40], due = KEYS[41], again = KEYS[42], spent = KEYS[43], busy = KEYS[44], limited = KEYS[45],
-  expiring = KEYS[46], permits = KEYS[47], aged = KEYS[48], shelf = KEYS[49], shelves = KEYS[50], loose = KEYS[51],
+  logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], outbox = KEYS[34],
+  keyed = KEYS[35], queues = KEYS[36], parked = KEYS[37], aside = KEYS[38],
+  limits = KEYS[39], due = KEYS[40], again = KEYS[41], spent = KEYS[42], busy = KEYS[43], limited = KEYS[44],
+  expiring = KEYS[45], permits = KEYS[46], aged = KEYS[47], shelf = KEYS[48], shelves = KEYS[49], loose = KEYS[50],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
