@@ -261,15 +261,12 @@ async def serve(
     JournalVersion and StoreUnsafe before anything is accepted.
     """
     if load is not None:
-        signal.signal(
-            signal.SIGHUP, signal.SIG_IGN
-        )  # until the daemon listens for it: a start reads the settings anyhow
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon listens for it: a start reads them anyhow
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
         tls_context(*config.http.certificate, config.http.tls_clients)
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not config.store.is_own:
-        await _look_at_all(config.store.parts())
+    watches = [] if config.store.is_own else await _look_at_all(config.store.parts())
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -283,27 +280,32 @@ async def serve(
 
     while True:
         with closing(listener):
-            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id)
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
 
 
-async def _look_at_all(parts: Sequence[StoreConfig]) -> None:
-    """Look at all servers side by side: those that hang cost their time once. Raises ConfigError, StoreUnsafe."""
+async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
+    """Look at all servers side by side: those that hang cost their time once. Raises ConfigError, StoreUnsafe.
+
+    The watches over them, which have said what they found.
+    """
+    watches = [watch_over(part) for part in parts]
     refused: dict[int, JqdError] = {}
 
-    async def look(part: StoreConfig) -> None:
+    async def look(number: int) -> None:
         try:
-            await watch_over(part).start()
+            await watches[number].start()
         except JqdError as error:
-            refused[part.partition] = error  # raised below, outside the nursery, as what it is
+            refused[number] = error  # raised below, outside the nursery, as what it is
 
     async with trio.open_nursery() as nursery:
-        for part in parts:
-            nursery.start_soon(look, part)
+        for number in range(len(parts)):
+            nursery.start_soon(look, number)
     if refused:
         raise refused[min(refused)]
+    return watches
 
 
 async def _serve_once(
@@ -312,15 +314,17 @@ async def _serve_once(
     ready: Callable[[str], None],
     interrupted: Callable[[int], None],
     journal_id: bytes | None,
+    watches: Sequence[Watch],
 ) -> bytes | None:
     """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
-        parts = (await stack.enter_async_context(_store_settings(config))).parts()
+        settings, watches = await stack.enter_async_context(_store_settings(config, watches))
+        parts = settings.parts()
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
-        daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
+        daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
         left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
@@ -373,22 +377,24 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 
 
 @asynccontextmanager
-async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
-    """Of the store the operator named, or of one of our own in the data directory: that is looked at once it runs.
+async def _store_settings(
+    config: Config, watches: Sequence[Watch]
+) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
+    """Of the store the operator named, or of one of our own, which is looked at once it runs; and the watches over it.
 
     Raises StoreUnsafe for one of our own that was begun otherwise than it is to be used now.
     """
     if not config.store.is_own:
-        yield config.store
+        yield config.store, watches
         return
     refused: JqdError | None = None
     async with open_embedded(config.data_dir / "store") as url:
         own = dataclasses.replace(config.store, url=url)
         try:
-            await _look_at_all(own.parts())
+            watches = await _look_at_all(own.parts())
         except JqdError as error:
             refused = error  # raised below, outside the server's nursery, as what it is
         else:
-            yield own
+            yield own, watches
     if refused is not None:
         raise refused

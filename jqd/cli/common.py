@@ -29,6 +29,11 @@ class Common:
     tenant: Annotated[str | None, Parameter(env_var="JQD_TENANT", show_default=False)] = None
     """Whom to speak for, with a token that is for all tenants."""
 
+    @property
+    def has_token(self) -> bool:
+        """Whether a token goes along."""
+        return bool(self.token or daemon_token())
+
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a wrong URL."""
         with worded():

@@ -147,7 +147,7 @@ def get(
         return _show_result(info, common.output)
     if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
         print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
-    show(info, common.output)
+    show(_said_once(info) if common.output == "table" else info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
 
 
@@ -169,6 +169,21 @@ def _say_if_unserved(client: Client, name: str) -> None:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             print(f"jqd: no worker or handler of {name!r} is known{hint} The job waits for one", file=sys.stderr)
+
+
+def _said_once(info: JobInfo) -> dict[str, Any]:
+    """For people: an error that a message has in it, and what the last attempt said, which is what the job says."""
+    told = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
+    last = told["history"][-1] if told["history"] else {}
+    if last.get("message") == told["message"]:
+        last.pop("message", None)
+        last.pop("error", None)
+    return _brief(told)
+
+
+def _brief(told: dict[str, Any]) -> dict[str, Any]:
+    error, message = told.get("error"), told.get("message") or ""
+    return {**told, "error": None} if isinstance(error, str) and error.strip() in message else told
 
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
@@ -200,7 +215,7 @@ def _ended(info: JobInfo) -> Exit:
 
 
 def _show_end(info: JobInfo, output: Output) -> Exit:
-    show(info, output)
+    show(_said_once(info) if output == "table" else info, output)
     return _ended(info)
 
 

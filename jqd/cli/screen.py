@@ -1,5 +1,6 @@
 """How a queue does at a glance: once with `status`, as long as one watches with `top`."""
 
+import sys
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jqd.client.errors import Forbidden, Unavailable
 TOP_TYPES = 15  # those that wait longest, where there are more
 TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
 STUCK_SHOWN_MAX = 10  # jobtypes that wait: one tenant with a thousand of them hides nothing else
+UNAUTHORIZED = 401  # nothing was said of who asks
 PARTS = ("push", "run")
 RATES = ("pushed", "started", "ended", "failed")
 
@@ -40,15 +42,19 @@ def status(*, verbose: Flag = False, common: Common | None = None) -> int:
     """
     common = common or Common()
     with common.client() as client:
-        if common.output != "table":
-            ready, stats = client.ready(), _stats(client)
-            show({**ready, **stats}, common.output)
-        else:
-            seen = _glance(client)
-            ready = seen.ready
+        ready = client.ready()
+        try:
+            seen = _glance(client, ready) if common.output == "table" else None
+            told = {**ready, **(seen.stats if seen else _stats(client))}
+        except Forbidden as error:
+            if error.status != UNAUTHORIZED or common.has_token:
+                raise
+            print("jqd: this is what a daemon says without a token; --token shows more", file=sys.stderr)
+            seen, told = None, ready
+        if seen is not None:
             console().print(_summary(client.url, seen), end="")
-            if verbose:
-                show({**ready, **seen.stats}, "table")
+        if seen is None or verbose:
+            show(told, common.output)
     return Exit.DONE if ready["ready"] else Exit.FAILED
 
 
@@ -61,13 +67,13 @@ def top(*, common: Common | None = None) -> int:
         return watch_screen(lambda: _top(client))
 
 
-def _glance(client: Client) -> Glance:
+def _glance(client: Client, ready: dict[str, Any]) -> Glance:
     """Ask for it. While the store is away its part is left out, as `stats` says why."""
     types: list[dict[str, Any]] = []
     paused: list[dict[str, Any]] = []
     with suppress(Unavailable):
         types, paused = client.types(), client.paused_tenants()
-    return Glance(client.ready(), _stats(client), types, len(client.workers()), paused)
+    return Glance(ready, _stats(client), types, len(client.workers()), paused)
 
 
 def _stats(client: Client) -> dict[str, Any]:
@@ -135,7 +141,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
     """How many jobs stand how, and what happened in the last minute."""
     counts = store["counts"]
     told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
-    lines = [f"jobs      {told}, {store['dead']} dead"]
+    lines = [f"jobs      {told}"]
     rates = {what: counts.get(f"{what}_a_minute") for what in RATES}
     if any(rates.values()):
         told = ", ".join(f"{_rough(rate)} {what}" for what, rate in rates.items() if rate is not None)
@@ -149,7 +155,7 @@ def _rough(rate: float) -> str:
 
 
 def _top(client: Client) -> Text:
-    seen = _glance(client)
+    seen = _glance(client, client.ready())
     text = _summary(client.url, seen)
     if seen.types:
         text.append("\n")

@@ -53,7 +53,7 @@ def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
     rows = [{"name": name, **states, "per_minute": rates} for name in ("mail", "sms")]
     told = _stats(Bound(rows))  # type: ignore[arg-type]
     assert str(_summary("http://here", glance([])._replace(stats=told))).splitlines()[2:5] == [
-        "jobs      4 waiting, 0 scheduled, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled, 8 dead",
+        "jobs      4 waiting, 0 scheduled, 2 running, 0 retrying, 10 succeeded, 8 failed, 6 cancelled",
         "rates     2 pushed, 4 started, 6 ended, 1 failed, jobs a minute",
         "dead      8: `jqd errors` says why, and what to do",
     ]
@@ -64,10 +64,13 @@ def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
 
 @pytest.mark.parametrize(("types", "more"), [(TOP_TYPES, ""), (TOP_TYPES + 3, "and 3 more")])
 def test_a_screen_has_a_screenful_of_jobtypes(monkeypatch: pytest.MonkeyPatch, types: int, more: str) -> None:
-    monkeypatch.setattr(screen, "_glance", lambda _: glance([row(number) for number in range(types)]))
+    monkeypatch.setattr(screen, "_glance", lambda *_: glance([row(number) for number in range(types)]))
 
     class Nobody:
         url = "http://here"
+
+        def ready(self) -> dict[str, Any]:
+            return {"ready": True}
 
         def jobs(self, **_: Any) -> list[Any]:
             return []

@@ -129,6 +129,19 @@ async def test_all_partitions_are_looked_at_side_by_side(monkeypatch: pytest.Mon
         await _look_at_all(StoreConfig("redis://a", partitions=3).parts())
 
 
+async def test_what_a_start_found_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon goes on with the watches that looked before it began."""
+
+    async def examine() -> list[Finding]:
+        return [ODD]
+
+    monkeypatch.setattr("jqd.daemon.watch_over", lambda part: Watch(examine, accept_loss=False))
+    with capture_logs() as logs:
+        (watch,) = await _look_at_all(StoreConfig("redis://a").parts())
+        await watch.look()
+    assert [line["event"] for line in logs] == ["watch.finding"]
+
+
 async def test_loss_that_is_accepted_stops_nothing_and_is_told(server: Server) -> None:
     server.findings = [BAD, ODD]
     watch, store = Watch(server.examine, accept_loss=True), Store()
