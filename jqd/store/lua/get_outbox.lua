@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Followers that wait to be pushed, what waits longest first.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, age_ms they have at least (0: all, also what came before the clock was set back), since_ms they came, number of those to pass over, limit, bytes_max
+-- ARGV     now_ms, age_ms they have at least (0: all), since_ms they came, number of those to pass over, limit, bytes_max
 -- Returns  now_ms, when what waits longest came, when what came last did, or nothing, of how many tenants some wait for quotas, then the entries: at least one, if there is one
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(log entries + limit), and the bytes
@@ -17,7 +17,8 @@ local newest = redis.call('ZRANGE', K.outbox, -1, -1, 'WITHSCORES')[2]
 local answer, bytes, found = {digits(now_ms), oldest or '', newest or '', redis.call('ZCARD', K.shelves)}, 0, 0
 -- By rank: by date the server would step over all that is passed over.
 local first = skip + (since_ms > 0 and redis.call('ZCOUNT', K.outbox, '-inf', '(' .. digits(since_ms)) or 0)
-local behind = age_ms > 0 and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms)) or redis.call('ZCARD', K.outbox)
+local is_back = newest and tonumber(newest) > now_ms  -- the clock was set back: what came before that is told, whatever its age
+local behind = age_ms > 0 and not is_back and redis.call('ZCOUNT', K.outbox, '-inf', digits(now_ms - age_ms)) or redis.call('ZCARD', K.outbox)
 limit = math.min(limit, behind - first)
 while found < limit and bytes < bytes_max do
   local step = math.min(STEP, limit - found)

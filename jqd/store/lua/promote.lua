@@ -1,17 +1,40 @@
 #!lua flags=allow-oom
 -- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that their limits kept waiting, as soon as they may go on.
+-- Where the server's clock was set back, what waits for so long after something waits no longer for it: retries come as much earlier, and all limits are looked at again.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit · log waiting), and the bytes
+-- Cost     O(limit · log waiting), and the bytes; once after the clock was set back, RETRIES · log later
 --@include fail keys now counts order queues heads pages holder move back expire permits limits parked
 local now_ms, now_us = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'life')
 if keyed.some() then
   expect_held_keys()
+end
+local RETRIES = 5000  -- whose dates are mended, the next ones first: some 10 ms, once
+local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
+local function mend_dates(back_ms)
+  redis.call('HSET', K.life, 'again', '1')
+  local ids = redis.call('ZRANGE', K.later, 0, RETRIES - 1, 'WITHSCORES')
+  for at = 1, #ids, 2 do
+    local row = have_failed(redis.call('HGET', K.tries, ids[at])) and redis.call('HGET', K.jobs, ids[at])
+    local _, _, date_ms = header(row or '')
+    local due_ms = tonumber(ids[at + 1])
+    if date_ms and due_ms > now_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
+      redis.call('ZADD', K.later, math.max(date_ms, due_ms - back_ms), ids[at])
+    end
+  end
+end
+
+local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
+if seen_ms - now_ms > BACK_MS then
+  mend_dates(seen_ms - now_ms)
+end
+if math.abs(seen_ms - now_ms) >= SEEN_MS then
+  redis.call('HSET', K.life, 'seen', digits(now_ms))
 end
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)

@@ -41,7 +41,8 @@ local function verdict(row, digest, replace)
   elseif confirmed then
     return 'conflict', id
   end
-  return tonumber(until_ms) > now_ms and 'promised' or 'new', id
+  local left_ms = tonumber(until_ms) - now_ms  -- more than is ever promised: the clock was set back
+  return left_ms > 0 and (ttl_ms == 0 or left_ms <= ttl_ms) and 'promised' or 'new', id
 end
 
 -- Who was given a name gives it back: as if he had never asked. Another push of the same content, at whatever daemon, that was given the same
