@@ -174,9 +174,9 @@ class EdgeStore(Protocol):
         """How claims stand that workers name, as (id, fence), in their order; the leases that stand are renewed.
 
         Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: a word of one of
-        its jobs renews it. Without `renew` this only looks. `silence_s`: these leases may be silent for so long from
-        now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. At most CALL_JOBS_MAX
-        claims.
+        its jobs renews it. Without `renew` this only looks, and brings no jobs. `silence_s`: these leases may be silent
+        for so long from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. At most
+        CALL_JOBS_MAX claims.
 
         Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
         """

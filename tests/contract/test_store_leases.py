@@ -158,7 +158,8 @@ async def test_a_silent_lease_is_found_by_where_the_sequence_stood(store_bench: 
     await store.touch([(held[0].job.id, claim)], renew=False, silence_s=77, progress=b"\x01")
     assert (await store_bench.view(held[0].job)).progress is None, "this was a look"
     after = await mark(store_bench)
-    await store.touch([(held[0].job.id, claim)], renew=False)
+    (seen,) = await store.touch([(held[0].job.id, claim)], renew=False)
+    assert (seen.hold, seen.held) == (Hold.STANDS, None), "who only looks is not told the whole job"
     found = await store.find_silent({BEAT_S: after}, 9)
     (lease,) = found.leases
     assert (lease.fence, lease.worker, lease.silence_s, found.given_back) == (claim, "quiet one", BEAT_S, 0)
@@ -167,6 +168,10 @@ async def test_a_silent_lease_is_found_by_where_the_sequence_stood(store_bench: 
     assert (await store.find_silent({BEAT_S: after, 0: after}, 9)).leases == [], "one look is told of it"
     (row,) = await store.touch([(held[0].job.id, claim)])
     assert row.hold is Hold.LATE, "it was set aside"
+    assert [one.hold for one in await store.touch([(held[0].job.id, claim), ("none", 1)], renew=False)] == [
+        Hold.LATE,
+        Hold.OVER,
+    ]
     assert await store_bench.settle(*(outcome(one, Fate.RETRY, reason="timeout") for one in lease.jobs)) == []
     assert [one.attempt for one in await store_bench.claim(await store_bench.join())] == [2, 2]
     assert (await store.find_silent({0: await mark(store_bench)}, 9)).silences_s == ()

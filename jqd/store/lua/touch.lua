@@ -5,10 +5,10 @@
 --          be kept or nothing, then per claim: id, fence or 0: whichever lease holds it
 -- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
 --          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
---          without its argument, tries row, row of `generation`, each or nil
+--          without its argument, tries row, both only of who renews; row of `generation`; each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
--- Cost     O(claims · members), and the bytes of their rows
+-- Cost     O(claims · members), and of who renews the bytes of their rows
 --@include fail keys now order queues heads members life settled holder move leases
 local _, now_us = clock(ARGV[1])
 local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
@@ -43,8 +43,9 @@ local function cancels_of(ids)
 end
 
 local in_hand = holders(ids)
-local rows = redis.call('HMGET', K.jobs, unpack(ids))
-local tries, generations = redis.call('HMGET', K.tries, unpack(ids)), redis.call('HMGET', K.generation, unpack(ids))
+local rows = renew and redis.call('HMGET', K.jobs, unpack(ids)) or {}  -- who only looks, four times a second, reads no arguments
+local tries = renew and redis.call('HMGET', K.tries, unpack(ids)) or {}
+local generations = redis.call('HMGET', K.generation, unpack(ids))
 local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
 local lents = redis.call('EXISTS', K.leases) == 1 and lent_generations(ids) or {}
 local MISSED = '!'  -- ends a row of `generation`: a later content is here than the one that a daemon has in hand
@@ -98,14 +99,14 @@ for position, id in ipairs(ids) do
     if not is_workers then
       table.insert(of_daemons, id)
     end
-  elseif row and not has_ended(id) then
+  elseif (row or not renew and redis.call('HEXISTS', K.jobs, id) == 1) and not has_ended(id) then
     said = LATE
   end
   if said ~= STANDS then
     expect_settled(identity)
   end
   answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
-  answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row), tries[position]
+  answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row) or false, tries[position] or false
   answers[told + 7] = (is_workers and lents or generations)[position] or false
   told = told + 7
 end
