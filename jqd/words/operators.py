@@ -213,7 +213,7 @@ def _texts(name: str, how: Callable[[str, str], bool], text: Any, part: Any, ste
 def _int(value: Any, _: Steps) -> int:
     kind = type(value)
     try:
-        if kind is int or (kind is str and value.isascii() and value.lstrip("-").isdigit() and len(value) < 21):
+        if kind in (int, bool) or (kind is str and value.isascii() and value.lstrip("-").isdigit() and len(value) < 21):
             return int(_whole(int(value)))
         if kind is float and abs(value) < 2.0**63:
             return int(value)
