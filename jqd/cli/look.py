@@ -53,7 +53,7 @@ class Matching:
     error: str | None = None
     """Stands in what their last attempt said, in capitals or not."""
     error_is: str | None = None
-    """Is the line by which their failure is told, as `jqd errors` shows it, all of it."""
+    """Failed with this error: a line of `jqd errors`, copied whole."""
     search: str | None = None
     """Stands in their jobtype, id, tags, argument or error, in capitals or not; or is a whole number in it."""
     newer: str | None = None
