@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from jqd.config import Config, load, load_all, settings, store_flags
 from jqd.store import INTERNAL, StoreConfig
+from jqd.store.jobs import milliseconds
 from jqd.words.errors import ConfigError
 from jqd.words.setting import read as read_setting
+from jqd.words.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 
 SETTINGS = Path(__file__).parent.parent / "docs" / "SETTINGS.md"
 
@@ -103,7 +106,11 @@ def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
         ),
         ("JQD_LOG__FORM", "pretty", ["JQD_LOG__FORM: log.form must be one of auto, console, json"]),
         ("JQD_LEASE__LEASE_S", "1", ["lease", "renew_s", "from JQD_LEASE__LEASE_S"]),
-        ("JQD_STORE__TIMEOUT_S", "0", ["JQD_STORE__TIMEOUT_S: store.timeout_s must be above 0, not '0'"]),
+        (
+            "JQD_STORE__TIMEOUT_S",
+            "0",
+            ["JQD_STORE__TIMEOUT_S: store.timeout_s must be above 0, and at most ten years, not '0'"],
+        ),
         ("JQD_RUNNER__RESULT_BYTES_MAX", "0", ["runner.result_bytes_max must be above 0"]),
         ("JQD_JOURNAL__RETRY_S", "0", ["journal.retry_s must be above 0"]),
         ("JQD_API__POLL_S", "0", ["api.poll_s must be above 0"]),
@@ -174,7 +181,7 @@ def test_a_key_of_the_wrong_type_is_not_repeated(text: str, tmp_path: Path) -> N
         ("broker_url = 5", "did you mean 'store.url'?"),
         ("[nonsense]\nx = 1", "nonsense.x"),
         ("drain_s = inf", "finite"),
-        ('[journal]\nsegment_bytes = "-5"', "journal.segment_bytes must be above 0, not '-5'"),
+        ('[journal]\nsegment_bytes = "-5"', "journal.segment_bytes must be above 0, and at most 2^50, not '-5'"),
         ("[store]\nended_keep_s = -1", "store.ended_keep_s must be"),
         ("[lease]\nlease_s = 4", "lease_s = 4 must be more than renew_s = 3 and margin_s = 2 together"),
         ("[api]\nbodies_bytes_max = 1024", "must not be more than bodies_bytes_max = 1024"),
@@ -357,6 +364,29 @@ def test_every_setting_stands_on_its_page_with_its_default_and_no_other_does() -
             assert default in (None, "", ()), key
         else:
             assert read_setting(hint, told[key].strip("`"), key.rpartition(".")[2]) == default, key
+
+
+NUMBERS = {"float": (1e-300, 1e-3, 1e3, SECONDS_MAX, 1e300), "int": (1, 1000, COUNT_MAX, BYTES_MAX, 10**30)}
+
+
+def _numeric() -> list[tuple[str, float]]:
+    """Every setting that is a number, at the ends of what it may be, and beyond."""
+    kinds = {key: kind for key, _, default in _settings(Config()) if (kind := type(default).__name__) in NUMBERS}
+    return [(key, number) for key, kind in kinds.items() for number in NUMBERS[kind]]
+
+
+@pytest.mark.parametrize(("key", "number"), _numeric())
+def test_a_number_is_refused_or_works(key: str, number: float) -> None:
+    """What is computed from settings: waits after any number of failures, and milliseconds that stay exact."""
+    name = "JQD_" + key.upper().replace(".", "__")
+    config = Config()
+    with contextlib.suppress(ConfigError):
+        config = load(environ={name: repr(number)})
+    for failures in (1, 60, 100, 1_000_000):
+        assert 0 <= config.retry.delay_s(failures, random.Random(1)) <= 2 * config.retry.cap_s
+    for other, _, value in _settings(config):
+        if isinstance(value, float):
+            assert milliseconds(value) < 2**53, other
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from jqd.words.errors import JournalDamaged, JournalRefused
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import CARRIED, Lane
-from jqd.words.units import Bytes, Seconds
+from jqd.words.units import Bytes, Seconds, Span
 
 MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
@@ -45,15 +45,15 @@ class JournalConfig:
     )
     frame_bytes_max: Bytes = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
     commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
-    commit_linger_ms: float = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
+    commit_linger_ms: Span = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
     # What may wait for the disk before pushes are refused. Outcomes may wait beyond it, one of the largest frames or
     # many small ones: what is refused of them is work that is done, and is done again.
     pending_bytes_max: int = 64 * MIB
     retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
-    retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
+    retention_s: Span = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
     # Endings stay at most so much longer for jobs of other daemons, also of one that is not heard of.
-    others_s: float = 86_400.0
+    others_s: Span = 86_400.0
     others_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:

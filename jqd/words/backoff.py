@@ -4,6 +4,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jqd.words.units import SECONDS_MAX
+
+FACTOR_MAX = 1_000.0  # any more is the cap at once; and STEPS_MAX of these are a number still
+STEPS_MAX = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -15,10 +20,16 @@ class Backoff:
     jitter: float = 0.25  # ± this share, so that jobs that failed together do not return together
 
     def __post_init__(self) -> None:
-        if not (self.first_s > 0 and self.factor >= 1 and self.cap_s >= self.first_s and 0 <= self.jitter < 1):
+        if not (
+            self.first_s > 0
+            and 1 <= self.factor <= FACTOR_MAX
+            and SECONDS_MAX >= self.cap_s >= self.first_s
+            and 0 <= self.jitter < 1
+        ):
             raise ValueError(
-                f"a back-off needs first_s > 0, factor >= 1, cap_s >= first_s, 0 <= jitter < 1, not first_s = "
-                f"{self.first_s:g}, factor = {self.factor:g}, cap_s = {self.cap_s:g}, jitter = {self.jitter:g}"
+                f"a back-off needs first_s > 0, factor 1 to {FACTOR_MAX:g}, cap_s >= first_s and at most "
+                f"{SECONDS_MAX:g}, 0 <= jitter < 1, not first_s = {self.first_s:g}, factor = {self.factor:g}, "
+                f"cap_s = {self.cap_s:g}, jitter = {self.jitter:g}"
             )
 
     def delay_s(self, failures: int, source: random.Random) -> float:
@@ -26,7 +37,7 @@ class Backoff:
         if failures < 1:
             raise ValueError(f"a back-off starts at the first failure, not at {failures}")
         # The exponent is bounded before it is raised: failures may be any number, floats are not.
-        steps = min(failures - 1, 64)
+        steps = min(failures - 1, STEPS_MAX)
         delay_s = min(self.cap_s, self.first_s * self.factor**steps)
         return self._spread_s(delay_s, source)
 

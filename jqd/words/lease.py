@@ -17,6 +17,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from jqd.words.units import Seconds
+
 SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job: a batch of two such jobs, one after the other
 SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jobs
 # Above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say.
@@ -29,7 +31,7 @@ DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
 class LeaseConfig:
     """Lease lengths, the same for all daemons of a store."""
 
-    lease_s: float = 10.0  # a dead daemon's jobs run again after about lease + one renewal
+    lease_s: Seconds = 10.0  # a dead daemon's jobs run again after about lease + one renewal
     renew_s: float = 3.0  # three tries fit into a lease, so one lost renewal costs nothing
     margin_s: float = 2.0  # clocks drift, threads are late: stop this long before others may start
 
