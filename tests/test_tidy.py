@@ -166,7 +166,7 @@ def test_a_link_leads_somewhere() -> None:
 
 
 VERSIONS = re.compile(r"older (jqd|daemon|version)|earlier version|newer jqd", re.I)
-FORMATS_OF_THE_STORE = ("jqd/store/",)
+FORMATS_OF_THE_STORE = "jqd/store/"
 
 
 def test_nothing_speaks_of_versions_that_never_were() -> None:
