@@ -85,7 +85,7 @@ def _caught_up_with_the_first(real: Real) -> Real:
 APART: dict[str, Mistake] = {
     "apply-all": mistake(
         "kill",
-        24,
+        25,
         "stray",
         "a lane applies records of other partitions, too",
         (ingest_module, "chunks", _apply_all),
@@ -118,7 +118,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        73,
+        74,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),
@@ -143,7 +143,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        145,
+        167,
         "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

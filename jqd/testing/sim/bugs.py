@@ -149,7 +149,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        13,
+        15,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -199,7 +199,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        85,
+        88,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
@@ -221,17 +221,17 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "drop-on-finish": mistake(
         "lost,lag",
-        5,
+        9,
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 361, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 496, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
-        7,
+        8,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (claims_module, "reconcile", _do_not),
@@ -239,7 +239,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        101,
+        107,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
@@ -253,7 +253,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "trusts-asleep": mistake(
         "suspend,lag",
-        187,
+        208,
         "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),

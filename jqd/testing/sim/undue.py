@@ -118,7 +118,7 @@ def _knows_no_drain(real: Real) -> Real:
 UNDUE: dict[str, Mistake] = {
     "fired-of-the-moment": mistake(
         "",
-        0,
+        1,
         "twice,lost",
         "the job of a date is called after the moment in which it is fired",
         (Known, "job_id", _of_the_moment),
@@ -211,7 +211,7 @@ UNDUE: dict[str, Mistake] = {
     ),
     "expired-dropped": mistake(
         "away",
-        62,
+        97,
         "lost",
         "a job that expired is forgotten, and not dead",
         in_scripts(

@@ -68,7 +68,7 @@ def _young_ones_too(real: Real) -> Real:
 UNSAID: dict[str, Mistake] = {
     "view-behind-jobs": mistake(
         "workers",
-        12,
+        33,
         "pressed",
         "jobs that a worker refused go back before the store is told that it wants none",
         (Follow, "say_view", lambda real: _at_once),
