@@ -225,6 +225,11 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
     return count, outcomes[::-1]
 
 
+def _attempt(job: Job, number: int) -> int:
+    """No more than the job allows: a store that was emptied may be told of an earlier attempt only after the others."""
+    return min(number, job.max_retry + 1)
+
+
 def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
@@ -233,7 +238,8 @@ def decode_held(
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
     snoozes = last.snoozes if last and last.meant_for >= began else 0
-    return Held(decode_job(keys, job_id, row, bare=bare), fence, failed + 1, began, snoozes)
+    job = decode_job(keys, job_id, row, bare=bare)
+    return Held(job, fence, _attempt(job, failed + 1), began, snoozes)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
@@ -348,7 +354,7 @@ def job_view(
         created_at_ms=job.created_at_ms,
         tags=job.tags,
         state=state,
-        attempts=failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0),
+        attempts=_attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
         eligible_at_ms=score if place == "later" else job.eligible_at_ms,
         started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
         daemon=daemon,

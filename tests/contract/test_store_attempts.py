@@ -59,7 +59,7 @@ async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench
 
 
 async def test_a_snooze_waits_for_its_date_and_spends_no_attempt(store_bench: StoreBench) -> None:
-    job = await store_bench.push(max_retry=0)
+    job = await store_bench.push(max_retry=1)
     owner = await store_bench.join()
 
     async def again(attempt: int, snoozes: int) -> Held:

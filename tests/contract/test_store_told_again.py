@@ -5,7 +5,7 @@ import pytest
 from jqd.words.errors import StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, Job, Outcome, State
 from jqd.words.record import cancel_of
-from tests.contract.bench import StoreBench, changed, outcome
+from tests.contract.bench import StoreBench, changed, orders, outcome
 
 KEPT = 5  # ended_keep_jobs of these stores
 DAY_S = 86_400
@@ -170,3 +170,40 @@ async def test_what_waits_for_a_quota_holds_up_nothing_if_it_came_after_all_was_
     await ended(store_bench, 1, follows=b"f")
     await store_bench.store.put_off("acme", (await store_bench.store.get_outbox(100, 1 << 20)).entries, 1.0)
     assert await store_bench.store.purge(100) == KEPT + 1
+
+
+async def test_a_job_that_ran_ended_as_it_did_though_its_name_is_another_s_by_now(store_bench: StoreBench) -> None:
+    """What follows a job was pushed, ran, and was told again when it had been pushed once more: its daemon was away."""
+    owner = await store_bench.join()
+    first = changed(store_bench.make(name="mine"), 5, ChangeKind.NEW, digest="d")
+    later = changed(store_bench.make(name="mine"), 2**52, ChangeKind.NEW, digest="d")
+    await store_bench.add(first)
+    store_bench.clock.advance(1)
+    won = outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED)
+    for order in orders(store_bench, [("add", first), ("add", later), ("settle", won)]):
+        await forget(store_bench)
+        for method, record in order:
+            await getattr(store_bench, method)(record)
+        assert await store_bench.state(first) is State.SUCCEEDED, order
+
+
+@pytest.mark.parametrize("when", ["in hand", "ended"])
+async def test_an_earlier_attempt_that_is_told_late_shows_no_more_than_are_allowed(
+    store_bench: StoreBench, when: str
+) -> None:
+    """Its daemon was away while the store was told again: the others tried the job as often as it allows."""
+    job, owner = await store_bench.push(max_retry=2), await store_bench.join()
+    early = outcome(await store_bench.claim_one(owner), Fate.RETRY)
+    await forget(store_bench)
+    await store_bench.add(job)
+    owner = await store_bench.join()
+    for fate in (Fate.RETRY, Fate.RETRY, Fate.DEAD):
+        held = await store_bench.claim_one(owner)
+        if fate is Fate.DEAD and when == "in hand":
+            await store_bench.settle(early)
+            assert (await store_bench.view(job)).attempts == 3
+        await store_bench.settle(outcome(held, fate))
+    if when == "ended":
+        await store_bench.settle(early)
+    view = await store_bench.view(job)
+    assert (view.state, view.attempts) == (State.FAILED, 3)

@@ -82,6 +82,21 @@ local function end_stands(one)
   return meant_for(packed) >= one.generation
 end
 
+-- Whether an ending that was noted before the job came is of this content: then it ends the job.
+local function meet_end(one, now_ms)
+  local id = one.id
+  local ended, killed = unpack(redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id))
+  if not (ended or killed) or not end_stands(one) then
+    return false, ended or killed
+  end
+  redis.call('ZADD', ended and K.ended or K.dead, noted_end(id, now_ms), id)
+  return true
+end
+
+local function drop_notes_of(id)
+  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
+end
+
 -- Of a job that has not come yet, notes count if they were meant for this content.
 local function place_unseen(one, now_ms, history_max)
   local id = one.id
@@ -98,26 +113,25 @@ local function place_unseen(one, now_ms, history_max)
       return
     end
   end
-  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id)
-  local ended, killed, cancelled = notes[1], notes[2], notes[3]
-  if (ended or killed) and end_stands(one) then
-    redis.call('ZADD', ended and K.ended or K.dead, noted_end(id, now_ms), id)
+  local cancelled = redis.call('ZSCORE', K.tomb, 'c' .. id)
+  local is_over, is_noted = meet_end(one, now_ms)
+  if is_over then
     if cancelled then
       prefer_cancel(id, one.generation, now_ms)
     end
   elseif meet_late_end(one, now_ms, history_max) then
-    ended = true
+    -- by a later ending than the one that was noted
   elseif cancelled and cancelled_to(id) >= one.generation then
     end_cancelled(id, now_ms)
   else
-    if ended or killed then
+    if is_noted then
       begin_anew(id, history_max)
     end
     local retry_ms = redis.call('ZSCORE', K.tomb, 'r' .. id)
     local _, is_its = told_in(redis.call('HGET', K.tries, id) or '', one.generation)
     place_change(one, now_ms, is_its and last_try(id) > one.revision and tonumber(retry_ms or nil) or 0)
   end
-  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
+  drop_notes_of(id)
 end
 
 -- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not count
@@ -208,7 +222,12 @@ local function apply_change(one, now_ms, history_max)
   watch(id)
   local does_wait = true
   if one.name ~= '' and not take_name(one, now_ms) then
-    end_cancelled(id, now_ms)
+    -- Another has its name by now. But if it ran before that, it ended as it did.
+    if row or not meet_end(one, now_ms) then
+      end_cancelled(id, now_ms)
+    else
+      drop_notes_of(id)
+    end
     does_wait = false
   elseif row then
     does_wait = place_again(one, row, now_ms, history_max)
