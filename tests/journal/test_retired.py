@@ -120,3 +120,20 @@ async def test_who_looks_at_a_journal_is_told_from_where_jobs_are_read() -> None
     files.fail = fail
     with pytest.raises(JournalRefused, match=r"cannot be read.*Input/output"):
         retired_in(files, seen)
+
+
+async def test_a_disk_that_refuses_it_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        middle = await fill(journal)
+        monkeypatch.setattr(files, "rename", _refuse)
+        with pytest.raises(JournalRefused, match="written down"):
+            await journal.retire(middle)
+        assert journal.retired == 0
+        monkeypatch.undo()
+        await journal.retire(middle)
+        assert journal.retired == middle
+
+
+def _refuse(old: Path, new: Path) -> None:
+    raise OSError(28, "No space left on device")
