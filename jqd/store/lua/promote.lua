@@ -29,13 +29,6 @@ local function mend_dates(back_ms)
   end
 end
 
-local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
-if seen_ms - now_ms > BACK_MS then
-  mend_dates(seen_ms - now_ms)
-end
-if math.abs(seen_ms - now_ms) >= SEEN_MS then
-  redis.call('HSET', K.life, 'seen', digits(now_ms))
-end
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)
 local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
@@ -46,6 +39,13 @@ for position, row in ipairs(rows) do
   end
 end
 local expired = expire_due(now_ms, limit)
+local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
+if seen_ms - now_ms > BACK_MS then
+  mend_dates(seen_ms - now_ms)
+end
+if math.abs(seen_ms - now_ms) >= SEEN_MS then
+  redis.call('HSET', K.life, 'seen', digits(now_ms))
+end
 write_counts(now_ms)
 local next_due = tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 

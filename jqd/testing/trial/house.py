@@ -234,6 +234,9 @@ class Hand:
         at_ms = self._running.get(job_id)
         return None if at_ms is None else Running(NAME, at_ms)
 
+    def ended(self, job_id: str) -> None:
+        """Nothing has ended here that the store does not know."""
+
 
 class Control:
     """Of a daemon: it is ready, has no others beside it, and applies what it journals when somebody waits for it."""
