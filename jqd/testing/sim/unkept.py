@@ -99,7 +99,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        4035,
+        4159,
         "conflict,older",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),

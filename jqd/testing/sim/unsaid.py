@@ -75,7 +75,7 @@ UNSAID: dict[str, Mistake] = {
     ),
     "claims-unheard": mistake(
         "workers",
-        12,
+        42,
         "pressed",
         "who has not heard which workers want nothing claims jobs for them",
         in_scripts("elseif rules_at ~= '' and", "elseif false and"),
