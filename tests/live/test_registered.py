@@ -22,7 +22,7 @@ from jqd.journal.inspect import Good, snapshot, walk
 from jqd.words.record import Lane, decode_rules
 from jqd.worker.app import App
 from jqd.worker.serve import serve
-from tests.live.harness import QUICK, Daemon, ingested, short_directory, wait_for
+from tests.live.harness import QUICK, WAIT_S, Daemon, ingested, short_directory, wait_for
 from tests.valkey import Valkey, valkey
 
 KNOWN_S = 2.0
@@ -150,6 +150,14 @@ def seen(daemon: Daemon) -> dict[str, str]:
     return {each["daemon"]: each["state"] for row in rows for each in row["seen"]}
 
 
+def wait_seen(daemons: list[Daemon], expected: dict[str, str]) -> None:
+    """Until all of them show that of each."""
+    deadline_s = time.monotonic() + WAIT_S
+    while (found := [seen(each) for each in daemons]) != [expected] * len(daemons):
+        assert time.monotonic() < deadline_s, f"{found}, not {expected}"
+        time.sleep(0.02)  # watches processes of their own
+
+
 def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
     with valkey() as server, short_directory() as base, Holding().serving() as holder:
         flags, elsewhere = ("--store", server.url), {"JQD_RUNNER__WORKER_NETWORKS": "10.0.0.0/8"}
@@ -158,13 +166,9 @@ def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
             with Daemon(base / "two", *flags, env=QUICK | elsewhere) as two, Client(two.url) as client:
                 names = [each.get("/v1/stats").json()["daemon"] for each in (one, two)]
                 say(one, name="holder", url=holder.url)
-                wait_for(lambda: seen(one) == seen(two) == dict.fromkeys(names, "ok"), "not seen to be well")
-                wait_for(lambda: bool(client.push("hold")) and seen(two)[names[1]] == "unreachable", "two reaches it")
+                client.push("hold")
                 expected = dict(zip(names, ("ok", "unreachable"), strict=True))
-                deadline_s = time.monotonic() + KNOWN_S
-                while (found := [seen(one), seen(two)]) != [expected] * 2:
-                    assert time.monotonic() < deadline_s, f"{found}, not {expected}"
-                    time.sleep(0.02)  # watches processes of their own
+                wait_seen([one, two], expected)
                 (row,) = one.get("/v1/workers").json()["workers"]
                 (view,) = [each for each in row["seen"] if each["daemon"] == names[1]]
                 assert view["since"] > row["registered_at"]
@@ -179,8 +183,8 @@ def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
                 ]
                 assert httpx2.delete(f"{one.url}/v1/workers/{gone[0]}").status_code == 204
                 forget(server)
-                wait_for(lambda: seen(one) == seen(two) == expected, "a store that forgot is not told")
-            wait_for(lambda: seen(one) == {names[0]: "ok"}, "shown of a daemon that is gone")
+                wait_seen([one, two], expected)  # a store that forgot is told again
+            wait_seen([one], {names[0]: "ok"})  # and nothing of a daemon that is gone
 
 
 @pytest.mark.long
