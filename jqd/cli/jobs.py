@@ -33,13 +33,13 @@ def push(
     text: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     priority: int | None = None,
     run_at: str | None = None,
-    in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
-    delay: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     max_retry: int | None = None,
     timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
+    require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     expires_in: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -65,8 +65,6 @@ def push(
         Not before this date: ISO 8601 with a zone, or Unix seconds.
     in_
         Not before so much time has passed: 90, 30s, 5m, 2h, 1d.
-    delay
-        The same as --in.
     id_
         Your own id for the job.
     replace
@@ -77,6 +75,8 @@ def push(
         Time one attempt may take: 90, 30s, 5m, 2h.
     keep_result
         Keep what the worker returns for an hour; --wait and --result do so by themselves.
+    require_result
+        Keep it, and fail the job when it is too large for that; otherwise only the result is dropped.
     tag
         A word to find it by, as `jobs --tag` does; may be given several times.
     backoff
@@ -89,11 +89,11 @@ def push(
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     """
     common = common or Common()
-    _expect_words([argument, *more], in_, delay, lines, id_, result)
+    _expect_words([argument, *more], lines, id_, result)
     options: dict[str, Any] = {
         "priority": priority,
         "run_at": _run_at(run_at),
-        "delay": _delay(in_, delay),
+        "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
         "max_retry": max_retry,
@@ -101,7 +101,7 @@ def push(
         "tags": tag,
         "backoff": None if backoff is None else waits(backoff),
         "expires_in": None if expires_in is None else duration(expires_in, "--expires-in"),
-        "keep_result": True if result else keep_result if keep_result is not None else (wait or None),
+        "keep_result": "required" if require_result else keep_result or result or wait or None,
     }
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
@@ -252,27 +252,16 @@ def _stands(info: JobInfo) -> str:
     return str(info.state)
 
 
-def _expect_words(
-    words: list[str | None], in_: str | None, delay: str | None, lines: Path | None, id_: str | None, result: bool
-) -> None:
+def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, result: bool) -> None:
     """Raises Usage for words of a push that do not go together."""
     if len(words) > 1:
         raise Usage(f"a job has one argument; several values are a list: {_as_list([str(word) for word in words])}")
-    if in_ is not None and delay is not None:
-        raise Usage("--in and --delay are the same; give one of them")
     if lines is not None and words[0] is not None:
         raise Usage("give either an argument or --lines, not both")
     if lines is not None and id_ is not None:
         raise Usage("--id names one job; it cannot be given with --lines")
     if lines is not None and result:
         raise Usage("--result prints what one job returned; --wait prints all jobs of --lines with their results")
-
-
-def _delay(in_: str | None, delay: str | None) -> float | None:
-    """Raises Usage, which names the flag that was written."""
-    if in_ is not None:
-        return duration(in_, "--in")
-    return None if delay is None else duration(delay, "--delay")
 
 
 def _as_list(words: list[str]) -> str:

@@ -35,6 +35,7 @@ from jqd.client.info import Ack, Cancel, JobInfo, Taken, job_info, job_map, list
 from jqd.client.manage import Manage
 from jqd.client.pushes import cuts, how_safe, less, of_all, taken
 from jqd.words.clock import Clock, SystemClock
+from jqd.words.job import Keep
 from jqd.words.units import Duration, Durations, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
@@ -97,7 +98,7 @@ class Client(Manage):
         *,
         priority: int | None = None,
         max_retry: int | None = None,
-        keep_result: bool | None = None,
+        keep_result: Keep | None = None,
         timeout: Duration | None = None,
         job_id: str | None = None,
         run_at: datetime | float | str | None = None,

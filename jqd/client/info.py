@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from jqd.words.dates import utc
-from jqd.words.job import State
+from jqd.words.job import Keep, State
 from jqd.words.meant import suggestion
 from jqd.words.units import Duration, Durations, duration_s, durations_s
 
@@ -57,7 +57,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_retry: int = 0
     timeout: float | None = None
     """Seconds one attempt may take."""
-    keep_result: bool | None = None
+    keep_result: Keep | None = None
     backoff: float | Sequence[float] | None = None
     """Seconds between its attempts, as it was pushed or declared; None: as the daemon has it."""
     created_at: datetime | None = None
@@ -79,7 +79,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: Any = None
     """What the worker gave as the last attempt's error: any value."""
     message: str | None = None
-    """The last attempt's message, for people; a traceback perhaps."""
+    """The last attempt's message, for people; a traceback perhaps. Of a success: that its result was dropped."""
     result: Any = None
     """Only of a job pushed with keep_result, and only until it is dropped."""
     history: Sequence[Mapping[str, Any]] = ()
@@ -123,7 +123,7 @@ def job_map(
     *,
     priority: int | None = None,
     max_retry: int | None = None,
-    keep_result: bool | None = None,
+    keep_result: Keep | None = None,
     timeout: Duration | None = None,
     job_id: str | None = None,
     run_at: datetime | float | str | None = None,

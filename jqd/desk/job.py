@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.words.job import NIL, TAGS_MAX, Name, NewName, Priority
+from jqd.words.job import NIL, TAGS_MAX, Keep, Name, NewName, Priority
 from jqd.words.options import Retries, Timeout, Waits
 
 NOTHING = Raw(NIL)
@@ -35,7 +35,7 @@ class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     argument: Value = msgspec.field(default_factory=nothing)
     priority: Priority = 0
     max_retry: Retries = 5
-    keep_result: bool = False
+    keep_result: Keep = False
     timeout: Timeout = 30.0
     job_id: NewName | None = None
     run_at: Date | None = None

@@ -62,8 +62,9 @@ class Told(NamedTuple):
 async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     """Take what can be taken; what each is answered with, in order, None where it was taken.
 
-    Of each: NotFound, Conflict, TooLarge for a late result that nobody can keep; JournalRefused when it is taken and
-    not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent again.
+    Of each: NotFound, Conflict, TooLarge for a late result that is required and cannot be kept; JournalRefused when
+    it is taken and not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent
+    again.
     """
     sorts = Sorted()
     if desk.principal.is_bound:
@@ -264,8 +265,8 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     elif _has_ended(view, untold):
         sorts.answers[place] = _stale(each, f"it has ended before this report: {_said(attempt)}")
     elif (outcome := desk.runner.succeed_late(attempt, each.report)) is None:
-        size = len(each.report.result)
-        sorts.answers[place] = TooLarge(f"the result of {size} bytes is too large to be kept; store it elsewhere")
+        detail = "the result is required, and too large to be kept; store it elsewhere"
+        sorts.answers[place] = TooLarge(detail)
     else:
         sorts.count(place, outcome)
     return True

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Priority
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
 from jqd.words.options import FIELDS, NOTHING, JobOptions, Retries, Timeout, Waits
 from jqd.words.tenant import bare, tenant_of
 
@@ -41,7 +41,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     priority_max: Priority = PRIORITY_MAX
     timeout: Timeout | UnsetType = UNSET
     max_retry: Retries | UnsetType = UNSET
-    keep_result: bool | UnsetType = UNSET
+    keep_result: Keep | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
 

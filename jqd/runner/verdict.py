@@ -12,8 +12,10 @@ put off (a snooze), up to SNOOZES_MAX       retry after `retry_after`, and no at
 import random
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from jqd.words.backoff import Backoff
 from jqd.words.followers import named
@@ -25,10 +27,13 @@ SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs a
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
 INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
+RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result is too large to be kept
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
+
+Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -47,6 +52,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Any MessagePack value."""
     result: bytes = NIL
     """Any MessagePack value."""
+    result_bytes: int = 0
+    """Of a result that is not here, for it was too large to be sent or read."""
     is_snooze: bool = False
     """The job puts itself off: it goes back, with a date, and no attempt is spent."""
     log: str = ""
@@ -78,7 +85,7 @@ def end_attempt(
     result_bytes_max: int,
     wrong: Callable[[bytes], str] = nothing_follows,
 ) -> Outcome:
-    """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job.
+    """The outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
 
     `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
     """
@@ -87,16 +94,17 @@ def end_attempt(
     succeeds = 200 <= report.status < 300 and not is_snooze
     if succeeds and report.follows and (why := wrong(report.follows)):
         report, succeeds = _says_wrong_jobs(why), False
-    is_kept = not job.keep_result or len(report.result) <= result_bytes_max
-    if succeeds and is_kept:
-        return _succeeded(held, report, worker, started_at_ms, finished_at_ms)
-    report = _within_limits(report, job.keep_result, result_bytes_max)
+    if succeeds:
+        dropped = _dropped(report, result_bytes_max) if job.keep_result else ""
+        if not dropped or job.keep_result != "required":
+            return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
+        report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
+    report = _within_limits(report)
     fate = Fate.RETRY if is_snooze else _fate(held, report)
     delay_s = 0.0
-    if fate is Fate.RETRY and (asked_s := report.retry_after_s) is not None:
-        delay_s = min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
-    elif fate is Fate.RETRY:
-        delay_s = backoff.asked_s(job.backoff, held.attempt, source)
+    if fate is Fate.RETRY:
+        own_s = backoff.asked_s(job.backoff, held.attempt, source)
+        delay_s = own_s if (asked_s := report.retry_after_s) is None else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
     if report.is_snooze:
         delay_s = max(SNOOZE_S_MIN, delay_s)
     return Outcome(
@@ -122,11 +130,13 @@ def end_attempt(
 
 
 def _says_wrong_jobs(why: str) -> Report:
-    """Final, as a result that is too large is: it would say the same again."""
+    """Final, as a required result that is too large is: it would say the same again."""
     return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
 
 
-def _succeeded(held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int) -> Outcome:
+def _succeeded(
+    held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, dropped: str
+) -> Outcome:
     """Nearly all do, so nothing is looked at that only a failure may have."""
     job = held.job
     return Outcome(
@@ -140,7 +150,8 @@ def _succeeded(held: Held, report: Report, worker: str, started_at_ms: int, fini
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
-        result=report.result if job.keep_result else NIL,
+        message=dropped,
+        result=report.result if job.keep_result and not dropped else NIL,
         keep_result=job.keep_result,
         generation=held.generation,
         snoozes=held.snoozes,
@@ -153,12 +164,13 @@ def says_again(outcome: Outcome, report: Report) -> bool:
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
-    return outcome.fate in fates and outcome.message == _within_limits(report, False, 0).message
+    return outcome.fate in fates and outcome.message == _within_limits(report).message
 
 
 def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, result_bytes_max: int) -> Outcome | None:
-    """The success of an attempt that was given up; None when its result is too large to be kept."""
-    if _within_limits(report, attempt.keep_result, result_bytes_max).status != report.status:
+    """The success of an attempt that was given up; None when its result is required, and too large to be kept."""
+    dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
+    if dropped and attempt.keep_result == "required":
         return None
     return msgspec.structs.replace(
         attempt,
@@ -168,9 +180,9 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         finished_at_ms=max(attempt.started_at_ms, finished_at_ms),
         reason="",
         error=NIL,
-        message="",
+        message=dropped,
         log="",
-        result=report.result if attempt.keep_result else NIL,
+        result=report.result if attempt.keep_result and not dropped else NIL,
         follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
         if report.follows
         else b"",
@@ -201,7 +213,16 @@ def _fate(held: Held, report: Report) -> Fate:
     return Fate.RETRY if held.attempt <= held.job.max_retry else Fate.DEAD
 
 
-def _within_limits(report: Report, keep_result: bool, result_bytes_max: int) -> Report:
+def _dropped(report: Report, bytes_max: int) -> str:
+    """Why the result cannot be kept, or nothing."""
+    size = report.result_bytes or len(report.result)
+    if size <= bytes_max and not report.result_bytes:
+        return ""
+    limit = f"{bytes_max} can be kept" if size > bytes_max else "more than its worker can send"
+    return f"{RESULT_DROPPED}: the result has {size} bytes, {limit}; store it elsewhere and return where"
+
+
+def _within_limits(report: Report) -> Report:
     changes: dict[str, object] = {}
     if not 100 <= report.status <= 599:
         changes["status"] = 500
@@ -216,12 +237,4 @@ def _within_limits(report: Report, keep_result: bool, result_bytes_max: int) -> 
         changes["error"] = NIL
         message = changes.get("message", report.message)
         changes["message"] = f"{message}\n(its error value of {len(report.error)} bytes was dropped)"
-    if keep_result and len(report.result) > result_bytes_max and Exit.of_status(report.status) is Exit.OK:
-        # It ran, and would give the same again: trying again mends nothing.
-        return Report(
-            status=413,
-            reason="other",
-            message=f"RESULT_TOO_LARGE: the result has {len(report.result)} bytes, {result_bytes_max} can be kept;"
-            " store it elsewhere and return where, or push the job without keep_result",
-        )
     return msgspec.structs.replace(report, **changes) if changes else report

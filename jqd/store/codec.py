@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from jqd.store.keys import Keys
 from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
 from jqd.words.errors import SeatRefused, StoreRefused
-from jqd.words.job import NIL, Fate, Held, Job, Outcome, State, entrust
+from jqd.words.job import NIL, Fate, Held, Job, Keep, Outcome, State, entrust
 from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.words.tenant import SEPARATOR
 
@@ -40,7 +40,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: int
     max_retry: int
     timeout_s: float
-    keep_result: bool
+    keep_result: Keep
     created: int
     eligible_at_ms: int = 0
     name: str = ""

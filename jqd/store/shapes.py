@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from jqd.store.counts import Counts
-from jqd.words.job import Held, Outcome, State
+from jqd.words.job import Held, Keep, Outcome, State
 from jqd.words.rules import Rule
 from jqd.words.tenant import tenant_of
 
@@ -341,7 +341,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     priority: int
     max_retry: int
     timeout_s: float
-    keep_result: bool
+    keep_result: Keep
     created_at_ms: int
     tags: tuple[str, ...]
     state: State

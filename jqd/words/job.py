@@ -1,7 +1,7 @@
 """The job, its states, and how an attempt may end. The words every room shares."""
 
 import enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,9 @@ Priority = Annotated[
     int,
     Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a 32-bit whole number, {PRIORITY_MIN} to {PRIORITY_MAX}"),
 ]
+Keep = Annotated[bool | Literal["required"], Meta(description='true, false or "required"')]
+"""Whether a result is kept. "required": a job whose result is too large to be kept fails; otherwise only the result is
+dropped, and the job says so."""
 
 
 def is_name(text: str) -> bool:
@@ -91,7 +94,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     max_retry: int = 5
     """Attempts allowed after the first failed; 0 means one attempt only."""
     timeout_s: float = 30.0
-    keep_result: bool = False
+    keep_result: Keep = False
     created_at_ms: int = 0
     eligible_at_ms: int = 0
     """Not before this date; 0 means at once."""
@@ -203,10 +206,10 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: bytes = NIL
     """Any MessagePack value the worker gave."""
     message: str = ""
-    """For people; a traceback perhaps."""
+    """For people; a traceback perhaps. Of a success: that its result was dropped."""
     result: bytes = NIL
     """Only kept when the job asked for it."""
-    keep_result: bool = False
+    keep_result: Keep = False
     generation: int = 0
     """Of the content that ran (`Change.generation`). 0: as the job was first pushed."""
     snoozes: int = 0

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX, WAITS_MAX, Priority
+from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX, WAITS_MAX, Keep, Priority
 
 Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
 Timeout = Annotated[
@@ -30,7 +30,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
     timeout: Timeout | UnsetType = UNSET
     max_retry: Retries | UnsetType = UNSET
-    keep_result: bool | UnsetType = UNSET
+    keep_result: Keep | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
 

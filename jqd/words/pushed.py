@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, structs
 
-from jqd.words.job import NIL
+from jqd.words.job import NIL, Keep
 
 
 class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -19,7 +19,7 @@ class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defau
     argument: Raw = Raw(NIL)
     priority: int = 0
     max_retry: int = 5
-    keep_result: bool = False
+    keep_result: Keep = False
     timeout: float = 30.0
     job_id: str | None = None
     run_at: str | float | None = None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get
 from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
 from jqd.words.extra import install_with
-from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
+from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX, Keep
 from jqd.words.meant import suggestion
 from jqd.words.units import Duration, Durations, duration_s, durations_s
 from jqd.worker.context import at_work
@@ -210,7 +210,7 @@ class App:
         priority: int | None = None,
         max_retry: int | None = None,
         timeout: Duration | None = None,
-        keep_result: bool | None = None,
+        keep_result: Keep | None = None,
         backoff: Durations | None = None,
         loop: Loop | None = None,
     ) -> Declares: ...
@@ -221,7 +221,7 @@ class App:
         priority: int | None = None,
         max_retry: int | None = None,
         timeout: Duration | None = None,
-        keep_result: bool | None = None,
+        keep_result: Keep | None = None,
         backoff: Durations | None = None,
         loop: Loop | None = None,
         **unknown: Any,
@@ -275,7 +275,7 @@ def _options(**given: Any) -> dict[str, Any]:
         said["backoff"] = durations_s(said["backoff"])
     for name, value in said.items():
         if name == "keep_result":
-            fits, allowed = isinstance(value, bool), "True or False"
+            fits, allowed = isinstance(value, bool) or value == "required", 'True, False or "required"'
         elif name == "timeout":
             fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX
             allowed = f'a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}, or like "20s"'

@@ -28,7 +28,7 @@ from jqd.worker.wire import (
     MESSAGE_CHARS_MAX,
     MSGPACK,
     RESULT_BYTES_MAX,
-    RESULT_TOO_LARGE_STATUS,
+    TOO_MUCH_STATUS,
     Codec,
     Failure,
     Reason,
@@ -168,12 +168,10 @@ class Attempts:
         if told_bytes > FOLLOWERS_BYTES_MAX:
             why = f"the jobs that are to follow have {told_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
             why += "let one of them push the others"
-            raise Unsendable(why, "too much follows", RESULT_TOO_LARGE_STATUS)
-        if len(body) - told_bytes > RESULT_BYTES_MAX:
-            why = f"its result has {len(body) - told_bytes} bytes, more than {RESULT_BYTES_MAX}; "
-            why += "put it where it can stay and return its address"
-            raise Unsendable(why, "result too large", RESULT_TOO_LARGE_STATUS)
-        return body
+            raise Unsendable(why, "too much follows", TOO_MUCH_STATUS)
+        if (size := len(body) - told_bytes) <= RESULT_BYTES_MAX:
+            return body
+        return codec.encode(Success(item.job_id, self._now(), None, jobs, size))  # its daemon says what becomes of it
 
     def follows(self, item: Item) -> Sequence[Mapping[str, Any]]:
         """The jobs that are to follow, as they are told in the language of its batch."""

@@ -11,7 +11,7 @@ import msgspec
 
 from jqd.client import Ack, Client
 from jqd.client.info import job_map
-from jqd.words.job import NAME_LENGTH_MAX, is_name
+from jqd.words.job import NAME_LENGTH_MAX, Keep, is_name
 from jqd.words.units import Duration, Durations
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
@@ -142,7 +142,7 @@ class Job(Generic[P, C, R]):
         tags: Sequence[str] | None = None,
         timeout: Duration | None = None,
         max_retry: int | None = None,
-        keep_result: bool | None = None,
+        keep_result: Keep | None = None,
         priority: int | None = None,
         backoff: Durations | None = None,
         expires_in: Duration | None = None,

@@ -1,7 +1,8 @@
 """Batches in, outcomes out: the worker protocol as bytes. Pure.
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
-    outcome   {type: "success", job_id, finished_at, result, jobs?}                            jobs that follow it
+    outcome   {type: "success", job_id, finished_at, result, jobs?, result_bytes?}   jobs that follow it; how large a
+                                                                    result is that is too large to be sent
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?,
                log?}                                                    the end of what the attempt printed
               {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
@@ -31,7 +32,7 @@ RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it 
 DEPTH_LOOKED_MAX = 20  # levels of a result that are gone through for what cannot be encoded
 PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds
 
-RESULT_TOO_LARGE_STATUS = 413  # as a daemon has it for the same
+TOO_MUCH_STATUS = 413  # of a job whose followers are too large
 CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
 
 NOTHING = msgspec.Raw(b"")
@@ -76,6 +77,8 @@ class Success(msgspec.Struct, tag_field="type", tag="success", gc=False, omit_de
     result: Any
     jobs: Sequence[Mapping[str, Any]] = ()
     """Those that follow it."""
+    result_bytes: int = 0
+    """Of a result that is too large to be sent."""
 
 
 class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=True):

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
-from jqd.words.job import Fate
+from jqd.words.job import NIL, Fate
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold
 
 pytestmark = pytest.mark.usefixtures("unstalled")
@@ -174,11 +174,14 @@ async def test_an_answer_nobody_asked_for_is_no_answer_to_the_next_request(
         assert [request.connection for request in worker.requests] == [0, 1]
 
 
-async def test_a_result_too_large_to_keep_fails_its_job_and_says_so(open_house: OpenHouse) -> None:
+async def test_a_result_too_large_to_keep_is_dropped_and_its_job_says_so(open_house: OpenHouse) -> None:
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
         kept, dropped = hold(1, argument=b"x" * (1 << 20), keep_result=True), hold(1, argument=b"x" * (1 << 20))
-        one, two = await house.run_to_end([*kept, *dropped])
-        assert (one.fate, one.status) == (Fate.FAILED, 413)
-        assert "RESULT_TOO_LARGE" in one.message
-        assert two.fate is Fate.SUCCEEDED
+        required = hold(1, argument=b"x" * (1 << 20), keep_result="required")
+        one, two, three = await house.run_to_end([*kept, *dropped, *required])
+        assert (one.fate, one.status, one.result) == (Fate.SUCCEEDED, 200, NIL)
+        assert one.message.startswith("RESULT_DROPPED: the result has 1048581 bytes, 1048576 can be kept")
+        assert (two.fate, two.message) == (Fate.SUCCEEDED, "")
+        assert (three.fate, three.status) == (Fate.FAILED, 413)
+        assert three.message.startswith("RESULT_DROPPED")

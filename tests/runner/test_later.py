@@ -1,5 +1,6 @@
 """What a worker takes with a 202 is its own, and reported later; so may be what was given up."""
 
+import msgspec
 import trio
 
 from jqd.runner import Report
@@ -79,3 +80,9 @@ async def test_a_success_of_an_attempt_that_was_given_up(open_house: OpenHouse) 
         late = house.runner.succeed_late(outcome, Report(result=b"\x01"))
         assert late is not None
         assert (late.fate, late.fence, late.attempt) == (Fate.SUCCEEDED, outcome.fence, outcome.attempt)
+        kept = msgspec.structs.replace(outcome, keep_result=True)
+        late = house.runner.succeed_late(kept, Report(result_bytes=1 << 30))
+        assert late is not None
+        assert (late.fate, late.message[:14]) == (Fate.SUCCEEDED, "RESULT_DROPPED")
+        required = msgspec.structs.replace(outcome, keep_result="required")
+        assert house.runner.succeed_late(required, Report(result_bytes=1 << 30)) is None

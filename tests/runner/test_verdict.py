@@ -22,7 +22,7 @@ from jqd.runner.verdict import (
 )
 from jqd.words.backoff import Backoff
 from jqd.words.dates import iso
-from jqd.words.job import NIL, SNOOZE, Fate, Held, Job, Outcome
+from jqd.words.job import NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
 
 NOW_MS = 1_700_000_000_000
 
@@ -32,7 +32,7 @@ def end(
     *,
     attempt: int = 1,
     max_retry: int = 2,
-    keep: bool = True,
+    keep: Keep = True,
     waits: tuple[float, ...] = (),
     result_max: int = 100,
     snoozes: int = 0,
@@ -146,7 +146,15 @@ def test_what_a_failure_carries() -> None:
 def test_limits_of_what_is_kept() -> None:
     assert end(Report(result=b"\x01" * 100)).fate is Fate.SUCCEEDED
     large = end(Report(result=b"\x01" * 101))
-    assert (large.fate, large.status, large.result) == (Fate.FAILED, 413, NIL)
+    assert (large.fate, large.status, large.result) == (Fate.SUCCEEDED, 200, NIL)
+    assert large.message.startswith("RESULT_DROPPED: the result has 101 bytes, 100 can be kept;")
+    required = end(Report(result=b"\x01" * 101), keep="required")
+    assert (required.fate, required.status, required.result) == (Fate.FAILED, 413, NIL)
+    assert end(Report(result=b"\x01" * 100), keep="required").result == b"\x01" * 100
+    unsent = end(Report(result_bytes=90))
+    assert unsent.message.startswith("RESULT_DROPPED: the result has 90 bytes, more than its worker can send;")
+    assert end(Report(result_bytes=90), keep="required").fate is Fate.FAILED
+    assert end(Report(result_bytes=90), keep=False).message == ""
     assert end(Report(result=b"\x01" * 101), keep=False).fate is Fate.SUCCEEDED
     assert end(Report(status=500, result=b"\x01" * 101)).status == 500
     long = end(Report(status=500, message="a" + "b" * MESSAGE_LENGTH_MAX))

@@ -61,7 +61,12 @@ class Odd(msgspec.Struct):
             "/backoff/1",
             "backoff/1 must be a number of seconds above 0, at most 2592000, not 0",
         ),
-        (NewJob, {"name": "a", "keep_result": 1}, "/keep_result", "keep_result must be true or false, not 1"),
+        (
+            NewJob,
+            {"name": "a", "keep_result": 1},
+            "/keep_result",
+            'keep_result must be true, false or "required", not 1',
+        ),
         (NewJob, [], "", "a map is wanted, not an array of 0"),
         (NewJob, 3, "", "a map is wanted, not 3"),
         (NewJob, {1: 2, "name": "a"}, "", "one of its keys is no text"),

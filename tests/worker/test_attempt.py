@@ -172,21 +172,27 @@ async def test_structs_are_results_too(name: str) -> None:
         ("object", "its result cannot be encoded: result of type object: "),
         ("deep object", "its result cannot be encoded: result['rows'][1] of type object: "),
         ("int too big", "its result cannot be encoded: result of type int: "),
-        ("huge", f"more than {RESULT_BYTES_MAX}; put it where"),
     ],
 )
 async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argument: str, says: str) -> None:
     outcome = await end(name, argument)
     assert (outcome["type"], outcome["reason"], outcome["should_retry"]) == ("failure", "other", False)
     assert says in outcome["message"]
-    assert outcome.get("status") == (413 if argument == "huge" else None)
+    assert outcome.get("status") is None
+
+
+@both
+async def test_of_a_result_that_is_too_large_its_size_is_sent(name: str) -> None:
+    outcome = await end(name, "huge")
+    assert (outcome["type"], outcome["result"]) == ("success", None)
+    assert outcome["result_bytes"] > RESULT_BYTES_MAX
 
 
 @pytest.mark.parametrize("name", ["plain", "async", "asyncio"])
 async def test_what_is_to_follow_is_told_with_the_success_and_only_when_its_result_can_be_sent(name: str) -> None:
     for argument, kind, jobs in (
         ("object", "failure", None),
-        ("huge", "failure", None),
+        ("huge", "success", [{"name": "next", "argument": [7]}]),
         ({"return": 1}, "success", [{"name": "next", "argument": [7]}]),
     ):
         outcome = await end(name, ["and then", argument])

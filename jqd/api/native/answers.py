@@ -13,7 +13,7 @@ from jqd.desk.job import Value
 from jqd.desk.take import Level
 from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
-from jqd.words.job import State
+from jqd.words.job import Keep, State
 from jqd.words.options import JobOptions, Waits
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
@@ -93,7 +93,7 @@ class Job(Known, kw_only=True, frozen=True):
     """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
 
     timeout: Annotated[float, Meta(description="seconds that one attempt may take")] | UnsetType = UNSET
-    keep_result: bool | UnsetType = UNSET
+    keep_result: Keep | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
     """Its own, where it has one."""
     expires_at: Annotated[Instant | UnsetType, Meta(description="it is dead unless an attempt has begun by then")] = (
@@ -112,7 +112,7 @@ class Job(Known, kw_only=True, frozen=True):
     log: str | UnsetType = UNSET
     """The end of what its last attempt printed, if that failed. Kept of the newest failures."""
     result: Value | UnsetType = UNSET
-    """Where it was pushed with `keep_result`."""
+    """Where it was pushed with `keep_result`. One too large to be kept was dropped: `message` says how large."""
 
 
 class Result(Struct, frozen=True):

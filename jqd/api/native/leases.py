@@ -18,6 +18,7 @@ from jqd.desk.job import Value, nothing
 from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
 from jqd.desk.reports import Told
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs
+from jqd.runner.verdict import Size
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.words import fields
 from jqd.words.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
@@ -56,6 +57,8 @@ class Outcome(Struct, frozen=True):
     type: Literal["success", "failure", "snooze", "refused"] | None = None
     status: Status | None = None
     result: Value = msgspec.field(default_factory=nothing)
+    result_bytes: Size = 0
+    """Of one that is too large to be sent."""
     reason: str = ""
     should_retry: bool | None = None
     retry_after: Wait | None = None
@@ -210,6 +213,7 @@ def _told(each: Outcome) -> Told:
         message=each.message,
         error=bytes(each.error),
         result=bytes(each.result),
+        result_bytes=each.result_bytes,
         is_snooze=each.type == "snooze",
         log=each.log,
         follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),

@@ -1,6 +1,6 @@
 """One outcome of a native worker, from its bytes to what they mean. Pure; docs/WORKERS.md.
 
-{job_id, type: "success", result, jobs}
+{job_id, type: "success", result, jobs}                                       result_bytes for one too large to send
 {job_id, type: "failure", reason, should_retry, error, message, retry_after}
 {job_id, status: 1xx … 5xx, …}
 {job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.style import MEND, Answer, ItemFailures, Refused, Said, Started, Unclear
-from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report
+from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report, Size
 from jqd.words import media, plainly, tagged
 from jqd.words.errors import AnswerGarbled
 from jqd.words.fields import faults_of
@@ -42,6 +42,7 @@ class _Outcome(msgspec.Struct, gc=False):
     type: Literal["success", "failure", "snooze", "refused", "started"] | None = None
     status: int | None = None
     result: Raw = Raw()
+    result_bytes: Size = 0
     reason: str | None = None
     should_retry: bool | None = None
     retry_after: float | None = None
@@ -110,7 +111,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
     if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
-        return Report(result=_value(outcome.result, encoding), follows=follows)
+        return Report(result=_value(outcome.result, encoding), result_bytes=outcome.result_bytes, follows=follows)
     if status is None:
         if outcome.type is None:
             raise NamelessError("neither `type` nor `status` is given")
@@ -128,6 +129,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         message=outcome.message or "",
         error=_value(outcome.error, encoding),
         result=_value(outcome.result, encoding),
+        result_bytes=outcome.result_bytes,
         is_snooze=outcome.type == "snooze",
         log=outcome.log or "",
         follows=follows,

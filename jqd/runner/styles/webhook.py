@@ -76,7 +76,7 @@ class WebHook(Style):
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style."""
         (only,) = sending.held
-        return _Body(only.job.keep_result, content_type, value_bytes_max)
+        return _Body(bool(only.job.keep_result), content_type, value_bytes_max)
 
 
 class _Body:
@@ -89,7 +89,7 @@ class _Body:
         self._wanted = wanted
         self._room = bytes_max if wanted else 0
         self._body = bytearray()
-        self._cut = False
+        self._size = 0
 
     def is_costly(self, data: bytes) -> bool:
         """See Reader. All is read at the end."""
@@ -97,19 +97,17 @@ class _Body:
 
     def feed(self, data: bytes) -> Sequence[Answer]:
         """See Reader."""
-        kept = data[: self._room - len(self._body)]
-        self._body += kept
-        self._cut = self._cut or len(kept) < len(data)
+        self._body += data[: self._room - len(self._body)]
+        self._size += len(data)
         return ()
 
     def end(self) -> Sequence[Answer]:
         """See Reader."""
         if not self._wanted:
             return [Said(None, Report())]
-        body = bytes(self._body)
-        # One that was cut is no value any more. It is too large to be kept, and refused as that.
-        result = _encoder.encode(body) if self._cut else value_of(body, self._content_type)
-        return [Said(None, Report(result=result))]
+        if self._size > len(self._body):  # one that was cut is no value any more
+            return [Said(None, Report(result_bytes=self._size))]
+        return [Said(None, Report(result=value_of(bytes(self._body), self._content_type)))]
 
 
 def value_of(body: bytes, content_type: str) -> bytes:

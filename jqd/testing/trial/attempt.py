@@ -105,7 +105,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
         attempt=held.attempt,
         max_retry=it.max_retry,
         timeout=it.timeout_s,
-        keep_result=it.keep_result,
+        keep_result=bool(it.keep_result),
         created_at=iso(it.created_at_ms),
     )
     item = Item(Batch(MSGPACK, 1), told, job)
