@@ -1,4 +1,4 @@
-"""Single jobs over HTTP: 1 to 256 connections, each pushing the next when the last is acknowledged, through both doors.
+"""Single jobs over HTTP: 1 to 256 connections, each pushing the next when the last is acknowledged.
 
 Beside them, in the same run, bare echoes of the same request: behind our door, and behind hypercorn's own server.
 """
@@ -39,18 +39,17 @@ def run(jobs: int) -> Result:
             echoes[name], _, bad = _push(url, MEASURED, max(1, jobs // 8 // MEASURED))
             figures[f"echo_{name}_per_s"] = echoes[name]
             wrong += bad
-    for door in ("lean", "hypercorn"):
-        with daemon({"JQD_HTTP__DOOR": door}) as url:
-            _push(url, 1, WARM)
-            for connections in CONNECTIONS:
-                each = max(1, jobs // len(CONNECTIONS) // 2 // connections)
-                per_s, latencies_ms, bad = _push(url, connections, each)
-                wrong += bad
-                figures[f"{door}_{connections}_per_s"] = per_s
-                figures[f"{door}_{connections}_p50_ms"] = percentile(latencies_ms, 0.5)
-                figures[f"{door}_{connections}_p99_ms"] = percentile(latencies_ms, 0.99)
-        for name, echo_per_s in echoes.items():
-            figures[f"{door}_{MEASURED}_over_echo_{name}"] = figures[f"{door}_{MEASURED}_per_s"] / echo_per_s
+    with daemon({}) as url:
+        _push(url, 1, WARM)
+        for connections in CONNECTIONS:
+            each = max(1, jobs // len(CONNECTIONS) // connections)
+            per_s, latencies_ms, bad = _push(url, connections, each)
+            wrong += bad
+            figures[f"lean_{connections}_per_s"] = per_s
+            figures[f"lean_{connections}_p50_ms"] = percentile(latencies_ms, 0.5)
+            figures[f"lean_{connections}_p99_ms"] = percentile(latencies_ms, 0.99)
+    for name, echo_per_s in echoes.items():
+        figures[f"lean_{MEASURED}_over_echo_{name}"] = figures[f"lean_{MEASURED}_per_s"] / echo_per_s
     return Result("enqueue-one", figures, ok=not wrong)
 
 

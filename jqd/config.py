@@ -57,8 +57,6 @@ class HttpConfig:
     hosts: Hosts = ()
     """Names that `Host` may have besides those of loopback, as a proxy passes them on. If none is given, any name is
     taken on other addresses than loopback: only the operator knows what the service is called there."""
-    door: Literal["lean", "hypercorn"] = "lean"
-    """`lean`: HTTP/1.1 and 1.0; `hypercorn`: HTTP/2, too."""
     tokens: Literal["auto", "required"] = "auto"
     """Who comes must have a token: `auto`: on other addresses than loopback; `required`: there, too."""
     tls_cert: Path | None = None

@@ -228,7 +228,6 @@ class Daemon:
             connections_max=min(http.connections_max or most, most),
             address_connections_max=http.address_connections_max,
             request_s=self.config.api.request_s,
-            streams=http.door == "hypercorn",
             certificate=http.certificate,
             clients=http.tls_clients,
         )

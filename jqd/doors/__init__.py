@@ -1,7 +1,7 @@
 """An HTTP/1.1 listener on trio, which hands plain values to an application. Nothing of a connection leaves its task."""
 
 from jqd.doors.address import address_of, bind, listen, url_of
-from jqd.doors.asgi import from_asgi, to_asgi
+from jqd.doors.asgi import from_asgi
 from jqd.doors.asked import Answer, Asked, Heading, Stream, Write
 from jqd.doors.certificate import Certificate
 from jqd.doors.config import DoorConfig
@@ -34,6 +34,5 @@ __all__ = [
     "say_fault",
     "serve_http",
     "tls_context",
-    "to_asgi",
     "url_of",
 ]

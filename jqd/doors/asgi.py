@@ -1,23 +1,14 @@
-"""Between ASGI and plain values: an ASGI application behind our door, and one of ours behind any ASGI server."""
+"""An ASGI application behind our door: a worker's own endpoint."""
 
-import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import quote
 
-import trio
-
-from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
-from jqd.doors.asked import Answer, Core, Heading, Stream
-from jqd.doors.config import DoorConfig
 from jqd.doors.exchange import App, Exchange
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
-
-HTTP_1 = ("1.0", "1.1")
 
 
 def from_asgi(app: AsgiApp) -> App:
@@ -26,29 +17,6 @@ def from_asgi(app: AsgiApp) -> App:
     async def serve(exchange: Exchange) -> None:
         hearing = _Hearing(exchange)
         await app(_scope(exchange), hearing.receive, hearing.send)
-
-    return serve
-
-
-def to_asgi(core: Core, config: DoorConfig, closing: Callable[[], bool] = lambda: False) -> AsgiApp:
-    """An application of ours as ASGI servers call it. A request has the time here that our own door gives it.
-
-    `closing`: whether the server closes, so that what has no end of its own is to end.
-    """
-
-    async def serve(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise NotImplementedError(f"http is spoken here, not {scope['type']}")
-        asked = _AsgiAsked(scope, receive, config, closing)
-        answer: Answer | None = None
-        with asked.scope:
-            answer = await core(asked)
-        if asked.scope.cancelled_caught:
-            answer = problem_answer(408, TOO_SLOW)
-        if asked.refusal:
-            answer = problem_answer(400, asked.refusal)
-        if answer is not None:
-            await asked.send(answer, send)
 
     return serve
 
@@ -102,102 +70,3 @@ def _scope(exchange: Exchange) -> dict[str, Any]:
         "server": wire.server,
         "extensions": {},
     }
-
-
-class _AsgiAsked:
-    """Asked, over what an ASGI server says."""
-
-    patient = False
-
-    def __init__(self, scope: Message, receive: Receive, config: DoorConfig, closing: Callable[[], bool]) -> None:
-        path: str = scope["path"]
-        raw: bytes | None = scope.get("raw_path")
-        raw_path = quote(path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        self.heading = Heading(scope["method"], path, raw_path, scope["query_string"], headers)
-        client = scope.get("client")
-        self.peer = str(client[0]) if client else None
-        self.whole = False
-        self.refusal = ""
-        """Why its body is none."""
-        self._closes = scope["http_version"] in HTTP_1
-        self._receive = receive
-        self._closing = closing
-        self._config = config
-        self._received = 0
-        self._began_s: float | None = None
-        """When somebody began to read it: while a request waits in line, it is we who are slow."""
-        self.scope = trio.CancelScope()
-
-    def read_nowait(self) -> bytes:
-        """See Asked."""
-        return b""
-
-    async def read(self) -> bytes | None:
-        """See Asked."""
-        if self._began_s is None:
-            self._began_s = trio.current_time()
-            self.scope.deadline = self._due_s()
-        message = await self._receive()
-        # What came whole as its time ran out would be taken, and then its client be told that it was not.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if message["type"] == "http.disconnect":
-            return None
-        piece: bytes = message.get("body", b"")
-        self._received += len(piece)
-        self.whole = not message.get("more_body", False)
-        self.scope.deadline = math.inf if self.whole else self._due_s()
-        said = self.heading.headers.get("content-length")
-        if self.whole and said is not None and said.isdecimal() and said.lstrip("0") != str(self._received or ""):
-            self.refusal = f"the body has {self._received} bytes, Content-Length said {said[:20]}; nothing was taken"
-            return None
-        return piece
-
-    def while_there(self) -> trio.CancelScope:
-        """See Asked. Who serves ends it with the connection; of a stream that was reset nothing is noticed here."""
-        return trio.CancelScope()
-
-    async def wait_left(self) -> None:
-        """See Asked."""
-        while (await self._receive())["type"] != "http.disconnect":
-            continue  # a server may repeat the end of the body
-
-    async def send(self, answer: Answer, send: Send) -> None:
-        """Give a whole answer. What is left of a body is not read: in HTTP/1 the connection ends with the answer."""
-        headers = [field for field in answer.headers if field[0] != b"connection"]
-        if self._closes and (not self.whole or len(headers) < len(answer.headers)):
-            headers.append((b"connection", b"close"))
-        if answer.status not in BODILESS and answer.stream is None:
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-        whole = False
-        try:
-            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-            if answer.stream is not None:
-                await self._stream(answer.stream, send)
-            await send({"type": "http.response.body", "body": answer.body})
-            whole = True
-        finally:
-            for tell in () if whole else answer.lost:
-                tell()
-
-    async def _stream(self, stream: Stream, send: Send) -> None:
-        """Let the pieces of a body be written, and notice meanwhile that the client leaves."""
-        left = trio.Event()
-
-        async def watch() -> None:
-            await self.wait_left()
-            left.set()
-
-        async def write(piece: bytes) -> bool:
-            if piece:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            return not (left.is_set() or self._closing())
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
-            await stream(write)
-            nursery.cancel_scope.cancel()
-
-    def _due_s(self) -> float:
-        config, began_s = self._config, trio.current_time() if self._began_s is None else self._began_s
-        return began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)

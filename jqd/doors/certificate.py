@@ -164,8 +164,7 @@ def _dates(config: DoorConfig) -> tuple[int, int]:
 
 
 def _context(config: DoorConfig) -> ssl.SSLContext | None:
-    protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
-    return tls_context(*config.certificate, config.clients, protocols) if config.certificate else None
+    return tls_context(*config.certificate, config.clients) if config.certificate else None
 
 
 def _look_at(config: DoorConfig) -> list[tuple[int, int, int] | None]:

@@ -31,8 +31,6 @@ class DoorConfig:
     linger_s: float = 5.0  # a client that still sends while we close is listened to so long, so that it can read why
     linger_bytes: int = 64 << 20  # and so far: four times the largest request that is taken
     grace_s: float = 2.0  # for requests under way when the door closes
-    streams: bool = False
-    """Whether HTTP/2 is spoken, too (classic.py): by who begins with it, and over TLS by who asks for it."""
     certificate: tuple[Path, Path] | None = None
     """And its key, both PEM: TLS is spoken, and nothing else."""
 
@@ -47,7 +45,7 @@ class DoorConfig:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, float | int) and value <= 0 and name != "streams":
+            if isinstance(value, float | int) and value <= 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
 
     @property

@@ -4,7 +4,7 @@ Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exc
 """
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,7 @@ from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import NotAgreedError, Pipe
 from jqd.doors.turns import HANDSHAKE, Lines, Urgent, Whose, by_address, not_urgent
 
-Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
-"""Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
-
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
-PREFACE = b"PRI * HTTP/2.0\r\n\r\n"  # of HTTP/2, as HTTP/1 reads it: a head; an odd line follows
 KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
 KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
 NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # by OpenSSL's names
@@ -48,7 +44,6 @@ class House:
         self.config = config
         self.log = log
         self.server = server
-        self.streams: Streams | None = None
         self.dates = Dates()
         self.warn: Callable[..., object] = log.warning
         """Says an event; the same not too often."""
@@ -145,12 +140,7 @@ class Connection:
         try:
             wire.read_due_s = trio.current_time() + self._house.config.handshake_s
             self._house.crowd.rest(self)  # who says nothing at all must not keep others out
-            protocol = await self._agree()
-            if self._house.streams and (protocol == "h2" or await self._hears_preface()):
-                self._stir(busy=False)
-                self._linger = True
-                await self._house.streams(wire, self._stir)
-                return
+            await self._agree()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
@@ -162,8 +152,8 @@ class Connection:
         except Refused as refused:
             self._say(refused.status, refused.detail)
 
-    async def _agree(self) -> str:
-        """How to speak. Who floods with connections has turns for it, as with requests: a handshake is work, too."""
+    async def _agree(self) -> None:
+        """Speak TLS, where it is spoken. Who floods with connections has turns: a handshake is work, too."""
         turns, wire, entered = self._house.lines.handshakes, self._wire, False
 
         async def turn() -> None:
@@ -175,29 +165,10 @@ class Connection:
             wire.read_due_s = trio.current_time() + wire.config.handshake_s
 
         try:
-            return await self._wire.pipe.begin(turn)
+            await self._wire.pipe.begin(turn)
         finally:
             if entered:
                 turns.leave(self.address)
-
-    async def _hears_preface(self) -> bool:
-        """Whether the client begins with HTTP/2."""
-        wire = self._wire
-        if await self._wait_request():
-            self._within = True
-            wire.read_due_s = trio.current_time() + self._house.config.head_s
-        while wire.buffer and len(wire.buffer) < len(PREFACE) and PREFACE.startswith(wire.buffer):
-            more = await wire.pipe.receive_some(HEAD_READ_BYTES)
-            if not more:
-                return False  # what came is no request either
-            wire.buffer += more
-        self._within = not wire.buffer.startswith(PREFACE)
-        return not self._within
-
-    def _stir(self, *, busy: bool) -> None:
-        """Of HTTP/2: whether requests are under way."""
-        self._wire.read_due_s = math.inf if busy else trio.current_time() + self._house.config.idle_s
-        (self._house.crowd.stir if busy else self._house.crowd.rest)(self)
 
     async def _read_head(self) -> Head | None:
         """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
@@ -234,14 +205,6 @@ class Connection:
                     raise Refused(400, "the request ended before its head was whole")
                 return None
             buffer += more
-
-    async def _wait_request(self) -> bool:
-        """Wait for the first byte of the next request; False when none will come."""
-        if not self._is_next():
-            return False
-        self._wire.buffer += await self._wire.pipe.receive_next(HEAD_READ_BYTES)
-        self._house.crowd.stir(self)
-        return bool(self._wire.buffer)
 
     def _is_next(self) -> bool:
         """Rest until the next request comes; False when none is taken any more."""

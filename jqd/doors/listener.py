@@ -28,8 +28,6 @@ FILES_S = 5.0  # between looks whether the files of a certificate were replaced:
 PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
 STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
 TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
-HTTP2_COST = "a client that resets its requests of HTTP/2 can stall this daemon for seconds, for everybody"
-HTTP2_MEND = "let a proxy speak HTTP/2, and set http.door to lean"
 QUIET_S = 60.0  # the same trouble is said once in this time
 
 
@@ -68,12 +66,6 @@ class Door:
         self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
         self._house.warn = self._say
         self.certificate = Certificate(config, self._log, clock or SystemClock())
-        if config.streams:
-            from jqd.doors.classic import WIDE_MAX, Classic  # a second of imports that nobody else needs
-
-            wide = trio.Semaphore(WIDE_MAX)
-            self._house.streams = lambda wire, busy: Classic(self._house.app, wire, self._log, busy, wide).serve()
-            say(self._log.warning, "door.http2", cost=HTTP2_COST, mend=HTTP2_MEND)
         self._listener = listener
         self._turned_away = 0
         self._said: dict[str, tuple[float, int]] = {}
@@ -104,8 +96,8 @@ class Door:
     def change(self, config: DoorConfig) -> None:
         """Hold to other limits from the next request on, and read the certificate again for the next connection.
 
-        How many connections there may be is looked at when the next one comes: none is closed for it. Which protocols
-        are spoken stays. Raises ConfigError for the certificate, before anything changes.
+        How many connections there may be is looked at when the next one comes: none is closed for it. Raises
+        ConfigError for the certificate, before anything changes.
         """
         self.certificate.change(config)
         self.config = config

@@ -28,8 +28,8 @@ class NotAgreedError(Exception):
 class Pipe(Protocol):
     """Both directions of one connection."""
 
-    async def begin(self, turn: Turn) -> str:
-        """Agree on how to speak, before anything else: "h2" for HTTP/2, "" for what the first bytes will tell.
+    async def begin(self, turn: Turn) -> None:
+        """Agree on TLS, before anything else.
 
         `turn` is waited for before there is work to do, once the peer has said something. Raises Refused for who does
         not agree, NotAgreedError for who cannot read that either, trio.BrokenResourceError.
@@ -78,9 +78,8 @@ class SocketPipe:
         self._sock = sock
         self._straight = 0
 
-    async def begin(self, turn: Turn) -> str:
+    async def begin(self, turn: Turn) -> None:
         """See Pipe. There is nothing to agree on."""
-        return ""
 
     async def receive_some(self, size: int) -> bytes:
         """See Pipe."""

@@ -1,7 +1,6 @@
 """TLS by trio's own streams, as a Pipe; and by which files it is spoken."""
 
 import ssl
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ FIRST_BYTES = 4_096  # read at first: a hello has some 500
 PLAIN = "this port speaks TLS; ask for https:// instead of http://"
 
 
-def tls_context(
-    cert: Path, key: Path, clients: Path | None = None, protocols: Sequence[str] = ("http/1.1",)
-) -> ssl.SSLContext:
+def tls_context(cert: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
     """What TLS is spoken with here: 1.2 or later, by this certificate. Raises ConfigError naming the file.
 
     `clients`: who comes must have a certificate of one of these authorities.
@@ -34,7 +31,7 @@ def tls_context(
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(list(protocols))
+    context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(cert, key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
@@ -73,14 +70,14 @@ class TlsPipe:
         """Whether the peer does not speak TLS, or not as we do, and can only be told so."""
         self._ended = False
 
-    async def begin(self, turn: Turn) -> str:
+    async def begin(self, turn: Turn) -> None:
         """See Pipe."""
         first = await self._raw.receive_some(FIRST_BYTES)
         if not first.startswith(HELLO):
             self._plain = True
             if first:
                 raise Refused(400, PLAIN)
-            return ""
+            return
         await turn()
         self._under.ahead = first
         try:
@@ -91,7 +88,6 @@ class TlsPipe:
                 raise
             self._plain = True
             raise NotAgreedError(getattr(error.__cause__, "reason", None) or str(error.__cause__), alert) from error
-        return self._stream.selected_alpn_protocol() or ""
 
     async def receive_some(self, size: int) -> bytes:
         """See Pipe."""

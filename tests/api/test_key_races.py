@@ -139,7 +139,7 @@ async def test_while_the_store_stands_still_one_of_a_key_is_taken_and_others_com
 
 @pytest.mark.parametrize("key", ["k-1", None], ids=["key", "job_id"])
 async def test_who_hangs_up_while_names_are_confirmed_has_pushed_all(edge, key, monkeypatch):
-    """Over HTTP/2, or at the end of a stop, what answers him is cancelled: between two frames, too."""
+    """At the end of a stop what answers him is cancelled: between two frames, too."""
     confirm, scope = edge.whole.confirm_names, trio.CancelScope()
 
     async def slow(*asked):

@@ -76,9 +76,8 @@ class MemoryPipe:
 
     # ------------------------------------------------------------ Pipe
 
-    async def begin(self, turn: Turn) -> str:
+    async def begin(self, turn: Turn) -> None:
         self.before("begin")
-        return ""
 
     async def receive_some(self, size: int) -> bytes:
         self.before("receive_some")

@@ -34,12 +34,11 @@ async def test_who_floods_with_connections_has_turns_for_handshakes(autojump_clo
     begun: list[tuple[float, str]] = []
 
     class Shaking(MemoryPipe):
-        async def begin(self, turn: Turn) -> str:
+        async def begin(self, turn: Turn) -> None:
             await self.receive_some(1)
             await turn()
             begun.append((trio.current_time(), self.whose))
             await trio.sleep(0.01)  # the way there and back
-            return ""
 
         whose = ""
 
@@ -141,13 +140,12 @@ async def test_nor_do_handshakes_and_none_is_too_slow_for_having_waited(autojump
     begun: list[float] = []
 
     class Shaking(MemoryPipe):
-        async def begin(self, turn: Turn) -> str:
+        async def begin(self, turn: Turn) -> None:
             await self.receive_some(1)
             await turn()
             begun.append(trio.current_time())
             autojump_clock.jump(TOOK_S)
             await trio.sleep(0.01)  # the way there and back
-            return ""
 
     async with flooded(autojump_clock) as house, trio.open_nursery() as nursery:
         config, came_s = house.config, trio.current_time()

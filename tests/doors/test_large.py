@@ -112,7 +112,7 @@ async def test_large_ones_that_are_given_up_in_line_leave_it_and_no_owner_is_kep
     [
         ("POST", {"content-length": str(WEIGHT_BYTES)}, 2),
         ("POST", {"transfer-encoding": "chunked"}, WEIGHT_UNSAID),
-        ("POST", {}, WEIGHT_UNSAID),  # of HTTP/2
+        ("POST", {}, WEIGHT_UNSAID),  # in chunks
         ("GET", {}, 1),
     ],
 )

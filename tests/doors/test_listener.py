@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import trio
-from quart_trio import QuartTrio
 from trio.testing import wait_all_tasks_blocked
 
 import jqd.doors.listener as listener_module
@@ -203,36 +202,3 @@ async def test_when_too_many_are_turned_away_no_more_is_said(monkeypatch: pytest
         stopped.set()
     told = [line["event"] for line in log.lines if line["event"] != "door.broken"]
     assert told == ["door.full", "door.unanswered"]
-
-
-async def test_pages_of_quart_can_stand_behind_our_door() -> None:
-    """What a UI is to be made of: a page, a stream of pieces, and a stream that ends when its reader leaves."""
-    app, left = QuartTrio(__name__), trio.Event()
-
-    @app.get("/page/<name>")
-    async def page(name: str) -> str:
-        return f"<p>{name}"
-
-    @app.get("/stream")
-    async def stream() -> Any:
-        async def pieces() -> Any:
-            try:
-                yield b"first"
-                await trio.sleep_forever()
-            finally:
-                left.set()
-
-        return pieces()
-
-    async with trio.open_nursery() as nursery:
-        hall = Hall(app, nursery)
-        talk = await hall.enter(b"GET /page/a%20b?x=1 HTTP/1.1\r\nHost: a\r\n\r\nGET /none HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (b" 200 " in talk.pipe.sent, b"<p>a b" in talk.pipe.sent, b" 404 " in talk.pipe.sent) == (True,) * 3
-        talk = await hall.enter(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert b"first" in talk.pipe.sent
-        talk.pipe.feed_eof()
-        with trio.fail_after(5):
-            await left.wait()
-            await talk.wait_over()
-        nursery.cancel_scope.cancel()
-    assert [line["event"] for line in hall.log.lines] == ["door.answer_cut"], "nothing fell over"

@@ -19,13 +19,12 @@ from jqd.words.descriptors import RESERVE_PARTITION
 from tests import stalls
 from tests.live.harness import START_S, Daemon, Process, short_directory
 from tests.stalls import check, read_steps
-from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, FRAMES, H2, WORKER, Case
+from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, WORKER, Case
 
 ANSWER_S = 20.0  # longer than any deadline that a case here can meet
 SETTLE_S = 15.0  # for descriptors to be given back and jobs to be applied
 AT_ONCE = 10  # connections
 LISTENS = "0A"  # a state in /proc/net/tcp; an inode of 0 there belongs to nobody any more
-PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n"
 
 
@@ -103,8 +102,6 @@ class Target:
     """Ids of jobs that were acknowledged to us."""
     unheard: int = 0
     """Requests whose answers we did not wait for."""
-    streams: bool = False
-    """It speaks HTTP/2, too, to who begins with that; what it says then is looked at in tests/doors/test_classic.py."""
     descriptors: int = 1_000
     """Open at rest; the store's client may open more of its own as it is used."""
     steps: Path | None = None
@@ -210,8 +207,6 @@ async def talk(port: int, pieces: Iterable[bytes], end: str) -> tuple[bytes, boo
 async def send_corpus(target: Target, times: int) -> None:
     """Every case, so often, several at once."""
     for name, case in {**ANYWHERE, **target.cases}.items():
-        if target.streams and case.data.startswith(PREFACE):
-            continue
 
         async def one(name: str = name, case: Case = case) -> None:
             data, whole = await talk(target.port, [case.data], "finish" if case.ends else "wait")
@@ -280,8 +275,7 @@ async def send_mutations(target: Target, rounds: int, source: random.Random) -> 
             said, whole = await talk(target.port, pieces, end)
             try:
                 # Nothing is known of the answers to a request that may be anything: one without a body, say.
-                if not (target.streams and data.startswith(PREFACE)):
-                    target.hear(said, whole=whole and b"HEAD" not in data)
+                target.hear(said, whole=whole and b"HEAD" not in data)
             except (AssertionError, ValueError, KeyError) as error:
                 raise AssertionError(f"{error}\nsent: {data!r} then {end}") from error
             if end != "finish" or not whole or b"HEAD" in data or b"Connection: close" not in data:
@@ -293,79 +287,19 @@ async def send_mutations(target: Target, rounds: int, source: random.Random) -> 
         await target.lives()
 
 
-# ---------------------------------------------------------------- HTTP/2
-
-FRAMES_BYTES_MAX = 4_000  # of a case that is bent; its first frames are as odd as its last
-FAILED = ("door.failed", "door.http2_failed", "door.app_failed")
-
-
-def bend(data: bytes, other: bytes, source: random.Random) -> bytes:
-    """Other frames: mostly still frames, so that what is odd is found within, and not before."""
-    begin = source.choice((0, len(H2), len(H2), len(H2), len(H2)))
-    out = bytearray(data[:FRAMES_BYTES_MAX])
-    if source.randrange(3) == 0:
-        out += other[len(H2) : FRAMES_BYTES_MAX]
-    if source.randrange(4) == 0:
-        return bytes(out[:begin]) + mutate(bytes(out[begin:]), other, source)
-    for _ in range(source.choice((0, 1, 1, 2, 5))):
-        if len(out) > begin:
-            out[source.randrange(begin, len(out))] = source.choice((0, 1, 4, 5, 0xFF, source.randrange(256)))
-    return bytes(out)
-
-
-async def send_frames(target: Target, source: random.Random | None = None) -> int:
-    """Every case of HTTP/2 as it is, or, by a source, bent, in packets and broken off; says how many were sent.
-
-    Each ends by the client, so that none waits longer than ANSWER_S. What the daemon says must be whole frames.
-    """
-    heard = target.process.log.stat().st_size
-    sent: list[tuple[str, bytes, list[bytes], str]] = []
-    for name, data in FRAMES.items():
-        if source is None:
-            sent.append((name, data, [data], "finish"))
-        else:
-            bent = bend(data, source.choice(list(FRAMES.values())), source)
-            sent.append((name, bent, cut(bent, source), source.choice(ENDS)))
-
-    async def one(name: str, data: bytes, pieces: list[bytes], end: str) -> None:
-        said, whole = await talk(target.port, pieces, end)
-        target.unheard += data.count(b"argument") + 3 * (source is not None)
-        if whole and data.startswith(H2):
-            assert not _left(said), f"{name}: {said!r} ends within a frame\nsent: {data!r} then {end}"
-
-    for start in range(0, len(sent), AT_ONCE):
-        async with trio.open_nursery() as nursery:
-            for each in sent[start : start + AT_ONCE]:
-                nursery.start_soon(one, *each)
-        await target.lives()
-        with target.process.log.open("rb") as log:
-            log.seek(heard)
-            failed = [line for line in log.read().decode().splitlines() if any(event in line for event in FAILED)]
-        assert not failed, f"one of {sent[start : start + AT_ONCE]}: {failed}"
-    return len(sent)
-
-
-def _left(data: bytes) -> bytes:
-    """What is no whole frame at the end."""
-    while len(data) >= 9 and len(data) >= (size := 9 + int.from_bytes(data[:3])):
-        data = data[size:]
-    return data
-
-
 # ---------------------------------------------------------------- processes
 
 
 @contextmanager
 def targets() -> Iterator[list[Target]]:
-    """A daemon that nobody runs jobs for, at the second door, and a worker that nobody sends any, at the first."""
-    door = {"JQD_HTTP__DOOR": "hypercorn"}
-    with short_directory() as base, Daemon(base / "d", env=door, guarded=True) as daemon, Worker(base) as worker:
+    """A daemon that nobody runs jobs for, and a worker that nobody sends any."""
+    with short_directory() as base, Daemon(base / "d", guarded=True) as daemon, Worker(base) as worker:
         deadline_s = time.monotonic() + START_S
         while "worker.serving" not in worker.log.read_text():
             assert time.monotonic() < deadline_s, worker.log.read_text()
             time.sleep(0.05)
         yield [
-            Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON, streams=True, steps=daemon.steps),
+            Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON, steps=daemon.steps),
             Target("worker", worker, worker.port, WORKER, steps=worker.steps),
         ]
 

@@ -10,7 +10,7 @@ import trio
 
 from bench.crowd import BEGUN, HOST
 from tests.live.harness import Daemon, short_directory
-from tests.wire.attack import Target, parse, send_corpus, send_frames, send_mutations, talk, targets
+from tests.wire.attack import Target, parse, send_corpus, send_mutations, talk, targets
 from tests.wire.corpus import DAEMON
 from tests.wire.leave import leave
 
@@ -45,15 +45,6 @@ async def test_no_mutation_does(listening: list[Target], which: int) -> None:
     await target.rests()
     if target.cases is DAEMON:
         await target.holds()
-
-
-@pytest.mark.parametrize("seed", [None, SEED], ids=["as they are", "bent"])
-async def test_no_frames_do(listening: list[Target], seed: int | None) -> None:
-    target = listening[0]
-    await target.begin()
-    await send_frames(target, None if seed is None else random.Random(seed))
-    await target.rests()
-    await target.holds()
 
 
 async def test_what_is_said_of_them_holds_no_byte_of_a_request(listening: list[Target]) -> None:
