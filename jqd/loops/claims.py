@@ -24,6 +24,7 @@ from jqd.words.job import Held
 from jqd.words.log import get_logger, logging_with
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
+UNWANTED_S = 0.5  # the same where no worker would take any job: the look that finds one again looks for these first
 LOOK_SHARE = 10  # so many times as long as a look took, nothing is looked at without a hint
 LOOK_LONG_S = (
     0.005  # after a look that took so long the next one rests as long, also with a hint: 10,000 workers take 40 ms
@@ -121,7 +122,7 @@ class Claims:
         self._drained, self._permits, self._ageing = drained, permits, ageing
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
-        self._promote_at_s = self._asked_s = 0.0
+        self._promoted_at_s, self._due_s, self._asked_s = float("-inf"), 0.0, 0.0
         self._compare_at_s = clock.mono_s() + membership.config.lease_s
 
     @property
@@ -218,10 +219,10 @@ class Claims:
         await self._compare(owner)
         if self._ageing is not None:
             await self._ageing.look()
-        await self._promote()
         began_s = self._clock.mono_s()
         wanted = self.runner.wanted()
         self.rest_s = self._clock.mono_s() - began_s
+        await self._promote(PROMOTE_S if wanted else UNWANTED_S)
         if wanted:
             seen = await self._store.get_waiting_jobtypes(wanted, TYPES, period_ms=self._scheduler.period_ms)
             self.rows = self._scheduler.ranked(
@@ -242,16 +243,15 @@ class Claims:
             self.reply_lost = False
             self._compare_at_s = now_s + self._membership.config.lease_s
 
-    async def _promote(self) -> None:
+    async def _promote(self, late_s: float) -> None:
         now_s = self._clock.mono_s()
-        if now_s < self._promote_at_s:
+        # Never trust a far date for long: another daemon may add a nearer one at any time.
+        if now_s < self._promoted_at_s + min(late_s, self._due_s):
             return
         promoted = await self._store.promote(PROMOTE_JOBS)
-        # Never trust a far date for long: another daemon may add a nearer one at any time.
-        wait_s = 0.0 if promoted.moved == PROMOTE_JOBS else PROMOTE_S
-        if promoted.next_due_ms is not None:
-            wait_s = min(wait_s, promoted.next_due_ms / 1000)
-        self._promote_at_s = now_s + wait_s
+        self._promoted_at_s = now_s
+        due_ms = 0 if promoted.moved == PROMOTE_JOBS else promoted.next_due_ms
+        self._due_s = float("inf") if due_ms is None else due_ms / 1000
 
     async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "Taken":
         async with self.lock:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import trio
 
 from jqd.loops.alone import Alone
-from jqd.loops.claims import LOOK_SHARE, Claims, Row
+from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims, Row
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 from jqd.words.clock import Clock
@@ -75,13 +75,14 @@ class Dispatch:
         ]
         wait_s = max(awaited_s, default=0.0)
         if wait_s <= 0:
-            wait_s = IDLE_S
+            wait_s = IDLE_S if any(each.is_stale or each.runner.is_served for each in self._claims) else UNWANTED_S
             self._choose(nursery, now_s)
             for each in self._claims:
                 each.is_fresh = False
         for each in self._claims:
             if each.since_s is None and each.may_claim:
-                due_s = min(each.looked_at_s + max(IDLE_S, each.rest_s * LOOK_SHARE) - now_s, each.runner.linger_s())
+                pause_s = max(IDLE_S, each.rest_s * LOOK_SHARE) if each.runner.is_served else UNWANTED_S
+                due_s = min(each.looked_at_s + pause_s - now_s, each.runner.linger_s())
                 if each.is_stale or due_s <= 0:
                     each.start_look(nursery)
                 else:

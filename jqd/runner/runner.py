@@ -72,6 +72,8 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
+        self.is_served = True
+        """Whether some worker takes jobs, or may by time alone, as after a back-off: one that comes gives a hint."""
         self.get_running_jobs = self._ledger.fences
         self.get_generations = self._ledger.generations
         self.wait_stopped = self._ledger.wait_stopped
@@ -123,11 +125,11 @@ class Runner:
             span = worker.priority_min, worker.priority_max
             if worker.takes_any:
                 wishes.any_type(span, gate.not_taken_now(now_s), worker.tenant)
-                continue
-            for jobtype in worker.jobs or ():
+            for jobtype in () if worker.takes_any else worker.jobs or ():
                 if gate.takes(jobtype, now_s) and self._gates.turns.is_due(worker, jobtype):
                     wishes.named(jobtype, span)
-        return wishes.wanted()
+        self.is_served = bool((wanted := wishes.wanted()) or posting) or not self._gates.connections.free
+        return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
         """The freest worker for such a job, None when there is none now. One that waits for jobs is all free.
@@ -144,9 +146,8 @@ class Runner:
         for worker, gate in posting:
             if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
-            free = gate.free(jobtype, now_s)
+            free = min(gate.free(jobtype, now_s), self._gates.turns.jobs_max(worker, jobtype, priority))
             free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
-            free = min(free, self._gates.turns.jobs_max(worker, jobtype, priority))
             few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
@@ -244,8 +245,7 @@ class Runner:
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
         for job_id in job_ids:
-            parcel = self._shared.parcels.get(job_id)
-            if parcel is not None:
+            if (parcel := self._shared.parcels.get(job_id)) is not None:
                 parcel.drop(parcel.missing[job_id])
 
     def spare(self, claims: Iterable[tuple[str, int]]) -> None:

@@ -50,6 +50,7 @@ class HandRunner:
     def __init__(self) -> None:
         self.offers: dict[str, Offer] = {}
         self.lingers_s = float("inf")
+        self.is_served = True
         self.paused = Paused(Rules())
         self.given: list[tuple[str, str, list[Held]]] = []
         self.stopped = Stopped([], [])

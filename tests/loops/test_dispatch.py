@@ -253,6 +253,53 @@ async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_
             assert 150 <= side.calls <= 202, "a look is two calls: what falls due, and what waits"
 
 
+async def test_where_nobody_is_free_dates_are_looked_at_twice_a_second_and_who_comes_is_served_at_once(
+    autojump_clock: None,
+) -> None:
+    async with running() as sides:
+        side = sides.sides[0]
+        await side.add(Job("far", "a", eligible_at_ms=sides.clock.wall_ms() + 3_600_000))
+        side.runner.offers = {}
+        await trio.sleep(1)
+        side.calls = 0
+        await trio.sleep(10)
+        assert 10 <= side.calls <= 21, "20 times a second where somebody is free"
+        await side.store.apply_jobs("cd" * 16, 0, 1, [Job("dated", "a", eligible_at_ms=sides.clock.wall_ms() + 60)])
+        await trio.sleep(0.07)  # it is due, and another daemon's: nobody told us
+        side.runner.offers = {"a": offer()}
+        began_s = trio.current_time()
+        side.claims.wake()  # a worker registers, or has room again
+        await until(lambda: "dated" in sides.started)
+        assert trio.current_time() - began_s < IDLE_S
+        side.runner.offers = {}
+        await trio.sleep(3)
+        await side.store.apply_jobs("cd" * 16, 1, 2, [Job("late", "b")])
+        side.runner.offers = {"b": offer()}  # a back-off is over: nothing tells that
+        began_s = trio.current_time()
+        await until(lambda: "late" in sides.started)
+        assert trio.current_time() - began_s < 2 * IDLE_S
+
+
+async def test_where_no_worker_is_nothing_turns_but_twice_a_second_and_the_first_is_served_at_once(
+    autojump_clock: None,
+) -> None:
+    async with running() as sides:
+        for side in sides.sides:
+            side.runner.offers, side.runner.is_served = {}, False
+        await trio.sleep(1)
+        rounds = sides.dispatch.rounds
+        await trio.sleep(10)
+        assert sides.dispatch.rounds - rounds <= 10 * 2 * (1 + len(sides.sides)), "a look tells when it is over"
+        await sides.sides[1].store.apply_jobs("cd" * 16, 0, 1, [Job("another's", "a")])
+        await trio.sleep(0.1)
+        began_s = trio.current_time()
+        for side in sides.sides:
+            side.runner.offers, side.runner.is_served = {"a": offer()}, True
+            side.claims.wake()
+        await until(lambda: "another's" in sides.started)
+        assert trio.current_time() - began_s < IDLE_S
+
+
 async def test_looks_at_thousands_of_workers_leave_the_daemon_half_of_its_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
