@@ -89,7 +89,7 @@ class Trial(Struct, frozen=True):
 async def put(desk: Desk, name: str, wish: Limits) -> bool:
     """Say a constraint; it is on disk when this returns. Whether there was none of that name.
 
-    Raises Invalid, Conflict, Pressed, NotYet, JournalRefused.
+    Raises Invalid, Conflict, NotYet, JournalRefused.
     """
     constraint = understood(desk, name, wish)
     await told(desk)
@@ -101,9 +101,6 @@ async def put(desk: Desk, name: str, wish: Limits) -> bool:
         if before is None:
             expect_bare_ends("constraint", name)
             expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
-        if before is None or before.constraint.digest != constraint.digest:
-            changes = 2 if before is None else 1  # to delete it changes as much, and must never be refused
-            desk.turnings.spend(desk.principal.tokens_tenant, desk.workers.place()[1], changes)
         return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
 
     await say(desk, make)

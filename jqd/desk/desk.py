@@ -17,7 +17,6 @@ from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.reported import Reported
 from jqd.desk.silent import Silent
 from jqd.desk.taken import Taken
-from jqd.desk.turnings import Turnings
 from jqd.desk.underway import Underway
 from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
@@ -94,7 +93,6 @@ class Desk:
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
     quotas: Quotas = field(init=False)
-    turnings: Turnings = field(init=False)
     halts: Pauses = field(init=False)
     """Tenants of which nothing is begun."""
     drains: Pauses = field(init=False)
@@ -108,7 +106,6 @@ class Desk:
         self.pauses = Pauses(self.workers.rules, PAUSE)
         self.tokens = Tokens(self.workers.rules, self.clock)
         self.quotas = Quotas(self.workers.rules, self.clock)
-        self.turnings = Turnings(self.clock)
         self.halts = Pauses(self.workers.rules, BAN, HALT)
         self.drains = Pauses(self.workers.rules, DRAIN)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)

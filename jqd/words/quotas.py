@@ -62,15 +62,15 @@ NO_JOBS = Numbers()
 class Bucket:
     """What may be spent of a rate."""
 
-    def __init__(self, now_s: float, burst_s: float = BURST_S) -> None:
-        self._level_s = self._burst_s = burst_s  # in seconds of the rate
+    def __init__(self, now_s: float) -> None:
+        self._level_s = BURST_S  # in seconds of the rate
         self._at_s = now_s
         self.reserved_s = 0.0
         """Of what is spent so much may come back: pushes that are not over keep it."""
 
     def wait_s(self, now_s: float) -> float:
         """How long until something may be spent."""
-        self._level_s = min(self._burst_s, self._level_s + now_s - self._at_s)
+        self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
 

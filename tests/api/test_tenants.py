@@ -1,11 +1,10 @@
 """Tenants at the edge: each has its own jobs, ids, jobtypes, handlers, schedules, pauses and workers, and no others."""
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from jqd.desk import constraints, handlers, pauses, rules, schedules, tokens, turnings
+from jqd.desk import constraints, handlers, pauses, rules, schedules, tokens
 from jqd.runner import workers
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
@@ -249,40 +248,6 @@ async def test_no_tenant_fills_what_all_rules_may_take_and_it_deletes_what_it_ha
     assert sizes["acme"] + sizes["other"] <= 3_500
     assert await fill("") == (20, "")
     assert sizes.total() == sum(rule.size_bytes for rule in edge.workers.rules.every())
-
-
-async def test_a_tenant_that_changes_constraints_all_the_time_holds_up_nobody(edge, monkeypatch):
-    """With each change of an expression all daemons look at all that waits anew."""
-    monkeypatch.setattr(turnings, "ALL_MAX", 30)
-
-    async def put(tenant: str, number: int, **fields: Any) -> tuple[int, str]:
-        wish = {"match": f"job.priority == {number}", "concurrency": 1, **fields}
-        told = await call(edge, "PUT", "/v1/constraints/a", wish, headers={"jqd-tenant": tenant})
-        return told.status, told.headers.get("retry-after", "")
-
-    told = [await put("acme", number) for number in range(22)]
-    assert ([status for status, _ in told], told[-1][1]) == ([201, *[200] * 19, 429, 429], "11")
-    assert await put("acme", 19, concurrency=7) == (200, ""), "numbers change no job's queue"
-    edge.clock.advance(10)
-    assert [(await put("acme", number))[0] for number in (30, 31)] == [200, 429]
-    assert (await call(edge, "DELETE", "/v1/constraints/a", headers=ACME)).status == 204
-    told = [await put("other", number) for number in range(20)]
-    assert [status for status, _ in told] == [201, *[200] * 12, *[429] * 7], "all together"
-    assert {(await put("", number))[0] for number in range(50)} == {201, 200}, "who runs this jqd has to act"
-
-
-async def test_who_says_and_deletes_constraints_all_the_time_changes_matchers_no_more_often(edge):
-    """A deletion is a change, too, and is not refused."""
-    cons, versions = edge.api._parts.desk.constraints, [""]
-    edge.workers.rules.watch("constraint", lambda _: versions.append(cons.version))
-    for _ in range(15):
-        wish = {"match": "true", "concurrency": 1}
-        told = await call(edge, "PUT", "/v1/constraints/a", wish, headers=ACME)
-        if told.status == 429:
-            break
-        assert (await call(edge, "DELETE", "/v1/constraints/a", headers=ACME)).status == 204
-    changes = sum(one != other for one, other in pairwise(versions))
-    assert (told.status, changes) == (429, 22)
 
 
 async def test_who_runs_jqd_sees_what_all_tenants_have_and_a_tenant_its_own(edge):
