@@ -80,10 +80,11 @@ class Api:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
                 found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
                 if found is not None:  # before the body is read; each time, for tokens are revoked
+                    request.plain = found[0].plain
                     request.who = self._parts.porter.principal(request, found[0], self._parts.keys)
                 request.body = await read_body(asked, part, verdict.bytes_max)
                 if request.body and not verdict.typed:
-                    self._parts.guard.check_type(request.headers, has_body=True)
+                    self._parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
             except Disconnected:
                 self._log.info("api.disconnected", path=request.path)
                 return None
@@ -136,9 +137,11 @@ class Api:
         """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
         config = self._parts.config
         bytes_max = config.array_bytes_max if heading.path in ANY_SIZE else config.job_bytes_max
-        self._parts.guard.check(heading.path, heading.headers)
+        found = TABLE.match(heading.raw_path)
+        plain = found[heading.method][0].plain if heading.method in found else ()
+        self._parts.guard.check(heading.path, heading.headers, plain=plain)
         check_head(heading, bytes_max)
-        verdict = Verdict(bytes_max, "content-type" in heading.headers, TABLE.match(heading.raw_path))
+        verdict = Verdict(bytes_max, "content-type" in heading.headers, found)
         heading.verdict = verdict
         return verdict
 

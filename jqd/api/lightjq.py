@@ -13,7 +13,7 @@ from jqd.api.large import answer_with, packed_body
 from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
-from jqd.api.read import Seconds, read_body, read_query, unpack
+from jqd.api.read import Seconds, instant_in, read_body, read_query, unpack
 from jqd.desk import Coming, Desk, reports, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
@@ -25,6 +25,7 @@ from jqd.runner import Card, Report
 from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.store import JobView
 from jqd.words import errors as ours
+from jqd.words.dates import iso
 from jqd.words.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.words.job import NIL, Name, Priority, State
 from jqd.words.options import Retries, Timeout
@@ -32,6 +33,7 @@ from jqd.words.tenant import bare
 
 MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
+POLLING_S_MAX = 86_400.0  # its interface has no limit, and says that the time is over when it is not before
 ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Denied, 403),
@@ -49,8 +51,8 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
 UNSAID = frozenset({403, 413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
 
 
-class LightJob(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /job`."""
+class LightJob(msgspec.Struct):
+    """The body of `POST /job`. As in all of this interface, fields that it does not know are passed over."""
 
     name: Name
     argument: Value
@@ -60,7 +62,7 @@ class LightJob(msgspec.Struct, forbid_unknown_fields=True):
     timeout: Timeout | UnsetType = UNSET
 
 
-class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
+class LightWorker(msgspec.Struct):
     """The body of `POST /worker`; `url` and `jobs` are ours."""
 
     name: Name
@@ -94,6 +96,8 @@ class Status(msgspec.Struct, frozen=True):
     error: Value = msgspec.field(default_factory=nothing)
     message: str = ""
     retry_count: int = 0
+    finished_at: str | UnsetType = UNSET
+    """When its last attempt ended, by its worker's own word."""
 
 
 class LightRegistered(msgspec.Struct, frozen=True):
@@ -109,10 +113,11 @@ class Done(msgspec.Struct):
 
 
 class Success(msgspec.Struct):
-    """The body of `POST /done` for a job that succeeded. Fields we do not know (finished_at) are passed over."""
+    """The body of `POST /done` for a job that succeeded."""
 
     job_id: str
     result: Value = msgspec.field(default_factory=nothing)
+    finished_at: Value = msgspec.field(default_factory=nothing)
 
 
 class Failure(msgspec.Struct):
@@ -123,6 +128,7 @@ class Failure(msgspec.Struct):
     should_retry: bool
     message: str
     error: Value = msgspec.field(default_factory=nothing)
+    finished_at: Value = msgspec.field(default_factory=nothing)
 
 
 async def push_job(parts: Parts, request: Request) -> Response:
@@ -158,19 +164,19 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
-    wait_s = _polling_s(request, parts.config.wait_s_max)
+    wait_s = _polling_s(request)
     view = await wait_final(parts.desk, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
     return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
 
 
-def _polling_s(request: Request, max_s: float) -> float:
+def _polling_s(request: Request) -> float:
     """LightJQ has no answer for a wrong time to wait: it counts as the default."""
     try:
-        return request.wait_s(read_query(request, Polling).timeout, max_s)
+        return request.wait_s(read_query(request, Polling).timeout, POLLING_S_MAX)
     except (Invalid, Problem):
-        return request.wait_s(POLLING_S, max_s)
+        return request.wait_s(POLLING_S, POLLING_S_MAX)
 
 
 async def register(parts: Parts, request: Request) -> Response:
@@ -202,7 +208,7 @@ async def done(parts: Parts, request: Request) -> Response:
     packed = await packed_body(parts, request)  # once: a result in JSON may be large
     if unpack(packed, Done).type == "success":
         told = unpack(packed, Success)
-        report = Report(status=200, result=bytes(told.result))
+        report = Report(status=200, result=bytes(told.result), ended_at_ms=instant_in(told.finished_at))
     else:
         told = unpack(packed, Failure)
         report = Report(
@@ -211,6 +217,7 @@ async def done(parts: Parts, request: Request) -> Response:
             reason=told.reason,
             message=told.message,
             error=bytes(told.error),
+            ended_at_ms=instant_in(told.finished_at),
         )
     (error,) = await reports.report(parts.desk, [Told(told.job_id, report, worker=parts.desk.own(worker_id))])
     if error is not None:
@@ -266,4 +273,5 @@ def _body(desk: Desk, view: JobView | Coming) -> Status:
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
         retry_count=max(0, view.attempts - 1),
+        finished_at=iso(told_ms) if last and (told_ms := last.told_at_ms) is not None else UNSET,
     )

@@ -49,6 +49,8 @@ class Request(Struct, gc=False):
     """Who makes it."""
     hurried: bool = False
     """Its client has left, or only listens on: nothing is waited for."""
+    plain: Mapping[str, str] = {}
+    """As its route has it."""
     patient: bool = False
     """It came with many of its kind, while others ask, too: see Asked."""
     held_s: float = 0.0
@@ -69,7 +71,8 @@ class Request(Struct, gc=False):
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""
-        return media.bare(self.headers.get("content-type", ""))
+        kind = media.bare(self.headers.get("content-type", ""))
+        return self.plain.get(kind, kind)
 
     def answer_language(self, otherwise: Language = "json") -> Language:
         """What the client wants to read: by Accept, else the language it wrote in."""

@@ -140,6 +140,8 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
         call["description"] = " ".join(description.split())
     for status, (name, _) in PROBLEMS.items():
         call["responses"][status] = {"$ref": f"#/components/responses/{_refused(name, route.refusal)}"}
+    refused = {"$ref": f"#/components/responses/{_refused(PROBLEMS['4XX'][0], route.refusal)}"}
+    call["responses"] |= {str(status): refused for status in route.refuses}
     if parameters := [*_parameters(route, query)]:
         call["parameters"] = parameters
     if route.body is not None:

@@ -4,10 +4,11 @@ from functools import cache
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from jqd.api.message import Request, not_read, read_value, too_wide
 from jqd.words import fields
+from jqd.words.dates import instant_ms
 from jqd.words.errors import Invalid
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import MSGPACK_TYPES
@@ -18,6 +19,14 @@ Flag = Literal["true", "false", "1", "0"]
 YES: tuple[Flag, ...] = ("true", "1")
 Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seconds")]
 """To wait: none below 0, and at most as many as the daemon allows."""
+
+
+def instant_in(told: Raw) -> int | None:
+    """A date that somebody tells, in ms since 1970. It only tells: nothing is refused for one that is none."""
+    try:
+        return instant_ms(msgspec.msgpack.decode(told, type=str | float))
+    except (*DECODE_ERRORS, ValueError):
+        return None
 
 
 def read_body(request: Request, kind: type[T]) -> T:

@@ -41,6 +41,10 @@ class Route(NamedTuple):
     """The same of those that may be left out."""
     refusal: type[Struct] = Details
     """The type of its errors."""
+    refuses: tuple[int, ...] = ()
+    """The statuses of its errors, where its interface has a list of them."""
+    plain: Mapping[str, str] = NO_HEADERS
+    """Types that pages send, "" for none, and as what they are taken from programs."""
     polls: bool = False
     """Whether it may wait for something: it is told at once when its client sends no more."""
     lists: bool = False

@@ -47,6 +47,9 @@ HALF = {200: told.Half, 503: told.Half}
 DONE = (lightjq.Success, lightjq.Failure)
 KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 WORKER = {"worker-id": "the id that the worker was given when it registered"}
+ENROLLED = {201: lightjq.LightRegistered}
+LIGHT: dict[str, Any] = {"query": lightjq.AnyQuery, "plain": {"": media.MSGPACK}}
+POLLED = LIGHT | {"query": lightjq.Polling, "polls": True}
 SKY = {200: skygear.SkyResult}
 SKYGEAR: dict[str, Any] = {
     "query": lightjq.AnyQuery,
@@ -127,13 +130,13 @@ ROUTES = [
     Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}),
     Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}),
     # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
-    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightTaken}, lightjq.LightJob, lightjq.AnyQuery),
-    Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, None, lightjq.AnyQuery),
-    Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, None, lightjq.AnyQuery),
-    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, None, lightjq.Polling, polls=True),
-    Route("POST", "/worker", lightjq.register, {201: lightjq.LightRegistered}, lightjq.LightWorker, lightjq.AnyQuery),
-    Route("DELETE", "/worker", lightjq.unregister, {204: None}, None, lightjq.AnyQuery, WORKER),
-    Route("POST", "/done", lightjq.done, {204: None}, DONE, lightjq.AnyQuery, WORKER),
+    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightTaken}, lightjq.LightJob, **LIGHT, refuses=(400,)),
+    Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, **LIGHT, refuses=(404,)),
+    Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, **LIGHT, refuses=(404, 409)),
+    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, **POLLED, refuses=(404, 408)),
+    Route("POST", "/worker", lightjq.register, ENROLLED, lightjq.LightWorker, **LIGHT, refuses=(400,)),
+    Route("DELETE", "/worker", lightjq.unregister, {204: None}, headers=WORKER, **LIGHT, refuses=(404,)),
+    Route("POST", "/done", lightjq.done, {204: None}, DONE, headers=WORKER, **LIGHT, refuses=(400, 404)),
     Route("POST", "/", skygear.act, SKY, (skygear.SkyEnqueue, skygear.SkyCancel), **SKYGEAR),
     Route("POST", "/job/enqueue", skygear.enqueue, SKY, skygear.SkyEnqueue, **SKYGEAR),
     Route("POST", "/job/cancel", skygear.cancel_job, SKY, skygear.SkyCancel, **SKYGEAR),

@@ -7,7 +7,7 @@ route. Programs send the first two never, and name their types.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from jqd.words.errors import Foreign
 # What a page may send to another site without being asked first: none of them is a language of ours.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 OWN_SITES = frozenset({"same-origin", "none"})  # of Sec-Fetch-Site; `none` is what a person typed
+SAID_BY_PAGES = {"origin", "sec-fetch-site"}  # one of them with whatever is sent unasked
 QUOTE_LENGTH_MAX = 64
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/?#@\s]+)(?::(\d{0,5}))?")
 _ORIGIN = re.compile(r"(https?)://(.+)")
@@ -33,17 +34,22 @@ class Guard:
     hosts: tuple[str, ...] = ()
     """Further names it is reached by. On other addresses than loopback: none named means any."""
 
-    def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Judge a head (names in lower case), before its body is read. Raises Foreign."""
+    def check(self, path: str, headers: Mapping[str, str], *, plain: Container[str] = ()) -> None:
+        """Judge a head (names in lower case), before its body is read. `plain`: see `check_type`. Raises Foreign."""
         if not path.startswith("/"):
             raise Foreign(400, "the target of a request is a path; it begins with /")
         self._check_host(headers.get("host"))
         _check_site(headers)
         length = headers.get("content-length", "0")
-        self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers)
+        self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers, plain=plain)
 
-    def check_type(self, headers: Mapping[str, str], *, has_body: bool) -> None:
-        """Judge what a body says it is; also once it is read, for no head has to announce one. Raises Foreign."""
+    def check_type(self, headers: Mapping[str, str], *, has_body: bool, plain: Container[str] = ()) -> None:
+        """Judge what a body says it is; also once it is read, for no head has to announce one. Raises Foreign.
+
+        `plain`: types, "" for none, that a call takes from programs though pages send them: pages say who they are.
+        """
+        if media.bare(headers.get("content-type", "")) in plain and not SAID_BY_PAGES & headers.keys():
+            return
         kind = headers.get("content-type")
         if kind is None:
             if has_body:

@@ -60,6 +60,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of what the attempt printed."""
     follows: bytes = b""
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
+    ended_at_ms: int | None = None
+    """When it ended by the worker's own clock, of what is reported later: it only tells."""
 
 
 def timed_out(held: Held, worker: str) -> Report:
@@ -101,12 +103,7 @@ def end_attempt(
         report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
     report = _within_limits(report)
     fate = Fate.RETRY if is_snooze else _fate(held, report)
-    delay_s = 0.0
-    if fate is Fate.RETRY:
-        own_s = backoff.asked_s(job.backoff, held.attempt, source)
-        delay_s = own_s if (asked_s := report.retry_after_s) is None else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
-    if report.is_snooze:
-        delay_s = max(SNOOZE_S_MIN, delay_s)
+    own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
     return Outcome(
         job_id=job.id,
         fence=held.fence,
@@ -115,7 +112,7 @@ def end_attempt(
         priority=job.priority,
         attempt=held.attempt,
         status=report.status,
-        delay_ms=round(delay_s * 1000),
+        delay_ms=round(_delay_s(report, own_s) * 1000) if fate is Fate.RETRY else 0,
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
@@ -126,6 +123,7 @@ def end_attempt(
         generation=held.generation,
         snoozes=held.snoozes + is_snooze,
         log=report.log,
+        lag_ms=_lag_ms(report, finished_at_ms),
     )
 
 
@@ -156,7 +154,14 @@ def _succeeded(
         generation=held.generation,
         snoozes=held.snoozes,
         follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
+        lag_ms=_lag_ms(report, finished_at_ms),
     )
+
+
+def _delay_s(report: Report, own_s: float) -> float:
+    """Until the next attempt. `own_s`: where the worker does not say."""
+    delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
+    return max(SNOOZE_S_MIN, delay_s) if report.is_snooze else delay_s
 
 
 def says_again(outcome: Outcome, report: Report) -> bool:
@@ -186,7 +191,12 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
         if report.follows
         else b"",
+        lag_ms=_lag_ms(report, finished_at_ms),
     )
+
+
+def _lag_ms(report: Report, finished_at_ms: int) -> int | None:
+    return None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms
 
 
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:

@@ -218,12 +218,19 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a failed attempt, the end of what it printed."""
     follows: bytes = b""
     """Of a success, the jobs that follow it, as `followers.named` writes them."""
+    lag_ms: int | None = None
+    """So long before `finished_at_ms` it ended by its worker's own clock; None: it did not say. Nothing goes by it."""
 
     @property
     def content_bytes(self) -> int:
         """Of what it carries; the rest of it is small."""
         texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # a success has none
         return len(self.result) + len(self.error) + len(self.follows) + texts
+
+    @property
+    def told_at_ms(self) -> int | None:
+        """When it ended by its worker's own clock."""
+        return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
     def is_snooze(self) -> bool:

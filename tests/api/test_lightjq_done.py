@@ -22,7 +22,32 @@ async def test_a_success(edge):
     body = {"job_id": "J", "type": "success", "finished_at": "2030-01-31T08:00:00Z", "result": {"n": 1}}
     assert (await edge.call("POST", "/done", body, headers={"worker-id": "w1"})).status == 204
     ((worker_id, job_id, report),) = edge.runner.reports
-    assert (worker_id, job_id, report) == ("w1", "J", Report(status=200, result=pack({"n": 1})))
+    told = Report(status=200, result=pack({"n": 1}), ended_at_ms=1_896_076_800_000)
+    assert (worker_id, job_id, report) == ("w1", "J", told)
+
+
+@pytest.mark.parametrize(
+    ("said", "at_ms"),
+    [
+        ("2030-01-31T17:00:00+09:00", 1_896_076_800_000),
+        (1_896_076_800.25, 1_896_076_800_250),
+        ("2030-01-31T08:00:00", None),
+        ("now", None),
+        (-1, None),
+        (1e300, None),
+        (2**63, None),
+        (True, None),
+        ([], None),
+        (None, None),
+        ("9" * 100_000, None),
+    ],
+)
+async def test_the_date_of_an_end_is_kept_where_it_is_one_and_refuses_nothing(edge, said, at_ms):
+    for kind in ("success", "failure"):
+        body = {"job_id": "J", "type": kind, "reason": "other", "should_retry": True, "message": "m"}
+        told = await edge.call("POST", "/done", {**body, "finished_at": said}, headers={"worker-id": "w1"})
+        assert told.status == 204
+        assert edge.runner.reports[-1][2].ended_at_ms == at_ms
 
 
 @pytest.mark.parametrize(("reason", "status"), [("timeout", 504), ("other", 500)])
@@ -115,7 +140,7 @@ AGAIN = {**NO_ROUTE, "should_retry": True}
         (State.RETRYING, GIVEN_UP, OK, 204, True),
         (State.RUNNING, GIVEN_UP, OK, 204, True),
         (State.RETRYING, {**GIVEN_UP, "keep_result": True}, OK, 204, True),
-        (State.RETRYING, {**GIVEN_UP, "keep_result": True}, {**OK, "result": "x" * 99}, 400, False),
+        (State.RETRYING, {**GIVEN_UP, "keep_result": "required"}, {**OK, "result": "x" * 99}, 400, False),
         (State.CANCELLED, GIVEN_UP, OK, 204, True),
         (State.FAILED, {**GIVEN_UP, "fate": Fate.DEAD}, OK, 404, False),
         (State.RETRYING, GIVEN_UP, AGAIN, 404, False),

@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tests.live.harness import LEASE, ROOT, pair
+from tests.live.harness import LEASE, ROOT, Daemon, pair
 
 MSGPACK = "application/msgpack"
 DOCUMENT: dict[str, Any] = msgspec.yaml.decode((ROOT / "tests/wire/lightjq.yaml").read_bytes())
@@ -56,6 +56,8 @@ class Worker(ThreadingHTTPServer):
         """A job that is given is done, or fails as it is told to."""
         self.tries.append(job["name"])
         told: dict[str, Any] = {"job_id": job["job_id"], "type": "success", "result": {"seen": job["argument"]}}
+        if "finished_at" in job["argument"]:
+            told["finished_at"] = job["argument"]["finished_at"]
         if job["argument"].get("fail"):
             told = {"job_id": job["job_id"], "type": "failure", "reason": "other", "should_retry": False}
             told |= {"message": "it was told to fail", "error": {"code": 7}}
@@ -126,3 +128,35 @@ def test_a_worker_of_lightjq_is_given_jobs_and_a_pusher_polls_their_results(work
     assert master.ask("DELETE", "/worker", worker_id=worker.worker_id)[0] == 204
     assert master.ask("DELETE", "/worker", worker_id=worker.worker_id)[0] == 404
     assert worker.tries == ["greet", "greet"]
+
+
+def test_what_its_document_lets_pass_is_taken_and_the_worker_s_date_is_shown(shared_daemon: Daemon) -> None:
+    url = shared_daemon.url
+    with serving(Worker(Master(url))) as worker:
+        at = f"http://127.0.0.1:{worker.server_port}"
+        card = {"name": "greeter", "max_jobs": 2, "url": at, "jobs": ["greet"], "since": 1999}
+        told = httpx2.post(url + "/worker", content=pack(card))
+        assert told.status_code == 201, "a field of nobody's, and no Content-Type: it is MessagePack"
+        worker.worker_id = unpack(told.content)["worker_id"]
+        argument = {"finished_at": "2031-02-03T04:05:06.789+09:00"}
+        told = httpx2.post(url + "/job", content=pack({"name": "greet", "argument": argument, "colour": "red"}))
+        assert told.status_code == 201
+        job_id = unpack(told.content)["job_id"]
+        told = worker.master.ask("GET", "/job/{job_id}/polling?timeout=20", into=job_id)[1]
+        assert (told["status"], told["finished_at"]) == ("done", "2031-02-02T19:05:06.789Z")
+        shown = shared_daemon.get(f"/v1/jobs/{job_id}").json()
+        assert shown["worker_finished_at"] == "2031-02-02T19:05:06.789Z"
+        assert shown["created_at"] <= shown["finished_at"] < "2031", "ours goes by our own clock"
+        assert worker.master.ask("DELETE", "/worker", worker_id=worker.worker_id)[0] == 204
+    for path, body, headers, status in (
+        ("/job", pack({"name": "", "argument": 1}), {}, 400),
+        ("/worker", pack({"name": "w", "max_jobs": 0}), {}, 400),
+        ("/job", b"{}", {}, 400),
+        ("/job", pack({"name": "a", "argument": 1}), {"origin": "http://evil.example"}, 403),
+    ):
+        assert httpx2.post(url + path, content=body, headers=headers).status_code == status
+    paths = shared_daemon.get("/openapi.json").json()["paths"]
+    for path, calls in DOCUMENT["paths"].items():
+        for method in {"get", "post", "delete"} & calls.keys() if path != "/worker-job" else ():
+            known = {status for status in paths[path][method]["responses"] if not status.endswith("XX")}
+            assert known == {*calls[method]["responses"]}, f"{method} {path}"

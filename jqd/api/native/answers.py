@@ -39,13 +39,14 @@ class TakenMany(Struct, frozen=True):
     errors: Sequence[Error] | UnsetType = UNSET
 
 
-class Attempt(Struct, frozen=True):
+class Attempt(Struct, kw_only=True, frozen=True):
     """One that failed."""
 
     attempt: int
     status: int
     started_at: Instant | None
     finished_at: Instant | None
+    worker_finished_at: Instant | UnsetType = UNSET
     worker: str | None
     reason: str | None
     error: Value
@@ -78,6 +79,9 @@ class Known(Struct, kw_only=True, frozen=True):
     eligible_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    worker_finished_at: (
+        Annotated[Instant, Meta(description="the same by the clock of its worker, as it said")] | UnsetType
+    ) = UNSET
     worker: str | None = None
     daemon: str | None = None
     tags: Sequence[str] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Beaten, Lease, Reported, Reports
 from jqd.api.parts import Parts
 from jqd.api.problems import as_problem
-from jqd.api.read import Seconds, read_body
+from jqd.api.read import Seconds, instant_in, read_body
 from jqd.desk import leases, reports
 from jqd.desk.job import Value, nothing
 from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
@@ -50,7 +50,7 @@ class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(Struct, frozen=True):
-    """One of the body of `POST /v1/outcomes`. Fields we do not know (finished_at) are passed over."""
+    """One of the body of `POST /v1/outcomes`. Fields we do not know are passed over."""
 
     job_id: Name
     lease_id: str
@@ -66,6 +66,7 @@ class Outcome(Struct, frozen=True):
     message: str = ""
     jobs: Value = msgspec.field(default_factory=nothing)
     log: str = ""
+    finished_at: Value = msgspec.field(default_factory=nothing)
 
 
 class Beating(Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,6 +217,7 @@ def _told(each: Outcome) -> Told:
         result_bytes=each.result_bytes,
         is_snooze=each.type == "snooze",
         log=each.log,
+        ended_at_ms=instant_in(each.finished_at),
         follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),
     )
     return Told(each.job_id, what, fence)

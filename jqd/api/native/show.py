@@ -78,6 +78,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "eligible_at": iso(view.eligible_at_ms),
         "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
+        "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
         "worker": worker or None,
         "daemon": view.daemon or None,
         "tags": view.tags,
@@ -99,12 +100,17 @@ def _progress(packed: bytes) -> answers.Progress | UnsetType:
     return answers.Progress(told.done, told.message, iso(told.at_ms))
 
 
+def _told_at(outcome: Outcome | None) -> str | UnsetType:
+    return dates.iso(at_ms) if outcome and (at_ms := outcome.told_at_ms) is not None else UNSET
+
+
 def _attempt(outcome: Outcome) -> Attempt:
     return Attempt(
         attempt=outcome.attempt,
         status=outcome.status,
         started_at=iso(outcome.started_at_ms),
         finished_at=iso(outcome.finished_at_ms),
+        worker_finished_at=_told_at(outcome),
         worker=bare(outcome.worker) or None,
         reason=outcome.reason or None,
         error=Raw(outcome.error),
