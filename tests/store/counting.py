@@ -11,6 +11,7 @@ from jqd.testing.keyspace import Keyspace, SortedSet
 from jqd.testing.recount import WHOLE, counted, hands, recount
 from jqd.testing.store import FakeStore
 from tests.store.indexes import check_indexes
+from tests.store.owners import check_owners
 
 KEYS = Keys("jqd")
 
@@ -58,7 +59,10 @@ class Recount:
             return
         keyspace = self._keyspace()
         assert counted(keyspace, KEYS) == recount(keyspace, KEYS), f"after {call}, its call number {self.calls}"
-        if keyspace is self._raw and not self.has_many_priorities:  # of a real server only some keys are read
+        if keyspace is not self._raw:  # of a real server only some keys are read
+            return
+        check_owners(keyspace, KEYS)
+        if not self.has_many_priorities:
             check_indexes(keyspace, KEYS)
 
 

@@ -4,8 +4,8 @@
 --
 -- Gives moved(jobtype, from, to, ids, jobtype_before): jobs that stood so stand so now; nil: they were not here, or are deleted;
 -- `ids`: a list, or one; jobtype_before: of their rows, if that was another. have_failed(row of `tries`): whether that job did;
--- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the script.
--- Cost: nothing while nothing moves; two calls for all that moved. Who wrote something else under the key stops no job: looks tell it.
+-- waits(id, otherwise): how a job stands that waits. write_counts(now_ms): all of it, once, at the end of the script; what ended expires no more.
+-- Cost: nothing while nothing moves; two calls for all that moved, one for those that ended. Who wrote something else under the key stops no job: looks tell it.
 -- Numbers of jobs by how they stand; then minute, and of it and of the last one before it: pushed, started, ended, failed.
 local NUMBERS = {
   waiting = 1, scheduled = 2, running = 3, retrying = 4, succeeded = 5, failed = 6, cancelled = 7,
@@ -13,11 +13,14 @@ local NUMBERS = {
 }
 local moved, have_failed, waits, write_counts
 do
-  local MS, ENDED, moves = 60000, {succeeded = true, failed = true, cancelled = true}, {}
+  local MS, ENDED, moves, over = 60000, {succeeded = true, failed = true, cancelled = true}, {}, {}
 
   -- Jobs that are told one by one and moved alike are one move: to note each by itself cost an eighth of all that a job costs.
   function moved(queue, from, to, ids, queue_before)
     local last, number = moves[#moves], type(ids) == 'table' and #ids or 1
+    for at = 1, ENDED[to] and not ENDED[from] and number or 0 do
+      over[#over + 1] = type(ids) == 'table' and ids[at] or ids
+    end
     if last and last.queue == queue and last.from == from and last.to == to and last.queue_before == queue_before then
       last.number = last.number + number
       return
@@ -90,6 +93,10 @@ do
   end
 
   function write_counts(now_ms)
+    if #over > 0 and redis.call('EXISTS', K.expiring) == 1 then
+      pcall(redis.call, 'ZREM', K.expiring, unpack(over))
+    end
+    over = {}
     if #moves == 0 then
       return
     end

@@ -236,7 +236,7 @@ local function apply_change(one, now_ms, history_max)
   end
   redis.call('HSET', K.jobs, id, one.row)
   forget_expiry(id)
-  note_expiry({id}, one.expires_at_ms)
+  note_expiry({id}, has_ended(id) and 0 or one.expires_at_ms)
   -- Of an edit it is known who began, if what it changes could expire, too.
   if one.generation > generation or one.expires_at_ms > 0 and (select(4, header(row or '')) or 0) == 0 then
     count_anew(one, generation)

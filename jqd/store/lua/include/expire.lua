@@ -1,6 +1,6 @@
 -- Jobs that must have begun by some instant. Needs keys, counts, heads, pages, move.
 --
---     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, whatever became of the job
+--     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, or until it has ended (counts)
 --
 -- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
 -- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time. expire_of(ids, now_ms) → how many of these are dead now.
