@@ -131,7 +131,7 @@ class Almanac:
         )
         for other in history.runs(job_id, life):
             history.wrong(f"overlap: {one.name} started by {life} while {other} runs it and rightly trusts its lease")
-        if now_s < one.at_s - DATE_S and not history.clock_jumps:
+        if now_s < one.at_s - DATE_S - history.wrong_s(now_s):
             history.wrong(f"date: {one.name} started by {life} {one.at_s - now_s:.3f} s too early")
         for past in one.runs:
             self._check_again(one, past, run, home)

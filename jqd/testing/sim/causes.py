@@ -97,8 +97,23 @@ class Causes:
     slows: list[Slow] = field(default_factory=list)
     hindrances: list[Away] = field(default_factory=list)
     """Times in which what a node wrote came late to the store, or what is there to the node, though it was not away."""
-    clock_jumps: bool = False
+    jumps: list[tuple[float, float]] = field(default_factory=list)
+    """When clocks were set wrong, and by how many seconds, either way."""
     _renewals: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    @property
+    def clock_jumps(self) -> bool:
+        """Whether one of the clocks was set wrong."""
+        return bool(self.jumps)
+
+    def wrong_s(self, at_s: float) -> float:
+        """How much too early or too late a date may come then: as much as all clocks together were set wrong."""
+        return sum(jump_s for jumped_s, jump_s in self.jumps if jumped_s <= at_s)
+
+    @property
+    def fences_go_back(self) -> bool:
+        """Whether they may: a store that lost what it knew, under a clock that was set back, goes by that."""
+        return self.clock_jumps and bool(self.losses)
 
     def renewed(self, node: str, partition: int) -> None:
         """The store took its renewal. When the one before is longer ago than a lease, others took the node for dead."""

@@ -228,13 +228,13 @@ class History(Notes):
                     f"again: {name} had ended ({attempt.fate.name} at {attempt.life}, {attempt.fate_at_s:.3f} s), "
                     f"started again by {life}"
                 )
-        if story.attempts and fence < max(each.fence for each in story.attempts) and not self.clock_jumps:
+        if story.attempts and fence < max(each.fence for each in story.attempts) and not self.fences_go_back:
             self.wrong(f"fence: {name} started by {life} under {fence}, which is older than one before")
-        if now_s < story.due_s - DATE_S and not self.clock_jumps:
+        if now_s < story.due_s - DATE_S - self.wrong_s(now_s):
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
         claimed_s = self.claimed_s.get((self._home(story), fence), -math.inf)
         first_s = min(self._claims_s.get(story.job_id, ()), default=claimed_s)
-        if first_s > story.expires_s + CLOCK_S and not self.clock_jumps:
+        if first_s > story.expires_s + CLOCK_S + self.wrong_s(now_s):
             self.wrong(f"expired: {name} claimed at {claimed_s:.3f} s by {life}, no good since {story.expires_s:.3f} s")
 
     def _raced(self, story: Story, attempt: Attempt, life: str, fence: int) -> bool:

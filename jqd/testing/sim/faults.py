@@ -15,7 +15,7 @@ lag       what one daemon's journal holds takes long to come to the store
 backlog   the jobs of one daemon's journal and their changes take long to come to the store, all else does not
 disk      a disk takes long, and some of its syncs fail
 full      a disk is full
-clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
+clock     the wall clock of the store, of a daemon, or of the machine of both, jumps by a second, 15 of them or an hour
 workers   a worker cannot be reached; others die, say nothing, or refuse (see `plan.py`)
 
 Kinds in which something stands still for long:
@@ -43,13 +43,14 @@ import trio
 from jqd.testing.sim.causes import Away, Loss, Slow
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.loop import hold_timers
-from jqd.testing.sim.node import AGAIN_S, Life, Node
+from jqd.testing.sim.node import AGAIN_S, Life, Node, WorldClock
 from jqd.testing.sim.plan import FAULTY_S, Fault
 from jqd.testing.sim.stage import Stage
 from jqd.testing.sim.worker import HOSTS
 
 IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are planned
 JUMP_MS = 3_600_000
+JUMPS_MS = tuple(sign * size for size in (1_000, 15_000, JUMP_MS) for sign in (-1, 1))
 MURDER_S = 0.5  # until what a job killed is started again
 SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answered by then
 POINTS = (
@@ -108,6 +109,8 @@ class Nemesis:
             weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
         stage.workers.down.clear()
         stage.clock.wrong_ms = self._hours_ms
+        if self._hours_ms:
+            stage.history.jumps.append((trio.current_time(), self._hours_ms / 1000))
         for node in stage.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
             node.unreadable = False
@@ -342,13 +345,20 @@ class Nemesis:
 
     async def _clock(self, fault: Fault) -> None:
         stage = self._stage
-        clocks = [stage.clock, *(node.clock for node in stage.nodes)]
-        clock = clocks[int(fault.part * 2 * len(clocks)) % len(clocks)]
-        stage.history.clock_jumps = True
-        clock.wrong_ms += self._source.choice((-1, 1)) * self._source.choice((500, 15_000, JUMP_MS))
+        clocks, jump_ms = self._jumps()[int(fault.part * len(self._jumps()))]
+        stage.history.jumps.append((trio.current_time(), abs(jump_ms) / 1000))
+        for clock in clocks:
+            clock.wrong_ms += jump_ms
         self._hours_ms = 2 * JUMP_MS  # after which all that was dated by wrong clocks is due
         await trio.sleep(fault.span_s * 2)
-        clock.wrong_ms = 0
+        for clock in clocks:
+            clock.wrong_ms = 0
+
+    def _jumps(self) -> list[tuple[list[WorldClock], int]]:
+        """Whose clocks are set wrong by how much: the store's, a daemon's, or of the machine that both are on."""
+        store, daemons = self._stage.clock, [node.clock for node in self._stage.nodes]
+        groups = [[store], *([daemon] for daemon in daemons), [store, daemons[0]]]
+        return [(group, jump_ms) for group in groups for jump_ms in JUMPS_MS]
 
     # ------------------------------------------------------------ disks and workers
 

@@ -72,7 +72,7 @@ class Limited:
     def _check_rate(self, name: str, limit: Limit, claimed: dict[str, float]) -> None:
         ordered = sorted(claimed.values())
         for first_s, over_s in zip(ordered, ordered[limit.most :], strict=False):
-            if over_s - first_s < limit.per_s - CLOCK_S and not self._history.clock_jumps:
+            if over_s - first_s < limit.per_s - CLOCK_S - self._history.wrong_s(over_s):
                 more = f"{limit.most + 1} in {over_s - first_s:.3f} s from {first_s:.3f} s on"
                 self._history.wrong(f"rate: {name} allows {limit.most} in {limit.per_s:g} s, and {more} were claimed")
                 return

@@ -204,7 +204,7 @@ class Tale:
         self._check_again(run)
         self._check_twins(run)
         newer = [each for each in self.runs if each.job_id == job_id and each.fence > fence]
-        if not history.clock_jumps and not all(self._came_back(each, run) for each in newer):
+        if not history.fences_go_back and not all(self._came_back(each, run) for each in newer):
             self._wrong("fence", f"{life} starts it under {fence}, which is older than one before")
         self.job_id = job_id
         self.runs.append(run)
@@ -223,8 +223,8 @@ class Tale:
         words = list(self._giving(run.content)) or (pushes if lapsed else [])
         if not words:
             self._wrong("ghost", f"content {run.content} starts at {run.life}, and nobody gave it that")
-        elif not self.history.clock_jumps and not any(word.what == RETRY for word in self.words):
-            early_s = min(word.due_s for word in words) - run.at_s
+        elif not any(word.what == RETRY for word in self.words):
+            early_s = min(word.due_s for word in words) - run.at_s - self.history.wrong_s(run.at_s)
             if early_s > DATE_S:
                 self._wrong("date", f"content {run.content} starts at {run.life} {early_s:.3f} s too early")
 
