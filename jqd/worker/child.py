@@ -157,7 +157,7 @@ class Child:
         limit = tasks if function.is_async else 1
         inside = self._inside.get(function.is_async)
         if inside is None:
-            inside = Inside(self._attempts, concurrency=limit, abandoned_max=1, clock=self._clock)
+            inside = Inside(self._attempts, concurrency=limit, clock=self._clock)
             self._inside[function.is_async] = inside
         inside.start([item], nursery)
 

@@ -66,15 +66,15 @@ class Hands(Protocol):
 class Inside:
     """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
 
-    def __init__(self, attempts: Attempts, *, concurrency: int, abandoned_max: int, clock: Clock) -> None:
+    def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
         """`concurrency`: plain functions at once, and as many async ones of either loop."""
         self._attempts, self._clock = attempts, clock
-        self._concurrency, self._abandoned_max = concurrency, abandoned_max
+        self._concurrency = concurrency
         self._limiter = trio.CapacityLimiter(concurrency)
         self._outbox: Outbox | None = None
         self._pool: Pool | None = None
         self._loop: AsyncioLoop | None = None
-        self._blocked: list[AsyncioLoop] = []
+        self._was_helpless = False
         self._log = get_logger("worker")
 
     @property
@@ -97,15 +97,19 @@ class Inside:
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """See `Hands`: a thread cannot be stopped, so it is given up and replaced; so is a blocked asyncio loop."""
-        before = self.is_helpless
-        if self._pool is not None:
-            for item in self._pool.overrun(batch):
-                self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=self._given_up)
-                item.batch.put(item, self._attempts.timed_out(item))
-        self._watch_loops()
-        if self.is_helpless and not before:
-            self._log.error("worker.saturated", stuck=self._given_up, next=SATURATED)
+        """See `Hands`: what a thread runs cannot be stopped: it is reported, and keeps its place until it returns."""
+        for item, _ in self._pool.stuck if self._pool else ():
+            self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
+        for item in self._loop.blocking() if self._loop else ():
+            self._time_out(item, BLOCKED)
+        if self.is_helpless and not self._was_helpless:
+            self._log.error("worker.saturated", stuck=self._stuck_threads, next=SATURATED)
+        self._was_helpless = self.is_helpless
+
+    def _time_out(self, item: Item, why: str) -> None:
+        if not item.ended:
+            self._log.warning("worker.overrun", job_id=item.job_id, name=item.job.name, why=why)
+            item.batch.put(item, self._attempts.timed_out(item))
 
     def forget(self, batch: Batch) -> None:
         """See `Hands`: tasks end with the batch's nursery, and plain functions run on."""
@@ -116,8 +120,9 @@ class Inside:
             self._outbox.drain()
 
     def stranded(self, item: Item) -> bool:
-        """See `Hands`: no thread is left."""
-        return item.function.loop is None and self._pool is not None and not self._pool.live
+        """See `Hands`: no thread is left, or its loop does not run."""
+        loop = item.function.loop
+        return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def is_suspect(self, item: Item) -> bool:
         """See `Hands`: there are none."""
@@ -129,7 +134,7 @@ class Inside:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
         return (
-            f"{self._given_up} threads are stuck in jobs past their timeout: {stuck}; "
+            f"{self._stuck_threads} threads are stuck in jobs past their timeout: {stuck}; "
             "restart the worker, and make those jobs end by themselves or async, or use --processes"
         )
 
@@ -137,9 +142,8 @@ class Inside:
         """See `Hands`."""
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
-        for loop in self._blocked:
-            held += [(item, now_s - (item.begun_s or now_s)) for item in loop.now]
-        return held
+        late = self._loop.blocking() if self._loop else ()
+        return held + [(item, now_s - (item.begun_s or now_s)) for item in late]
 
     def close(self) -> None:
         """See `Hands`. Nothing waits for the threads."""
@@ -151,30 +155,21 @@ class Inside:
             self._loop = None
 
     @property
-    def _given_up(self) -> int:
-        """Threads that are lost to a job past its timeout."""
-        return (self._pool.abandoned if self._pool else 0) + sum(bool(loop.now) for loop in self._blocked)
-
-    @property
     def is_helpless(self) -> bool:
         """See `Hands`."""
-        return self._given_up >= self._abandoned_max
+        return self._has_no_thread or self._is_blocked
 
-    def _watch_loops(self) -> None:
-        """Give up asyncio loops that are blocked, and let those leave that are no more."""
-        for loop in [*self._blocked, self._loop]:
-            if loop is None:
-                continue
-            late = [item for item in loop.blocking() if not item.ended]
-            for item in late:
-                self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, why=BLOCKED)
-                item.batch.put(item, self._attempts.timed_out(item))
-            if late and self._loop is loop:
-                self._blocked.append(loop)
-                self._loop = None  # the next job starts another
-        for loop in [loop for loop in self._blocked if not loop.now]:
-            self._blocked.remove(loop)
-            loop.close()
+    @property
+    def _has_no_thread(self) -> bool:
+        return self._pool is not None and self._pool.is_stuck
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._loop is not None and bool(self._loop.blocking())
+
+    @property
+    def _stuck_threads(self) -> int:
+        return (len(self._pool.stuck) if self._pool else 0) + self._is_blocked
 
     async def _run_tasks(self, items: deque[Item]) -> None:
         """Run items until none is left, one at a time."""
@@ -203,7 +198,6 @@ class Inside:
             self._pool = Pool(
                 self._attempts.run,
                 threads=self._concurrency,
-                abandoned_max=self._abandoned_max,
                 clock=self._clock,
                 outbox=self._box(),
                 begun=self._attempts.started,

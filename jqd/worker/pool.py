@@ -1,11 +1,10 @@
 """Threads for plain functions: take an item, run it, put its outcome into the outbox, next.
 
 The trio thread is woken once for many outcomes, not once for each, and no job costs a task. A function that overruns
-its timeout cannot be stopped from outside: its thread is *abandoned*, runs on alone, and another takes its place.
-Abandoned threads are bounded; past the bound the pool is `saturated` and the worker takes no new batches.
+its timeout cannot be stopped from outside: it is reported, and keeps its thread until it returns. Only a process can be
+killed (docs/adr/0031). While all threads are stuck so, the worker takes no new batches.
 
     trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
-                  overrun ──► abandon ──► replacement
 """
 
 import queue
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable
 import trio
 
 from jqd.words.clock import Clock
-from jqd.worker.batch import Batch, Item
+from jqd.worker.batch import Item
 
 NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
 SPARE_ITEMS = 16  # a queue is looked through when it holds so many more than twice what was left the last time
@@ -55,17 +54,6 @@ class Outbox:
                 item.batch.note(item, what)
 
 
-class Slot:
-    """One thread as the trio thread sees it."""
-
-    __slots__ = ("abandoned", "now")
-
-    def __init__(self) -> None:
-        self.now: tuple[Item, float] | None = None
-        """The item that it runs, and since when (monotonic seconds); one attribute, so that both are read together."""
-        self.abandoned = False
-
-
 class Pool:
     """`threads` threads for plain functions. All methods are for the trio thread that made it."""
 
@@ -74,7 +62,6 @@ class Pool:
         run: Callable[[Item], bytes],
         *,
         threads: int,
-        abandoned_max: int,
         clock: Clock,
         outbox: Outbox,
         begun: Callable[[Item], bytes],
@@ -82,36 +69,26 @@ class Pool:
         """`begun`: the note that is sent when an item begins after it has waited for longer than NOTE_S."""
         self._run = run
         self._begun = begun
-        self._threads = threads
-        self._abandoned_max = abandoned_max
         self._clock = clock
         self._outbox = outbox
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._queued_max = SPARE_ITEMS
-        self._slots: set[Slot] = set()
-        self._started = 0
+        self._nows: list[tuple[Item, float] | None] = [None] * threads  # what each runs, and since when (monotonic)
         self._closed = False
-        self._fill()
-
-    @property
-    def live(self) -> int:
-        """Threads that will take another item."""
-        return sum(not slot.abandoned for slot in self._slots)
-
-    @property
-    def abandoned(self) -> int:
-        """Number of threads that are still busy with a job that was given up."""
-        return sum(slot.abandoned for slot in self._slots)
+        for number in range(threads):
+            # Daemon threads: a function that never returns must not keep the process from leaving.
+            threading.Thread(target=self._loop, args=(number,), name=f"jqd-job-{number + 1}", daemon=True).start()
 
     @property
     def stuck(self) -> list[tuple[Item, float]]:
-        """The items that abandoned threads are busy with, and since when."""
-        return [slot.now for slot in self._slots if slot.abandoned and slot.now is not None]
+        """The items that still run after their timeout, and since when."""
+        now_s = self._clock.mono_s()
+        return [now for now in self._nows.copy() if now is not None and now_s - now[1] >= now[0].timeout_s]
 
     @property
-    def saturated(self) -> bool:
-        """Whether too many threads are abandoned for new work."""
-        return self.abandoned >= self._abandoned_max
+    def is_stuck(self) -> bool:
+        """Whether no thread is left for new work."""
+        return len(self.stuck) == len(self._nows)
 
     def submit(self, items: Iterable[Item]) -> None:
         """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
@@ -123,35 +100,12 @@ class Pool:
     @property
     def orphans(self) -> int:
         """Threads at work for a batch that nobody waits for any more."""
-        nows = [slot.now for slot in self._slots if not slot.abandoned]
-        return sum(now is not None and now[0].batch.gone for now in nows)
-
-    def overrun(self, batch: Batch) -> list[Item]:
-        """The items that have just been given up: they still run after their timeout.
-
-        Items of `batch`, and of batches that are gone: nobody else looks for those, and they would keep their threads.
-        """
-        now_s, late = self._clock.mono_s(), []
-        for slot in list(self._slots):
-            current = slot.now
-            if current is None:
-                continue
-            item, since_s = current
-            if item.batch is not batch and not item.batch.gone:
-                continue
-            if not item.ended and now_s - since_s >= item.timeout_s:
-                late.append(item)
-                # The thread may be done by now and have taken another item, which still runs to its end and counts: so
-                # an abandoned slot is watched until its thread has left.
-                slot.abandoned = True
-        if late:
-            self._fill()
-        return late
+        return sum(now is not None and now[0].batch.gone for now in self._nows.copy())
 
     def close(self) -> None:
         """Let every thread leave after its present item. Nothing waits for them."""
         self._closed = True
-        for _ in self._slots:
+        for _ in self._nows:
             self._queue.put(None)
 
     def _sweep(self) -> None:
@@ -168,37 +122,20 @@ class Pool:
                 self._queue.put(item)
         self._queued_max = 2 * self._queue.qsize() + SPARE_ITEMS
 
-    def _fill(self) -> None:
-        """Start threads until there are enough, as far as the abandoned ones leave room."""
-        while not self._closed and self.live < self._threads and len(self._slots) < self._threads + self._abandoned_max:
-            slot = Slot()
-            self._slots.add(slot)
-            self._started += 1
-            # Daemon threads: a function that never returns must not keep the process from leaving.
-            threading.Thread(target=self._loop, args=(slot,), name=f"jqd-job-{self._started}", daemon=True).start()
-
-    def _loop(self, slot: Slot) -> None:
+    def _loop(self, number: int) -> None:
         take, run, mono_s, begun, tell = self._queue.get, self._run, self._clock.mono_s, self._begun, self._outbox.tell
         try:
-            while not slot.abandoned:
-                item = take()
-                if item is None:
-                    break
+            while (item := take()) is not None:
                 if item.batch.gone or not item.begin():
                     continue
                 now_s = mono_s()
-                slot.now = (item, now_s)
+                self._nows[number] = (item, now_s)
                 item.begun_s = now_s
                 if now_s - item.batch.arrived_s > NOTE_S:
                     tell(item, begun(item), False)
                 outcome = run(item)
-                slot.now = None
+                self._nows[number] = None
                 tell(item, outcome, True)
                 del item, outcome  # not held any longer: a result may be big
-            self._outbox.soon(self._left, slot)
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell
-
-    def _left(self, slot: Slot) -> None:
-        self._slots.discard(slot)
-        self._fill()

@@ -57,17 +57,13 @@ class ServiceConfig:
     queue_jobs: int = QUEUE_JOBS_DEFAULT
     """Jobs that may wait here for a thread or their turn, over all batches, at most: fewer as long as some wait in
     vain."""
-    abandoned_max: int | None = None
-    """Threads that may be stuck in functions past their timeout; None: as many as `concurrency`."""
     body_bytes_max: int = BODY_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
     linger_s: float = LINGER_S
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or (self.abandoned_max is not None and self.abandoned_max < 1) or self.queue_jobs < 0:
-            raise ValueError(
-                f"a worker needs concurrency and abandoned_max of at least 1, and queue_jobs of at least 0; got {self}"
-            )
+        if self.concurrency < 1 or self.queue_jobs < 0:
+            raise ValueError(f"a worker needs concurrency of at least 1, and queue_jobs of at least 0; got {self}")
 
 
 class Service:
@@ -96,7 +92,7 @@ class Service:
         self._guard = guard
         self.attempts = Attempts(self._clock, spoke)
         """What runs the functions, where that is this process."""
-        self._hands = hands or self._inside()
+        self._hands = hands or Inside(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
         self._in_hand: set[Batch] = set()
         self._idle = trio.Event()
@@ -104,10 +100,6 @@ class Service:
         self._refusing: str | None = None
         self._may_wait = self._config.queue_jobs
         self._lessened_s = -PATIENCE_S
-
-    def _inside(self) -> Inside:
-        limit, stuck_max = self._config.concurrency, self._config.abandoned_max
-        return Inside(self.attempts, concurrency=limit, abandoned_max=stuck_max or limit, clock=self._clock)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's life."""
@@ -363,7 +355,7 @@ class Service:
             batches=len(self._in_hand),
             concurrency=self._config.concurrency,
             room=self.room,
-            abandoned=len(self._hands.stuck()),
+            stuck=len(self._hands.stuck()),
         )
         body = msgspec.json.encode(told)
         await start_response(send, 503 if reason else 200, media.JSON, len(body))

@@ -130,7 +130,7 @@ class Health(msgspec.Struct):
     concurrency: int
     room: int
     """Jobs that may come now."""
-    abandoned: int
+    stuck: int
     """Threads that are stuck in functions past their timeout."""
 
 

@@ -136,7 +136,7 @@ async def test_it_is_cancelled_by_its_id_and_when_the_daemon_hangs_up() -> None:
     stage.service.close()
 
 
-async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another_loop(
+async def test_one_that_blocks_its_loop_is_reported_and_no_batch_is_taken_until_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(aio, "Pulse", partial(Pulse, silent_s=0.05))
@@ -149,10 +149,10 @@ async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another
     assert exchange.by_id["a"]["reason"] == "timeout"
     said = {line["event"]: line for line in lines}
     assert said["worker.loop_blocked"]["jobs"] == "a (block)"
-    assert said["worker.abandoned"]["job_id"] == "a"
-    assert "must not block" in said["worker.abandoned"]["why"]
+    assert said["worker.overrun"]["job_id"] == "a"
+    assert "must not block" in said["worker.overrun"]["why"]
     health = await Exchange(stage.service, b"", method="GET").run()
-    assert (health.status, health.body["abandoned"]) == (503, 1), "with one slot, one is too many"
+    assert (health.status, health.body["stuck"]) == (503, 1)
     stage.go.set()
     deadline_s = time.monotonic() + PATIENCE_S
     while stage.service.refusing():

@@ -177,7 +177,7 @@ async def test_other_methods_and_health() -> None:
     assert (refused.status, refused.headers["retry-after"]) == (503, "5")
 
 
-@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"abandoned_max": 0}])
+@pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"queue_jobs": -1}])
 def test_limits_are_checked(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ServiceConfig(**wrong)
