@@ -173,7 +173,7 @@ class Partition:
         until_s = trio.current_time() + drain_s - LEAVE_S
         with trio.move_on_at(until_s - SETTLE_S):
             await self.runner.drain()
-        self.runner.stop_work()
+        self.runner.stop_work("its daemon was stopped, and did not wait for it any longer")
         with trio.move_on_at(until_s - SETTLE_S):  # a disk that is slow now may take the outcomes by then
             while self.settle.unwritten:  # noqa: ASYNC110 - as below
                 await trio.sleep(0.02)

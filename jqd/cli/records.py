@@ -134,6 +134,7 @@ def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
         "keep_result": what.keep_result,
         "fence": what.fence,
         **({"snoozes": what.snoozes} if what.snoozes else {}),
+        **({"interruptions": what.interruptions} if what.interruptions else {}),
         **({"log": what.log} if what.log else {}),
         **({"follows": show_packed(what.follows)} if what.follows else {}),
     }

@@ -109,6 +109,8 @@ def _summary(url: str, seen: Glance) -> Text:
     if oldest:
         worst = max(oldest, key=lambda row: row["oldest_s"])
         lines.append((f"oldest    {_named(worst)} waits for {lasting(worst['oldest_s'])}", ""))
+    if cut := seen.stats.get("runner", {}).get("interrupted"):
+        lines.append((f"cut off   {cut} times since its start a stop interrupted a job here: `jqd why ID`", "yellow"))
     lines.append((f"workers   {seen.workers}", "" if seen.workers else "yellow"))
     for one in seen.paused:
         whose = f"tenant {one['tenant']!r}" if one["tenant"] else "whatever has no tenant"

@@ -72,6 +72,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`done`, `message` and `at`, as its worker said last."""
     snoozes: int | None = None
     """How often it put itself off; None: never."""
+    interrupted: int | None = None
+    """How often its worker or daemon was stopped while it was at work, so that it began anew; None: never."""
     log: str | None = None
     """The end of what its last attempt printed, if that failed."""
     id: str | None = None

@@ -19,7 +19,7 @@ from jqd.store import JobView, QueuePlace
 from jqd.words.constraints import FAILED, WITHIN, home_of
 from jqd.words.dates import iso
 from jqd.words.errors import StoreAway
-from jqd.words.job import State
+from jqd.words.job import INTERRUPTED, State
 from jqd.words.telling import telling_line
 from jqd.words.tenant import bare, tenant_of
 
@@ -40,12 +40,12 @@ async def why(desk: Desk, given: str) -> Why:
         view = await look(desk, given, 0.0)
         if isinstance(view, Coming):
             return Why(None, _coming(desk))
-        if (known := _by_itself(desk, view)) is not None:
-            return Why(view, known)
-        place = await desk.store.queue_place(view.id, desk.ageing_ms)
+        hitch = _by_itself(desk, view)
+        if hitch is None:
+            hitch = _in_turn(desk, view, await desk.store.queue_place(view.id, desk.ageing_ms))
     except StoreAway as error:
         return Why(None, Hitch(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}"))
-    return Why(view, _in_turn(desk, view, place))
+    return Why(view, hitch._replace(text=hitch.text + _interrupted(view)))
 
 
 def _coming(desk: Desk) -> Hitch:
@@ -85,6 +85,15 @@ def _running(desk: Desk, view: JobView) -> Hitch:
     asked = "; it was asked to stop" if view.cancel_asked else ""
     text = f"it runs since {iso(since_ms)}{where}{held}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
     return Hitch(Cause.RUNNING, text, since_ms=since_ms, by=worker)
+
+
+def _interrupted(view: JobView) -> str:
+    """How often it began anew, and what was told of it last."""
+    if not view.interruptions or view.state.is_final:
+        return ""
+    last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
+    words = f" ({telling_line(last.message)[:WORDS_MAX]})" if last else ""
+    return f"; it was interrupted {view.interruptions} times{words}, and begins anew each time"
 
 
 def _dated(view: JobView) -> Hitch:

@@ -9,7 +9,7 @@ from jqd.runner.reach import Reach
 from jqd.runner.runner import Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.styles.native import BatchJob, batch_jobs
-from jqd.runner.verdict import SNOOZE_STATUS, Report, end_attempt, says_again
+from jqd.runner.verdict import SNOOZE_STATUS, Report, end_attempt, interrupted, says_again
 from jqd.runner.views import Seen, Views
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
@@ -37,6 +37,7 @@ __all__ = [
     "Workers",
     "batch_jobs",
     "end_attempt",
+    "interrupted",
     "make_pool",
     "says_again",
 ]

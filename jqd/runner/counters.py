@@ -18,6 +18,7 @@ class Counters:
     retried: int = 0
     dead: int = 0
     returned: int = 0
+    interrupted: int = 0
     timeouts: int = 0
     splits: int = 0
     lost: int = 0

@@ -12,7 +12,7 @@
     judged MISPLACED                   the same, and said loudly
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
-    the same, the worker has left      the missing: back untried: it ended in good order, and could not wait for them
+    the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
     not sent                           back untried, worker backed off
     no connection to be had            back untried, and nothing more is claimed for a moment
     not let out                        back untried; what was packed with a job that was withdrawn is sent without it
@@ -133,7 +133,7 @@ def _lost(shared: Shared, parcel: Parcel, ending: Ending) -> None:
     if not parcel.missing:
         return
     if shared.workers.get(parcel.worker.id) is None:
-        parcel.give_back()
+        parcel.give_back(interruption=f"its worker had left and ended: {ending.message}")
         return
     log.info(
         "runner.lost", worker=parcel.worker.id, jobtype=parcel.jobtype, count=len(parcel.missing), why=ending.brief

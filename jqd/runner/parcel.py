@@ -19,7 +19,7 @@ from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
 from jqd.runner.suspects import COMPANY_LOSSES, Extent, Stay
-from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt, timed_out
+from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -64,6 +64,7 @@ class Shared:
             started_at_ms=started_at_ms,
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=self.config.result_bytes_max,
+            max_interruptions=self.config.max_interruptions,
             wrong=lambda follows: self.wrong(follows, scopes),
         )
 
@@ -175,8 +176,8 @@ class Parcel:
 
     def _said_else(self, answer: Answer) -> None:
         match answer:
-            case Refused(job_id, retry_after_s):
-                self._refused(self._meant(job_id), retry_after_s)
+            case Refused(job_id, retry_after_s, interruption):
+                self._refused(self._meant(job_id), retry_after_s, interruption)
             case Started(job_id):
                 self._started(self._meant(job_id))
             case ItemFailures(job_ids):
@@ -209,16 +210,11 @@ class Parcel:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._after()
 
-    def give_back(self, *, refused: bool = False) -> None:
-        """Every job still waited for goes back, untried. `refused`: the worker says that it began none."""
+    def give_back(self, *, refused: bool = False, interruption: str = "") -> None:
+        """Every job still waited for goes back. `refused`: the worker says that it began none."""
         for entry in self._take_all():
-            self._return(entry, refused=refused)
+            self._return(entry, refused=refused, interruption=interruption)
         self._after()
-
-    def abandon(self) -> None:
-        """Our lease is not trusted any more: end the request, report nothing of it."""
-        self.give_back()
-        self.scope.cancel()
 
     def drop(self, entry: Entry) -> None:
         """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
@@ -315,11 +311,18 @@ class Parcel:
         shared.counters.ended(one.fate for _, one in outcomes)
         self._after()
 
-    def _return(self, entry: Entry, *, refused: bool = False) -> None:
-        self._leave([entry], self._shared.clock.mono_s())
-        self._shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
-        self._shared.ledger.give_back(entry, refused=refused)
-        self._shared.counters.returned += 1
+    def _return(self, entry: Entry, *, refused: bool = False, interruption: str = "") -> None:
+        """`interruption`: what ends its attempt, if it is at work."""
+        shared = self._shared
+        self._leave([entry], shared.clock.mono_s())
+        shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
+        if interruption and entry.phase is Phase.RUNNING:
+            report = interrupted(interruption)
+            shared.ledger.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
+            shared.counters.interrupted += 1
+        else:
+            shared.ledger.give_back(entry, refused=refused)
+            shared.counters.returned += 1
 
     def _leave(self, entries: Sequence[Entry], now_s: float, *, ended: bool = False) -> None:
         job_ids = [entry.held.job.id for entry in entries]
@@ -359,13 +362,13 @@ class Parcel:
         self.missing.clear()
         return entries
 
-    def _refused(self, job_id: str | None, retry_after_s: float | None) -> None:
-        """The worker has not begun the job and will not: the job goes back untried."""
+    def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
+        """The worker has not begun the job and will not, or was interrupted: the job goes back."""
         entry = self._take(job_id) if job_id is not None else None
         if entry is None:
             return
         now_s = self._heard_at_s = self._shared.clock.mono_s()
-        self._return(entry, refused=True)
+        self._return(entry, refused=True, interruption=interruption)
         self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
         self._after()
 

@@ -336,16 +336,16 @@ class Runner:
 
     # ------------------------------------------------ for membership and shutdown
 
-    def stop_work(self) -> None:
-        """Our lease is not trusted any more: end all requests, report nothing of them, hand back what has not stopped.
+    def stop_work(self, interruption: str = "") -> None:
+        """End all requests, and hand back what has not stopped. Of a lease no longer trusted nothing is told.
 
-        Handing back is right however the doubt ends. If the store still takes us for the owner, the jobs would hang
-        otherwise; if it does not, handing back changes nothing there.
+        It is right however the doubt ends: where the store still takes us for the owner, the jobs would hang otherwise.
         """
         if self._shared.open:
             self._log.warning("runner.stop_work", count=self._ledger.at_work)
         for parcel in [*self._shared.open]:
-            parcel.abandon()
+            parcel.give_back(interruption=interruption)
+            parcel.scope.cancel()
 
     async def drain(self) -> None:
         """Until no job is queued or running."""

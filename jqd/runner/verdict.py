@@ -7,6 +7,8 @@ report (what somebody says of the attempt)  ──end_attempt──▶  outcome 
 1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or the job's own back-off, or the daemon's
 1xx RETRY, 5xx ERROR, none left             dead
 put off (a snooze), up to SNOOZES_MAX       retry after `retry_after`, and no attempt is spent
+interrupted, up to `max_interruptions`      retry at once, and no attempt is spent
+interrupted, more often                     dead
 """
 
 import random
@@ -19,7 +21,7 @@ from msgspec import Meta
 
 from jqd.words.backoff import Backoff
 from jqd.words.followers import named
-from jqd.words.job import BACKOFF_S_MAX, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
+from jqd.words.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 SNOOZE_STATUS = 102
@@ -46,7 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after_s: float | None = None
     """Seconds until the next attempt, instead of the daemon's own back-off."""
     reason: str = ""
-    """`timeout` or `other` for failures."""
+    """`timeout`, `snooze` (the job puts itself off), `interrupted` or `other` for failures."""
     message: str = ""
     error: bytes = NIL
     """Any MessagePack value."""
@@ -54,8 +56,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Any MessagePack value."""
     result_bytes: int = 0
     """Of a result that is not here, for it was too large to be sent or read."""
-    is_snooze: bool = False
-    """The job puts itself off: it goes back, with a date, and no attempt is spent."""
     log: str = ""
     """The end of what the attempt printed."""
     follows: bytes = b""
@@ -68,6 +68,11 @@ def timed_out(held: Held, worker: str) -> Report:
     """Nothing was heard of it in its time. `worker`: its name."""
     message = f"TIMEOUT: no outcome within {held.job.timeout_s:g} s from worker {worker}"
     return Report(status=504, reason="timeout", message=message)
+
+
+def interrupted(why: str) -> Report:
+    """It had begun, and whoever ran it was stopped."""
+    return Report(status=503, reason=INTERRUPTED, retry_after_s=0.0, message=f"INTERRUPTED: {why}")
 
 
 def nothing_follows(*_: object) -> str:
@@ -85,6 +90,7 @@ def end_attempt(
     started_at_ms: int,
     finished_at_ms: int,
     result_bytes_max: int,
+    max_interruptions: int = 0,
     wrong: Callable[[bytes], str] = nothing_follows,
 ) -> Outcome:
     """The outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
@@ -92,8 +98,8 @@ def end_attempt(
     `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
     """
     job = held.job
-    is_snooze = report.is_snooze and held.snoozes < SNOOZES_MAX
-    succeeds = 200 <= report.status < 300 and not is_snooze
+    report = _bounded(held, report, max_interruptions)
+    succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
     if succeeds and report.follows and (why := wrong(report.follows)):
         report, succeeds = _says_wrong_jobs(why), False
     if succeeds:
@@ -102,7 +108,7 @@ def end_attempt(
             return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
         report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
     report = _within_limits(report)
-    fate = Fate.RETRY if is_snooze else _fate(held, report)
+    fate = _fate(held, report, max_interruptions)
     own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
     return Outcome(
         job_id=job.id,
@@ -116,12 +122,13 @@ def end_attempt(
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
-        reason=SNOOZE if is_snooze else report.reason or "other",
+        reason=report.reason or "other",
         error=report.error,
         message=report.message,
         keep_result=job.keep_result,
         generation=held.generation,
-        snoozes=held.snoozes + is_snooze,
+        snoozes=held.snoozes + (report.reason == SNOOZE),
+        interruptions=held.interruptions + (report.reason == INTERRUPTED),
         log=report.log,
         lag_ms=_lag_ms(report, finished_at_ms),
     )
@@ -153,6 +160,7 @@ def _succeeded(
         keep_result=job.keep_result,
         generation=held.generation,
         snoozes=held.snoozes,
+        interruptions=held.interruptions,
         follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
         lag_ms=_lag_ms(report, finished_at_ms),
     )
@@ -161,7 +169,7 @@ def _succeeded(
 def _delay_s(report: Report, own_s: float) -> float:
     """Until the next attempt. `own_s`: where the worker does not say."""
     delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
-    return max(SNOOZE_S_MIN, delay_s) if report.is_snooze else delay_s
+    return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
 
 
 def says_again(outcome: Outcome, report: Report) -> bool:
@@ -214,8 +222,22 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
         return None
 
 
-def _fate(held: Held, report: Report) -> Fate:
+def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
+    """What an attempt that is to spend none says once there were too many of them."""
+    if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
+        return msgspec.structs.replace(report, reason="")
+    if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
+        often = f"{held.interruptions + 1} times, and max_interruptions is {max_interruptions}"
+        return msgspec.structs.replace(report, message=f"{report.message}; it was interrupted {often}")
+    return report
+
+
+def _fate(held: Held, report: Report, max_interruptions: int) -> Fate:
     """Of an attempt that did not succeed."""
+    if report.reason == INTERRUPTED:
+        return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
+    if report.reason == SNOOZE:
+        return Fate.RETRY
     exit_class = Exit.of_status(report.status)
     retry = exit_class is not Exit.FAILED if report.should_retry is None else report.should_retry
     if not retry:
@@ -241,7 +263,7 @@ def _within_limits(report: Report) -> Report:
     if bytes_of(report.log) > LOG_BYTES_MAX:
         # A letter that is cut in two is left out.
         changes["log"] = report.log.encode("utf-8", "replace")[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
-    if report.is_snooze and not report.message:
+    if report.reason == SNOOZE and not report.message:
         changes["message"] = "the job put itself off"
     if len(report.error) > ERROR_BYTES_MAX:
         changes["error"] = NIL

@@ -237,9 +237,9 @@ def decode_held(
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
-    snoozes = last.snoozes if last and last.meant_for >= began else 0
+    snoozes, interruptions = (last.snoozes, last.interruptions) if last and last.meant_for >= began else (0, 0)
     job = decode_job(keys, job_id, row, bare=bare)
-    return Held(job, fence, _attempt(job, failed + 1), began, snoozes)
+    return Held(job, fence, _attempt(job, failed + 1), began, snoozes, interruptions)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
@@ -334,9 +334,8 @@ def job_view(
     changed: tuple[int, int, bool] = (0, 0, False),
 ) -> JobView:
     """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
-    waits = State.RETRYING if failed else State.WAITING
-    by_place = {"ready": waits, "later": State.RETRYING if failed else State.SCHEDULED, "held": State.RUNNING}
-    state = by_place.get(place, State.FAILED)
+    waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
+    state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
     if place == "ended":
         succeeded = outcome is not None and outcome.fate is Fate.SUCCEEDED
         state = State.CANCELLED if cancelled else State.SUCCEEDED if succeeded else State.FAILED
@@ -366,6 +365,7 @@ def job_view(
         backoff=job.backoff,
         expires_at_ms=job.expires_at_ms,
         snoozes=last.snoozes if last else 0,
+        interruptions=last.interruptions if last else 0,
         revision=changed[0],
         generation=changed[1],
         missed=changed[2],

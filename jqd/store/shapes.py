@@ -376,6 +376,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     expires_at_ms: int = 0
     """When it is dead unless an attempt has begun; 0: never."""
     snoozes: int = 0
+    interruptions: int = 0
     """How often it was put off."""
     log: str = ""
     """The end of what its last attempt printed, if that failed; only of the newest failures."""

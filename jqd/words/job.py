@@ -12,6 +12,7 @@ NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
 SNOOZE = "snooze"  # the reason of an attempt that put its job off: it counts as none
+INTERRUPTED = "interrupted"  # and of one that ended because whoever ran it was stopped: nor does this
 NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
@@ -202,7 +203,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_at_ms: int = 0
     worker: str = ""
     reason: str = ""
-    """`timeout`, `snooze` or `other` for failures, else empty."""
+    """`timeout`, `snooze`, `interrupted` or `other` for failures, else empty."""
     error: bytes = NIL
     """Any MessagePack value the worker gave."""
     message: str = ""
@@ -214,6 +215,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of the content that ran (`Change.generation`). 0: as the job was first pushed."""
     snoozes: int = 0
     """How often the job was put off until now, this time included."""
+    interruptions: int = 0
+    """How often an attempt of it was interrupted until now, this one included."""
     log: str = ""
     """Of a failed attempt, the end of what it printed."""
     follows: bytes = b""
@@ -233,11 +236,6 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
-    def is_snooze(self) -> bool:
-        """Whether the attempt put its job off: a RETRY that spent no attempt."""
-        return self.reason == SNOOZE
-
-    @property
     def meant_for(self) -> int:
         """The latest generation that this may be an outcome of."""
         return self.generation or self.fence - 1
@@ -255,6 +253,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     acknowledged and before that is in the store, so its fence does not tell what ran."""
     snoozes: int = 0
     """How often this content was put off."""
+    interruptions: int = 0
+    """How often it was interrupted."""
 
 
 def bytes_of(text: str) -> int:

@@ -21,11 +21,12 @@ BYTES: Mapping[str, float] = {
 SECONDS_MAX = 10 * 365 * 86_400.0  # ten years: in milliseconds, and added to a date, it is still an exact number
 BYTES_MAX = 1 << 50  # a pebibyte
 COUNT_MAX = 1_000_000_000
-# What a setting counts; all of them above 0.
+# What a setting counts; most of them above 0.
 Span = Annotated[float, Meta(ge=0, le=SECONDS_MAX, description="0 to 315,360,000")]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX, description="above 0, and at most ten years")]
 Bytes = Annotated[int, Meta(gt=0, le=BYTES_MAX, description="above 0, and at most 2^50")]
 Count = Annotated[int, Meta(gt=0, le=COUNT_MAX, description="1 or more, and at most 1,000,000,000")]
+Times = Annotated[int, Meta(ge=0, le=COUNT_MAX, description="0 to 1,000,000,000")]
 
 Duration = float | str | timedelta
 """As a program says one: seconds, a text like "20s" or "5m", or a timedelta."""

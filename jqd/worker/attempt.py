@@ -125,9 +125,12 @@ class Attempts:
         error = "unknown job name"
         return codec.encode(Failure(job_id, self._now(), "other", True, error, message[-MESSAGE_CHARS_MAX:]))
 
-    def refused(self, codec: Codec, job_id: str, message: str, *, retry_after: float | None = None) -> bytes:
-        """The outcome of a job that was not begun and goes back, untried. `retry_after`: seconds without jobs."""
-        return codec.encode(Refused(job_id, message, retry_after))
+    def refused(
+        self, codec: Codec, job_id: str, why: str, *, retry_after: float | None = None, begun: bool = False
+    ) -> bytes:
+        """The outcome of a job that goes back, and no attempt is counted. `retry_after`: seconds without jobs."""
+        message = f"handed back: {why}" if begun else f"not begun: {why}"
+        return codec.encode(Refused(job_id, message, retry_after, begun))
 
     def started(self, item: Item) -> bytes:
         """The note that a job begins which had to wait."""
@@ -221,8 +224,8 @@ class Attempts:
             return self._failure(item, _said(error), error=told, should_retry=False)
         if isinstance(error, CalledProcessError) and self._was_stopped(item, error):
             log.warning("worker.job_interrupted", why=_name(error))
-            message = "its program was ended by the signal that stops this worker"
-            return self.refused(item.batch.codec, item.job_id, message, retry_after=RETRY_AFTER_S)
+            why = "its program was ended by the signal that stops this worker"
+            return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
         loop = item.function.loop
         if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _said(error):
             other = "asyncio" if loop == "trio" else "trio"

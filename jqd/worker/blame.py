@@ -29,13 +29,13 @@ class Blame:
         at_work = [held.item for held in process.held.values() if not held.item.ended]
         process.held.clear()
         if process.was_killed:
-            why = "handed back: its process was stopped because of another job"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
+            why = "its process was stopped because of another job"
+            told = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
         elif len(at_work) == 1:
             told = [self._attempts.died(at_work[0], process.how)]
         else:
-            why = f"handed back: its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
+            why = f"its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
+            told = [self._attempts.refused(item.batch.codec, item.job_id, why, begun=True) for item in at_work]
             self._suspects.add(item.job_id for item in at_work)
         for item, outcome in zip(at_work, told, strict=True):
             self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
@@ -50,9 +50,9 @@ class Blame:
         items = [held.item for held in process.held.values()]
         if len(items) > 1:
             self._suspects.add(item.job_id for item in items)
-        why = f"handed back: one of {len(items)} jobs blocked the loop of its process; next time it is alone"
+        why = f"one of {len(items)} jobs blocked the loop of its process; next time it is alone"
         for item in items:
-            refused = self._attempts.refused(item.batch.codec, item.job_id, why)
+            refused = self._attempts.refused(item.batch.codec, item.job_id, why, begun=True)
             alone = self._attempts.cancelled(item, "its process was ended") if item.cancelled else None
             item.batch.put(item, refused if len(items) > 1 else alone or self._attempts.timed_out(item))
         process.kill()

@@ -184,7 +184,7 @@ class Crew:
             job = self._jobs.get(item.job.name)
             if job is None:
                 if item.begin():
-                    why = f"not begun: the code that was loaded meanwhile has no job {item.job.name!r}"
+                    why = f"the code that was loaded meanwhile has no job {item.job.name!r}"
                     item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
                 continue
             item.function = job

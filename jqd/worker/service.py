@@ -162,9 +162,8 @@ class Service:
         running_on = 0
         for item in [item for batch in self._in_hand for item in batch.items if not item.ended]:
             begun = not item.begin()
-            told = f"handed back: {why}" if begun else f"not begun: {why}"
-            outcome = self.attempts.refused(item.batch.codec, item.job_id, told, retry_after=RETRY_AFTER_S)
-            item.batch.put(item, outcome)
+            codec = item.batch.codec
+            item.batch.put(item, self.attempts.refused(codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=begun))
             if begun and not item.halt():
                 running_on += 1
                 self._log.warning("worker.runs_on", job_id=item.job_id, name=item.job.name, next=RUNS_ON)
@@ -262,7 +261,7 @@ class Service:
                 batch.put_bare(self.attempts.unknown(batch.codec, job.job_id or job.id, message))
                 continue
             if len(batch.items) == room:
-                message = f"not begun: of this batch the worker had room for {room} jobs"
+                message = f"of this batch the worker had room for {room} jobs"
                 batch.put_bare(self.attempts.refused(batch.codec, job.job_id or job.id, message))
                 continue
             item = Item(batch, job, function)
@@ -304,12 +303,11 @@ class Service:
             too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
-                message: str = f"not begun: {why}"
                 # Others need not stay away because a suspect found no place of its own.
                 is_suspect = self._hands.is_suspect(item)
                 after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
                 in_vain = in_vain or not (stuck or is_suspect)
-                batch.put(item, self.attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
+                batch.put(item, self.attempts.refused(batch.codec, item.job_id, why, retry_after=after_s))
         if in_vain and now_s - self._lessened_s >= PATIENCE_S:
             # So many need not wait here: half as many, as long as that goes on, down to as many as run at once.
             least = min(self._config.concurrency, self._config.queue_jobs)

@@ -6,7 +6,8 @@
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?,
                log?}                                                    the end of what the attempt printed
               {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
-              {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
+              {type: "refused", job_id, message, retry_after?, interrupted?}   handed back, not begun or interrupted:
+                                                                       no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
 Arguments stay undecoded until their job runs, so that an argument that cannot be decoded fails its own job only.
@@ -105,11 +106,12 @@ class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):
 
 
 class Refused(msgspec.Struct, tag_field="type", tag="refused", omit_defaults=True):
-    """The job was not begun."""
+    """The job was not begun, or interrupted."""
 
     job_id: str
     message: str
     retry_after: float | None = None
+    interrupted: bool = False
 
 
 class Started(msgspec.Struct, tag_field="type", tag="started"):

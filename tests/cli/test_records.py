@@ -95,7 +95,7 @@ def test_a_record_says_all_there_is() -> None:
         "backoff": None,
     }
     ended = outcome("ID", Fate.DEAD, attempt=3, fence=9, error=pack("e"), message="m", finished_at_ms=AT_MS)
-    ended = msgspec.structs.replace(ended, snoozes=2, log="said")
+    ended = msgspec.structs.replace(ended, snoozes=2, interruptions=3, log="said")
     assert json.loads(Record(200, Lane.OUTCOMES, AT_MS, ended).as_json()) == {
         "position": 200,
         "lane": "outcomes",
@@ -117,6 +117,7 @@ def test_a_record_says_all_there_is() -> None:
         "keep_result": False,
         "fence": 9,
         "snoozes": 2,
+        "interruptions": 3,
         "log": "said",
     }
     assert json.loads(Record(300, Lane.CANCELS, AT_MS, "ID").as_json())["job_id"] == "ID"

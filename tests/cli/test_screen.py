@@ -60,6 +60,8 @@ def test_who_is_of_one_tenant_is_told_its_own_numbers() -> None:
     assert _stats(Bound([]))["store"]["dead"] == 0, "it has no jobs, and the store is well"  # type: ignore[arg-type]
     told = _stats(Bound(None))  # type: ignore[arg-type]
     assert "store     the store is away" in str(_summary("http://here", glance([])._replace(stats=told)))
+    cut = glance([])._replace(stats={**told, "runner": {"interrupted": 5}})
+    assert "cut off   5 times since its start a stop interrupted a job here: `jqd why ID`" in str(_summary("", cut))
 
 
 @pytest.mark.parametrize(("types", "more"), [(TOP_TYPES, ""), (TOP_TYPES + 3, "and 3 more")])

@@ -6,22 +6,22 @@ import msgspec
 import pytest
 
 from jqd.store import Hold
-from jqd.words.job import SNOOZE, ChangeKind, Fate, Held, State
+from jqd.words.job import INTERRUPTED, SNOOZE, ChangeKind, Fate, Held, State
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import ask, push_named
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark
 from tests.contract.lent import store_bench as store_bench  # the fixture
 
 
-@pytest.mark.parametrize("reason", ["other", SNOOZE])
+@pytest.mark.parametrize("reason", ["other", SNOOZE, INTERRUPTED])
 async def test_an_earlier_attempt_told_later_takes_nothing_from_a_later_one(
     store_bench: StoreBench, reason: str
 ) -> None:
     """An earlier snooze took the place of a later one, and a worker that had ended that attempt was given the job."""
     _, (held,) = await lend(store_bench)
-    later = Held(held.job, held.fence + 1, 1 if reason == SNOOZE else 2)
+    later = Held(held.job, held.fence + 1, 2 if reason == "other" else 1)
     ends = [
-        outcome(one, Fate.RETRY, reason=reason, snoozes=at if reason == SNOOZE else 0, delay_ms=1000)
+        outcome(one, Fate.RETRY, reason=reason, snoozes=at, interruptions=at, delay_ms=1000)
         for at, one in enumerate((held, later), 1)
     ]
     await forget(store_bench)
@@ -30,8 +30,8 @@ async def test_an_earlier_attempt_told_later_takes_nothing_from_a_later_one(
     await store_bench.settle(ends[0])
     assert await store_bench.settle(handed(later)) == [held.job.id]
     view = await store_bench.view(held.job)
-    assert (view.worker, view.snoozes) == ("", ends[1].snoozes)
-    assert view.history == (ends[1:] if reason == SNOOZE else ends), "in the order of the attempts"
+    assert (view.worker, view.snoozes, view.interruptions) == ("", 2, 2)
+    assert view.history == (ends if reason == "other" else ends[1:]), "in the order of the attempts"
 
 
 @pytest.mark.parametrize("has_come", [True, False])
@@ -240,3 +240,37 @@ async def test_a_job_that_was_told_to_run_now_does_not_wait_for_the_failure_befo
     await store_bench.settle(retry)
     await store_bench.add(now)
     assert (await store_bench.claim_one(owner)).attempt == 2
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3)), (2, 0, 0, 1, 2), (1, 1, 2, 0)])
+@pytest.mark.parametrize("has_come", [True, False])
+async def test_interruptions_are_counted_alike_in_whatever_order_they_are_told_again(
+    store_bench: StoreBench, order: tuple[int, ...], has_come: bool
+) -> None:
+    job = await store_bench.push(max_retry=0)
+    owner, ends = await store_bench.join(), []
+    for number in range(3):
+        held = await store_bench.claim_one(owner)
+        assert (held.attempt, held.interruptions) == (1, number)
+        ends.append(outcome(held, Fate.RETRY, reason=INTERRUPTED, interruptions=number + 1))
+        await store_bench.settle(ends[-1])
+    before = await store_bench.view(job)
+    assert (before.state, before.attempts, before.interruptions, before.history) == (State.WAITING, 0, 3, ends[2:])
+    owner = await forget(store_bench)
+    if has_come:
+        await store_bench.add(job)
+    for place in order:
+        await store_bench.settle(ends[place])
+    if not has_come:
+        await store_bench.add(job)
+    assert await store_bench.view(job) == before
+    held = await store_bench.claim_one(owner)
+    assert (held.attempt, held.interruptions) == (1, 3)
+    dead = outcome(held, Fate.DEAD, reason=INTERRUPTED, interruptions=4)
+    await store_bench.settle(dead)
+    view = await store_bench.view(job)
+    assert (view.state, view.interruptions, view.history) == (State.FAILED, 4, [*ends[2:], dead])
+    revision = await store_bench.store.reserve_change(job.id)
+    await store_bench.add(changed(job, revision, ChangeKind.RETRY))
+    held = await store_bench.claim_one(owner)
+    assert (held.attempt, held.interruptions) == (1, 0), "who tries it anew gives it as many again"

@@ -33,7 +33,7 @@ from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.words.job import SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.words.job import INTERRUPTED, SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -169,6 +169,7 @@ class Walk:
         ]
         for place, one in enumerate(held):
             more: list[dict[str, Any]] = [{}, {"log": "said"}, {"reason": SNOOZE, "snoozes": one.snoozes + 1}]
+            more.append({"reason": INTERRUPTED, "interruptions": one.interruptions + 1})
             more.append({"follows": b"of %d" % one.fence})
             ended[place] = structs.replace(ended[place], **self.also.choice(more))
         before = await self.both(outbox)

@@ -41,7 +41,7 @@ SECOND = "01MCZ9KC00" + "0001" + "0" * 12
 PUSHED = b"\x92\x82\xa4name\xa1a\xa8argument\x01\x82\xa4name\xa1b\xa8priority\xff"  # two jobs, as a pusher wrote them
 JOBS = encode_jobs(Head(FIRST, AT_MS, {1: AT_MS + 5}), PUSHED)
 ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True, generation=5)
-ENDED = msgspec.structs.replace(ENDED, snoozes=2, log="said", follows=b"\xa0\x91\x81\xa4name\xa1c")
+ENDED = msgspec.structs.replace(ENDED, snoozes=2, interruptions=3, log="said", follows=b"\xa0\x91\x81\xa4name\xa1c")
 OUTCOMES = encode_outcomes([ENDED])
 CANCELS = encode_cancels([SECOND])
 SAID = Rule("worker", "w", 1_800_000_000_000 << 10, AT_MS, Raw(b"\x05"))

@@ -137,7 +137,8 @@ async def test_a_worker_that_left_and_then_ends_costs_no_attempt(open_house: Ope
         house.workers.unregister(card.id)
         go_on.set()
         await house.stopped(1)
-        assert house.returned == ids(held)
+        (outcome,) = house.outcomes.values()
+        assert (outcome.fate, outcome.reason, outcome.interruptions) == (Fate.RETRY, "interrupted", 1)
         assert house_suspects.of(held[0].job.id) == (1, 1)
 
 

@@ -229,7 +229,7 @@ def test_many_values_may_be_larger_together() -> None:
         ({"status": 422, "type": "success"}, Report(status=422)),
         (
             {"type": "snooze", "retry_after": 60, "message": "m"},
-            Report(status=102, is_snooze=True, retry_after_s=60, message="m"),
+            Report(status=102, reason="snooze", retry_after_s=60, message="m"),
         ),
         ({"type": "failure", "log": "said"}, Report(status=500, log="said")),
     ],

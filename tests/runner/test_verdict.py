@@ -16,13 +16,14 @@ from jqd.runner.verdict import (
     SNOOZES_MAX,
     Report,
     end_attempt,
+    interrupted,
     parse_retry_after,
     says_again,
     succeed_late,
 )
 from jqd.words.backoff import Backoff
 from jqd.words.dates import iso
-from jqd.words.job import NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
+from jqd.words.job import INTERRUPTED, NIL, SNOOZE, Fate, Held, Job, Keep, Outcome
 
 NOW_MS = 1_700_000_000_000
 
@@ -36,6 +37,7 @@ def end(
     waits: tuple[float, ...] = (),
     result_max: int = 100,
     snoozes: int = 0,
+    interruptions: int = 0,
     wrong: str = "",
 ) -> Outcome:
     return end_attempt(
@@ -44,6 +46,7 @@ def end(
             9,
             attempt,
             snoozes=snoozes,
+            interruptions=interruptions,
         ),
         report,
         backoff=Backoff(first_s=2.0, factor=3.0, jitter=0.0),
@@ -52,6 +55,7 @@ def end(
         started_at_ms=NOW_MS,
         finished_at_ms=NOW_MS + 5,
         result_bytes_max=result_max,
+        max_interruptions=3,
         wrong=lambda _: wrong,
     )
 
@@ -87,7 +91,7 @@ def test_what_follows_a_success_is_part_of_it_and_of_nothing_else() -> None:
     late = succeed_late(end(Report(status=504)), Report(follows=follows), finished_at_ms=NOW_MS + 5, result_bytes_max=9)
     assert late is not None
     assert late.follows == won.follows
-    for report in (Report(status=500, follows=follows), Report(is_snooze=True, follows=follows)):
+    for report in (Report(status=500, follows=follows), Report(reason=SNOOZE, follows=follows)):
         assert end(report, wrong="all").follows == b""
         assert end(report, wrong="all").fate is Fate.RETRY, "nobody looks at it"
     refused = end(Report(follows=follows), wrong="jobs/0/name: odd")
@@ -108,15 +112,29 @@ def test_attempts_are_counted_to_the_last() -> None:
 
 
 def test_a_snooze_spends_no_attempt_until_there_were_too_many() -> None:
-    snooze = Report(status=SNOOZE_STATUS, is_snooze=True, retry_after_s=60.0)
+    snooze = Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=60.0)
     off = end(snooze, attempt=1, max_retry=0)
     assert (off.fate, off.delay_ms, off.reason, off.snoozes) == (Fate.RETRY, 60_000, SNOOZE, 1)
     assert off.message == "the job put itself off"
     assert says_again(off, snooze)
-    assert end(Report(status=SNOOZE_STATUS, is_snooze=True, retry_after_s=0.0)).delay_ms == 1_000
+    assert end(Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=0.0)).delay_ms == 1_000
     assert end(Report(status=500), snoozes=3).snoozes == 3
     past = end(snooze, max_retry=0, snoozes=SNOOZES_MAX)
     assert (past.fate, past.reason, past.snoozes) == (Fate.DEAD, "other", SNOOZES_MAX)
+
+
+def test_an_interruption_spends_no_attempt_and_too_many_end_the_job() -> None:
+    cut = interrupted("its worker was stopped")
+    back = end(cut, max_retry=0, interruptions=2)
+    assert (back.fate, back.delay_ms, back.reason, back.interruptions) == (Fate.RETRY, 0, INTERRUPTED, 3)
+    assert says_again(back, cut)
+    for report in (Report(), Report(status=500), Report(status=SNOOZE_STATUS, reason=SNOOZE)):
+        assert end(report, interruptions=3).interruptions == 3
+    over = end(cut, interruptions=3)
+    assert (over.fate, over.reason, over.interruptions) == (Fate.DEAD, INTERRUPTED, 4)
+    assert over.message == (
+        "INTERRUPTED: its worker was stopped; it was interrupted 4 times, and max_interruptions is 3"
+    )
 
 
 def test_delays() -> None:

@@ -73,6 +73,10 @@ class Known(Struct, kw_only=True, frozen=True):
     state: State
     priority: int | UnsetType = UNSET
     attempts: int
+    interrupted: (
+        Annotated[int, Meta(description="how often worker or daemon was stopped at it, which is no attempt")]
+        | UnsetType
+    ) = UNSET
     snoozes: Annotated[int, Meta(description="how often it put itself off, which is no attempt")] | UnsetType = UNSET
     max_retry: int | UnsetType = UNSET
     created_at: Instant | None

@@ -17,13 +17,13 @@ from jqd.desk import leases, reports
 from jqd.desk.job import Value, nothing
 from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
 from jqd.desk.reports import Told
-from jqd.runner import SNOOZE_STATUS, Report, batch_jobs
+from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
 from jqd.runner.verdict import Size
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.words import fields
 from jqd.words.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
-from jqd.words.job import NIL, Name
+from jqd.words.job import NIL, SNOOZE, Name
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
 SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
@@ -62,6 +62,7 @@ class Outcome(Struct, frozen=True):
     reason: str = ""
     should_retry: bool | None = None
     retry_after: Wait | None = None
+    interrupted: bool = False
     error: Value = msgspec.field(default_factory=nothing)
     message: str = ""
     jobs: Value = msgspec.field(default_factory=nothing)
@@ -199,7 +200,7 @@ def _told(each: Outcome) -> Told:
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")
     if each.type == "refused":
-        return Told(each.job_id, None, fence)
+        return Told(each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence)
     status = each.status
     if status is None:
         if each.type is None:
@@ -210,12 +211,11 @@ def _told(each: Outcome) -> Told:
         status=status,
         should_retry=each.should_retry,
         retry_after_s=each.retry_after,
-        reason="timeout" if each.reason == "timeout" else "",
+        reason=SNOOZE if each.type == "snooze" else "timeout" if each.reason == "timeout" else "",
         message=each.message,
         error=bytes(each.error),
         result=bytes(each.result),
         result_bytes=each.result_bytes,
-        is_snooze=each.type == "snooze",
         log=each.log,
         ended_at_ms=instant_in(each.finished_at),
         follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),

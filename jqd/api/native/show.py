@@ -73,6 +73,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "priority": view.priority,
         "attempts": view.attempts,
         "snoozes": view.snoozes or UNSET,
+        "interrupted": view.interruptions or UNSET,
         "max_retry": view.max_retry,
         "created_at": iso(view.created_at_ms),
         "eligible_at": iso(view.eligible_at_ms),

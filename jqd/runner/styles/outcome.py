@@ -5,6 +5,7 @@
 {job_id, status: 1xx … 5xx, …}
 {job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
 {job_id, type: "refused", retry_after}                                       not begun: back untried
+{job_id, type: "refused", retry_after, interrupted: true, message}           begun: back, and no attempt is spent
 {job_id, type: "started"}                                                    its time runs from now
 {batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
 """
@@ -16,11 +17,11 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.style import MEND, Answer, ItemFailures, Refused, Said, Started, Unclear
-from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report, Size
+from jqd.runner.verdict import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Report, Size
 from jqd.words import media, plainly, tagged
 from jqd.words.errors import AnswerGarbled
 from jqd.words.fields import faults_of
-from jqd.words.job import NIL
+from jqd.words.job import NIL, SNOOZE
 
 Encoding = media.Language
 
@@ -46,6 +47,7 @@ class _Outcome(msgspec.Struct, gc=False):
     reason: str | None = None
     should_retry: bool | None = None
     retry_after: float | None = None
+    interrupted: bool = False
     error: Raw = Raw()
     message: str | None = None
     jobs: Raw = Raw()
@@ -96,7 +98,8 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
             return ItemFailures(tuple(item.item_identifier for item in outcome.batchItemFailures or ()))
         job_id = outcome.id if outcome.job_id is None else outcome.job_id
         if outcome.type == "refused":
-            return Refused(job_id, outcome.retry_after)
+            why = (outcome.message or "handed back") if outcome.interrupted else ""
+            return Refused(job_id, outcome.retry_after, why[-MESSAGE_LENGTH_MAX:])
         if outcome.type == "started":
             return Started(job_id)
         return Said(job_id, _report(outcome, encoding))
@@ -125,12 +128,11 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         status=status,
         should_retry=outcome.should_retry,
         retry_after_s=outcome.retry_after,
-        reason="timeout" if outcome.reason == "timeout" else "",
+        reason=SNOOZE if outcome.type == "snooze" else "timeout" if outcome.reason == "timeout" else "",
         message=outcome.message or "",
         error=_value(outcome.error, encoding),
         result=_value(outcome.result, encoding),
         result_bytes=outcome.result_bytes,
-        is_snooze=outcome.type == "snooze",
         log=outcome.log or "",
         follows=follows,
     )

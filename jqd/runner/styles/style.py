@@ -97,11 +97,13 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(NamedTuple):
-    """The worker has not begun this job, and hands it back."""
+    """The worker hands this job back, and has not begun it."""
 
     job_id: str | None
     retry_after_s: float | None = None
     """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
+    interruption: str = ""
+    """What ended it, where it was at work all the same."""
 
 
 class Started(NamedTuple):

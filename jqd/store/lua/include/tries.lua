@@ -4,8 +4,8 @@
 --     │ count   │ length    │ outcome │ length    │ outcome │ …    newest first; lengths and count: 4 bytes, big endian
 --     └─────────┴───────────┴─────────┴───────────┴─────────┴──
 --
--- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
--- times keeps its failures.
+-- An attempt that was put off (a snooze) or interrupted is not counted, and takes the place of such a one right before it: a job that is put off a
+-- thousand times keeps its failures.
 -- A first outcome of no bytes says that those behind it are of contents before this one, of which no attempt began.
 -- Gives tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed,
 -- whether that says anything new: one that was told before is not counted once more, and whether no later one is known;
@@ -13,11 +13,13 @@
 -- that is told of behind it is mostly counted already. Cost: the bytes of the row.
 local tried, told_in, add_try
 do
-  local function is_snooze(outcome)
+  local UNCOUNTED = {snooze = true, interrupted = true}
+
+  local function is_uncounted(outcome)
     local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
     local at = outcome:byte(1) == 0xdc and 3 or 1
     local fields = {pcall(cmsgpack.unpack_limit, outcome, REASON, at)}
-    return fields[1] and fields[REASON + 2] == 'snooze'
+    return fields[1] and UNCOUNTED[fields[REASON + 2]]
   end
 
   -- The fence in a packed outcome, and how many attempts were spent then.
@@ -25,7 +27,7 @@ do
     local at = packed:byte(1) == 0xdc and 3 or 1
     local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
     local spent = good and tonumber(attempt) or 0
-    return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
+    return good and tonumber(fence) or 0, is_uncounted(packed) and spent - 1 or spent
   end
 
   local LENGTHS = {[0xc4] = 1, [0xd9] = 1, [0xc5] = 2, [0xda] = 2, [0xc6] = 4, [0xdb] = 4}  -- bytes of the length, by the first byte
@@ -55,18 +57,18 @@ do
   end
 
   -- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
-  -- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether a snooze is right before it.
+  -- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether an uncounted one is right before it.
   local function behind_later(row, fence)
-    local at, later, after_snooze = 5, 0, false
+    local at, later, after_uncounted = 5, 0, false
     while at + 3 <= #row do
       local length = struct.unpack('>I4', row, at)
       local packed = row:sub(at + 4, at + 3 + length)
       if tried(packed) <= fence then
         break
       end
-      at, later, after_snooze = at + 4 + length, later + 1, is_snooze(packed)
+      at, later, after_uncounted = at + 4 + length, later + 1, is_uncounted(packed)
     end
-    return at, later, after_snooze
+    return at, later, after_uncounted
   end
 
   -- Whether the outcome that stands there is of this claim. An outcome that does not say of which one is of none.
@@ -78,9 +80,9 @@ do
     return tried(row:sub(place + 4, place + 3 + length)) == fence
   end
 
-  -- One failure more, or put off once more. The number of an attempt says how many had failed when it was claimed.
-  local function counted(count, attempt, snoozed)
-    return snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
+  -- One failure more, or none. The number of an attempt says how many had failed when it was claimed.
+  local function counted(count, attempt, uncounted)
+    return uncounted and math.max(count, attempt - 1) or math.max(count + 1, attempt)
   end
 
   function told_in(row, generation)
@@ -90,8 +92,8 @@ do
       local packed = row:sub(at + 4, at + 3 + length)
       local fence, spent = tried(packed)
       if content_of(packed, fence) >= generation then
-        local snoozed = is_snooze(packed)
-        all[#all + 1] = {snoozed and spent + 1 or spent, snoozed}
+        local uncounted = is_uncounted(packed)
+        all[#all + 1] = {uncounted and spent + 1 or spent, uncounted}
       end
       at = at + 4 + length
     end
@@ -108,16 +110,16 @@ do
       row = row:sub(1, 4) .. row:sub(9)
     end
     local before = #row >= 4 and struct.unpack('>I4', row) or 0
-    local count, snoozed = before, is_snooze(outcome)
-    local place, later, after_snooze = behind_later(row, fence)
+    local count, uncounted = before, is_uncounted(outcome)
+    local place, later, after_uncounted = behind_later(row, fence)
     local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
     if is_at(row, place, fence) then
       return count, false, later == 0
-    elseif later >= history_max or snoozed and after_snooze then
+    elseif later >= history_max or uncounted and after_uncounted then
       own, kept = '', later
-    elseif snoozed and place + 3 <= #row then
+    elseif uncounted and place + 3 <= #row then
       local length = struct.unpack('>I4', row, place)
-      if is_snooze(row:sub(place + 4, place + 3 + length)) then
+      if is_uncounted(row:sub(place + 4, place + 3 + length)) then
         from = place + 4 + length
       end
     end
@@ -126,8 +128,8 @@ do
       at = at + 4 + struct.unpack('>I4', row, at)
       kept = kept + 1
     end
-    if snoozed or attempt > before then
-      count = counted(before, attempt, snoozed)
+    if uncounted or attempt > before then
+      count = counted(before, attempt, uncounted)
     else
       local generation = tonumber((redis.call('HGET', K.generation, id) or ''):match('^%d+:(%d+)') or nil) or 0
       local framed = struct.pack('>I4', #outcome) .. outcome
