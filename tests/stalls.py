@@ -10,14 +10,15 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
+T = TypeVar("T")
 STALL_S = 0.150  # a step that is longer fails the test: a fraction of the second after which leases are renewed
 NOTED_S = 0.020  # steps that are kept note of: rare, and worth a look where a test fails
 FILE = "JQD_TEST_STALLS"  # names the file to which a process writes them
@@ -84,6 +85,18 @@ def guarded(limit_s: float = STALL_S) -> Iterator[None]:
         trio.lowlevel.remove_instrument(stalls)
         gc.unfreeze()
     check(stalls.steps, limit_s)
+
+
+def run(call: Callable[..., Awaitable[T]], *args: object, limit_s: float = STALL_S) -> T:
+    """As `trio.run`; no step of this loop is longer."""
+    stalls = Stalls()
+    gc.freeze()
+    try:
+        told = trio.run(call, *args, instruments=[stalls])
+    finally:
+        gc.unfreeze()
+    check(stalls.steps, limit_s)
+    return told
 
 
 def read_steps(file: Path, since_s: float) -> list[Step]:

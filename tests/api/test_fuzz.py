@@ -5,7 +5,6 @@ from urllib.parse import urlencode
 
 import msgspec
 import pytest
-import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from jqd.api import ApiConfig
 from jqd.words.job import Fate, State
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
+from tests.stalls import run
 
 CONFIG = ApiConfig(job_bytes_max=2_000, array_bytes_max=8_000, array_jobs_max=20)
 KINDS = [MSGPACK, JSON, "application/x-ndjson"]
@@ -92,19 +92,19 @@ async def _push(body: bytes, kind: str, query: str) -> None:
 @quick
 @given(st.binary(max_size=200), st.sampled_from(KINDS))
 def test_any_bytes(body, kind):
-    trio.run(_push, body, kind, "")
+    run(_push, body, kind, "")
 
 
 @quick
 @given(bodies | damaged(bodies), st.sampled_from(["", "?atomic=1", "?ack=memory"]))
 def test_odd_messagepack(body, query):
-    trio.run(_push, body, MSGPACK, query)
+    run(_push, body, MSGPACK, query)
 
 
 @quick
 @given(json_bodies | damaged(json_bodies), st.sampled_from(KINDS[1:]), st.sampled_from(["", "?atomic=1"]))
 def test_odd_json(body, kind, query):
-    trio.run(_push, body, kind, query)
+    run(_push, body, kind, query)
 
 
 @quick
@@ -118,7 +118,7 @@ def test_good_jobs_are_journaled_as_they_are(jobs):
             assert (job.jobtype, job.priority) == (sent["name"], sent.get("priority", 0))
             assert job.argument == msgspec.msgpack.encode(sent.get("argument"))
 
-    trio.run(push)
+    run(push)
 
 
 PATHS = ["/job", "/worker", "/done", "/v1/workers"]
@@ -139,7 +139,7 @@ def test_other_calls_with_any_body(path, body, kind, accept):
         assert 200 <= told.status < 500, told.body
         assert told.status == 201 or not edge.journal.frames
 
-    trio.run(ask)
+    run(ask)
 
 
 @quick
@@ -157,7 +157,7 @@ def test_any_id_and_query(job_id, rest, query):
             await edge.call("GET", f"/v1/jobs/{job_id_of_ours}?{raw.encode('ascii', 'replace').decode()}")
         ).status < 500
 
-    trio.run(ask)
+    run(ask)
 
 
 @pytest.mark.parametrize("kind", [MSGPACK, JSON])
@@ -172,7 +172,7 @@ def test_what_workers_gave_can_always_be_shown(kind, value):
             assert told.status == 200
             assert "result" in told.body
 
-    trio.run(ask)
+    run(ask)
 
 
 @quick
@@ -183,7 +183,7 @@ def test_even_bytes_that_are_no_messagepack(raw):
         job_id = edge.add(State.SUCCEEDED, keep_result=True, result=raw)
         assert (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).status == 200
 
-    trio.run(ask)
+    run(ask)
 
 
 filters = st.dictionaries(
@@ -211,7 +211,7 @@ def test_many_jobs_changed_with_any_body(body, path, accept):
         else:
             assert len(edge.journal.frames) == 2, "nothing is changed by what is not understood"
 
-    trio.run(ask)
+    run(ask)
 
 
 @few
@@ -225,7 +225,7 @@ def test_a_job_changed_with_any_body(body, ended):
         assert (await edge.call("POST", f"/v1/jobs/{job_id}/run-now", body)).status in (200, 409)
         assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry", body)).status in (200, 400, 409, 422)
 
-    trio.run(ask)
+    run(ask)
 
 
 @few
@@ -239,4 +239,4 @@ def test_jobs_listed_with_any_query(text, name):
         told = await edge.call("GET", f"/v1/jobs?{urlencode({name: text}, errors='replace')}")
         assert told.status in (200, 422), told.body
 
-    trio.run(ask)
+    run(ask)

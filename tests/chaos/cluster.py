@@ -20,6 +20,7 @@ from jqd.store import StoreConfig
 from tests.chaos.edge import Edge
 from tests.chaos.nemesis import LEASE_S, WIPE, Strike, server_name
 from tests.live.harness import ROOT, Daemon
+from tests.stalls import Step, read_steps
 from tests.valkey import Valkey
 
 RENEW_S, MARGIN_S = 0.5, 0.6
@@ -82,6 +83,9 @@ class Cluster:
         self.daemons: list[Daemon | None] = [None] * daemons
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * workers
         self.urls = [""] * daemons
+        self.steps: list[Step] = []
+        """Long ones of the daemons' loops, but for what they do when they start."""
+        self._ready_s = [0.0] * daemons
         self.struck: set[str] = set()
         """Targets that something is wrong with now."""
         self._faults = 0
@@ -116,7 +120,9 @@ class Cluster:
         log = self.history.directory / f"jobs-{i}-{self._lives}.jsonl"
         env = {**SETTINGS, **settings, "JQD_LOG__JOB_LOG": str(log)}
         where = [part for edge in self.edges[i :: len(self.daemons)] for part in ("--store", edge.url)]
-        daemon = await in_thread(partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env))
+        make = partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env, guarded=True)
+        daemon = await in_thread(make)
+        self._ready_s[i] = time.monotonic()
         self.daemons[i], self._binds[i], self.urls[i] = daemon, daemon.bind, daemon.url
 
     def start_worker(self, i: int, urls: Sequence[str] = (), jobs: Sequence[str] = (), bind: str = "") -> None:
@@ -166,8 +172,15 @@ class Cluster:
         self.history.add("nemesis", on="stop", **told)
         self.struck.discard(strike.target)
 
+    def note_steps(self, i: int, daemon: Daemon) -> None:
+        """Of the life that ends."""
+        self.steps += read_steps(daemon.steps, self._ready_s[i])
+
     async def stop(self) -> list[int]:
         """SIGTERM to daemons, then to workers; their exit codes."""
+        for i, daemon in enumerate(self.daemons):
+            if daemon is not None:
+                self.note_steps(i, daemon)
         codes: list[int] = []
 
         async def stop_one(wait: Callable[[], int]) -> None:
@@ -217,6 +230,7 @@ class Cluster:
             assert daemon is not None
             await in_thread(daemon.kill)
             daemon.__exit__()
+            self.note_steps(i, daemon)
         else:
             worker, self.workers[i] = self.workers[i], None
             assert worker is not None

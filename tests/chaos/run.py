@@ -26,6 +26,7 @@ from tests.chaos.nemesis import CALM_S, LEASE_S, WIPE, Strike, plan
 from tests.chaos.words import LIMITED, Words
 from tests.chaos.worker import COUNTED, USUAL, digest
 from tests.live.harness import short_directory
+from tests.stalls import STALL_S
 from tests.store.places import check_places
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
@@ -259,6 +260,9 @@ async def chaos(settings: Settings, directory: Path) -> list[str]:
                 await _last_look(cluster, history, traffic, words)
                 problems += await in_thread(partial(_misplaced, cluster))
                 codes = await cluster.stop()
+                problems += [
+                    f"the loop of a daemon stood still: {step}" for step in cluster.steps if step.seconds > STALL_S
+                ]
                 problems += [f"exit codes {codes}, 0 wanted"] if any(codes) else []
                 nursery.cancel_scope.cancel()
         finally:
