@@ -61,6 +61,7 @@ KINDS = {
     "shelf": "zset",
     "shelves": "zset",
     "loose": "zset",
+    "kept": "hash",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose"})

@@ -324,6 +324,39 @@ async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) 
     assert (await store_bench.claim_one(await store_bench.join())).fence > third.now
 
 
+async def test_of_many_journals_those_are_forgotten_that_are_silent_for_a_month_and_who_comes_back_tells_again(
+    store_bench: StoreBench,
+) -> None:
+    """Each new volume of a pod is a journal. One that was only away for long tells all again, and nothing is lost."""
+    store, clock = store_bench.store, store_bench.clock
+    await store.look(fresh=False)
+    waiting = await store_bench.push()
+    await store.skip(JOURNAL, Lane.OUTCOMES, 0, 100, gone=True)
+    volumes = [f"{number:032x}" for number in range(100)]
+    for journal in (JOURNAL, *volumes):
+        clock.advance(1)
+        await store.applied(journal)
+        await store.tell_kept(journal, 1)
+    assert len((await store.tell_kept(volumes[-1], 1)).journals) == 101
+    clock.advance(31 * 86_400)
+    first = await store.tell_kept(volumes[0], 1)
+    assert len(first.journals) == 101, "the others have had no time to tell"
+    await store.applied(volumes[1])
+    clock.advance(5)
+    await store.tell_kept(volumes[0], 1)
+    told = await store.tell_kept(volumes[0], 1)
+    assert JOURNAL not in told.journals, "it was silent longest"
+    assert len(told.journals) == 100
+    assert set(told.journals) >= set(volumes)
+
+    assert await store.applied(JOURNAL) == dict.fromkeys(Lane, 0)
+    late = store_bench.make()
+    await store.apply_jobs(JOURNAL, 0, 100, [waiting])
+    await store.apply_jobs(JOURNAL, 100, 200, [late])
+    owner = await store_bench.join()
+    assert ids(await store_bench.claim(owner)) == [waiting.id, late.id]
+
+
 async def test_what_an_emptied_store_knows_of_jobs_and_positions_is_not_told(store_bench: StoreBench) -> None:
     """It would say that nothing is unfinished, and somebody would delete the only copy."""
     await store_bench.store.look(fresh=False)

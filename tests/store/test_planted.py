@@ -65,6 +65,7 @@ class Furnished:
         bench = self.bench
         store, now_ms = bench.store, bench.clock.wall_ms()
         await store.look(fresh=True)
+        await store.applied(JOURNAL)
         self.owner = await bench.join()
         await bench.add(*(bench.make(eligible_at_ms=wait and now_ms + wait) for wait in (0, 0, 0, 500, 99_000)))
         await bench.push("brief", expires_at_ms=now_ms + 99_000)

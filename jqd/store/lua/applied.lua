@@ -11,13 +11,13 @@ local _, now_us = clock(ARGV[1])
 local last_field = ARGV[3]
 local FIRST = 4
 
-expect('applied', 'life')
+expect('applied', 'kept', 'life')
 expect_life(ARGV[2])
 redis.call('HSETNX', K.applied, last_field, '')
 local fields = {unpack(ARGV, FIRST)}
 local journal = fields[1]:match('^[^:]*')
 local since, told_at = kept_since(journal)
-if told_at == 0 then
+if told_at < now_us - SILENT_US then
   tell_kept(journal, since, now_us)
 end
 return redis.call('HMGET', K.applied, unpack(fields))

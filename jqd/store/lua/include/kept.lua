@@ -1,11 +1,16 @@
--- Since when journals keep jobs. Needs keys, now. Field "<journal id>:kept" of `applied`: "fence fence", all jobs that it
--- may have applied again were written after the first; it told that at the second.
--- Gives kept_since(journal) → both, 0 where nothing was told; tell_kept(journal, since, now_us).
+-- Since when journals keep jobs. Needs keys, now.
+--
+--     kept       hash  journal id → "fence fence": all jobs that it may have applied again were written after the first; it told that at the second
+--
+-- Gives kept_since(journal) → both, 0 where nothing was told; tell_kept(journal, since, now_us); SILENT_US: a journal of which nothing was heard for
+-- so long may be forgotten, when there are many. Should it come back all the same, it is told here again from its beginning.
+local SILENT_US = 30 * 86400 * 1000000
+
 local function kept_since(journal)
-  local since, at = (redis.call('HGET', K.applied, journal .. ':kept') or ''):match('^(%d+) (%d+)$')
+  local since, at = (redis.call('HGET', K.kept, journal) or ''):match('^(%d+) (%d+)$')
   return tonumber(since) or 0, tonumber(at) or 0
 end
 
 local function tell_kept(journal, since, now_us)
-  redis.call('HSET', K.applied, journal .. ':kept', digits(since) .. ' ' .. digits(now_us))
+  redis.call('HSET', K.kept, journal, digits(since) .. ' ' .. digits(now_us))
 end
