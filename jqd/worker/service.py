@@ -3,7 +3,7 @@
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
            503 + Retry-After come later: no room, stopping, too many threads are stuck, or not signed
-    GET    200 {status: "ok", …}, or 503 when new batches are refused
+    GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
     DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand · 503 not signed
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
@@ -25,6 +25,7 @@ from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import Foreign
 from jqd.words.log import get_logger
+from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch, read_body
@@ -114,7 +115,7 @@ class Service:
             if scope["method"] == "POST":
                 await self._batch(headers, receive, send)
             elif scope["method"] in ("GET", "HEAD"):
-                await self._health(send)
+                await (_show(send) if scope["path"].endswith(openapi.PATH) else self._health(send))
             elif scope["method"] == "DELETE":
                 await self._cancel(scope.get("query_string", b""), headers, send)
             else:
@@ -368,6 +369,13 @@ class Service:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def _show(send: Send) -> None:
+    """What it speaks, for programs; under whatever path it is mounted."""
+    body = openapi.document()
+    await start_response(send, 200, media.JSON, len(body))
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:

@@ -1,5 +1,5 @@
-"""A client in Go, generated from the document that a daemon serves, pushes a job and waits for its result. Only
-the document and Go's own library are needed for that: there is no network.
+"""A client in Go, generated from the document that a daemon serves, pushes a job and waits for its result; what a
+worker serves makes one that builds. Only the documents and Go's own library are needed for that: there is no network.
 """
 
 import json
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.harness import ROOT, Daemon, Process, short_directory
+from tests.live.harness import ROOT, Daemon, Process, short_directory, wait_for
+from tests.wire.attack import Worker
 
 PROGRAM = ROOT / "examples/go/main.go"
 GENERATOR = shutil.which("openapi-generator-cli", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -52,3 +53,7 @@ def test_a_generated_client_pushes_and_polls() -> None:
                 told = json.loads(ran("./client", daemon.url, cwd=base))
             assert told == {"state": "succeeded", "result": {"to": "ann", "numbers": [1, 2]}, "refused": "/name"}
             assert daemon.stop() == 0
+        with Worker(base / "worker.log") as worker:
+            wait_for(lambda: "worker.serving" in worker.log.read_text(), "it does not begin to serve")
+            generated(f"http://127.0.0.1:{worker.port}/openapi.json", base, "worker")
+        ran("go", "vet", "./worker", cwd=base)

@@ -3,6 +3,7 @@
 Every call is asked with what its document allows and with what it does not. Every answer must be one that the document
 has, and what the document forbids must be refused.
 The daemon asks for tokens; it is asked by its own, or with `--tenant` by that of a tenant's master.
+`--of worker`: the same of a worker and the document that it serves.
 `--of lightjq`: the API against LightJQ's document, which says less of what is refused: any answer that it has will do.
 """
 
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple
 import httpx2
 
 from jqd.words.root import FILE
-from tests.live.harness import ROOT, Daemon, short_directory
+from tests.live.harness import ROOT, Daemon, short_directory, wait_for
+from tests.wire.attack import Worker
 
 # Left out: `positive_data_acceptance` (that a date is a date no schema says), `unsupported_method` (the door refuses
 # methods that it does not know with 400, before any route).
@@ -83,8 +85,14 @@ def run(
 
 
 @contextmanager
-def serving(base: Path, *, tenant: str = "") -> Iterator[Target]:
+def serving(base: Path, *, worker: bool, tenant: str = "") -> Iterator[Target]:
     """What is asked. `tenant`: by whose master; else by who may do all."""
+    if worker:
+        with Worker(base / "w.log") as process:
+            wait_for(lambda: "worker.serving" in process.log.read_text(), "it does not begin to serve")
+            yield Target(f"http://127.0.0.1:{process.port}")
+            assert process.stop() == 0
+        return
     with Daemon(base / "d", env=ENV) as daemon:
         token = json.loads((base / "d" / FILE).read_text())["token"]
         if tenant:
@@ -104,11 +112,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.wire.conform", description=__doc__)
     parser.add_argument("--examples", type=int, default=500, help="of each call, beside the edges of every parameter")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--of", choices=("daemon", "lightjq"), default="daemon")
+    parser.add_argument("--of", choices=("daemon", "lightjq", "worker"), default="daemon")
     parser.add_argument("--tenant", default="", help="whose master asks the daemon")
     options = parser.parse_args()
     how = LIGHTJQ if options.of == "lightjq" else {}
-    with short_directory() as base, serving(base, tenant=options.tenant) as target:
+    with short_directory() as base, serving(base, worker=options.of == "worker", tenant=options.tenant) as target:
         code, told = run(target, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed, **how)
     sys.stdout.write(told)
     return code

@@ -1,4 +1,4 @@
-"""A real daemon against the OpenAPI that it serves; with `make slow` against LightJQ's own, too."""
+"""A real daemon against the OpenAPI that it serves; with `make slow` against LightJQ's own, too, and a worker."""
 
 import pytest
 
@@ -7,13 +7,20 @@ from tests.wire.conform import LIGHTJQ, run, serving
 
 
 def test_every_answer_is_one_that_the_document_has() -> None:
-    with short_directory() as base, serving(base) as target:
+    with short_directory() as base, serving(base, worker=False) as target:
         code, told = run(target, base, phases="fuzzing", examples=5, seed=1)
         assert code == 0, told
 
 
 @pytest.mark.long
 def test_so_it_is_with_lightjqs_document() -> None:
-    with short_directory() as base, serving(base) as target:
+    with short_directory() as base, serving(base, worker=False) as target:
         code, told = run(target, base, phases="coverage,fuzzing", examples=20, seed=1, **LIGHTJQ)
+        assert code == 0, told
+
+
+@pytest.mark.long
+def test_so_it_is_with_a_worker() -> None:
+    with short_directory() as base, serving(base, worker=True) as target:
+        code, told = run(target, base, phases="coverage,fuzzing", examples=20, seed=1)
         assert code == 0, told

@@ -1,0 +1,164 @@
+"""What a worker takes and answers, as an OpenAPI 3.1 document that each worker serves at `/openapi.json`. Pure.
+
+Its path is the native protocol, which `jqd worker` speaks. Under `webhooks` stands what daemons send to workers of two
+other styles, for who writes one: `webhook` (one job a request, its argument the body) and `lightjq` (`/worker-job`).
+docs/WORKERS.md has all of it in words, and schemas are drawn from the types that are read and rendered.
+"""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from jqd import __version__
+from jqd.words import media
+from jqd.worker.refusal import Told
+from jqd.worker.wire import BatchIn, Failure, Health, Refused, Snoozed, Started, Success
+
+PATH = "/openapi.json"
+OUTCOMES = (Success, Failure, Snoozed, Refused, Started)
+SCHEMAS = "#/components/schemas/"
+TEXT: dict[str, Any] = {"type": "string"}
+HEADERS = {
+    "jqd-batch-id": "the batch, which a cancel names again",
+    "jqd-lease-id": "the lease that its jobs are in, for reports and heartbeats",
+    "jqd-job-type": "the jobtype, percent-encoded outside of printable ASCII",
+    "jqd-tenant": "whose they are",
+    "traceparent": "W3C Trace Context",
+    "webhook-id": "Standard Webhooks, where the worker gave a secret",
+    "webhook-timestamp": "the same",
+    "webhook-signature": "the same",
+}
+OF_HOOKS = {
+    "jqd-job-id": "the job",
+    "jqd-attempt": "which attempt at it this is, 1 for the first",
+    "jqd-max-retry": "how many may follow the first",
+    "jqd-deadline": "when the daemon stops waiting, ISO 8601",
+}
+
+
+@cache
+def document() -> bytes:
+    """The document, in JSON."""
+    return msgspec.json.encode(draw())
+
+
+def draw() -> dict[str, Any]:
+    """The same as a value."""
+    kinds = (BatchIn, *OUTCOMES, Health, Told)
+    drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
+    schema = dict(zip(kinds, drawn, strict=True))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "jqd worker",
+            "version": __version__,
+            "description": "A daemon posts batches of jobs; the answer is a stream of their outcomes.",
+        },
+        "servers": [{"url": "/"}],
+        "paths": {
+            "/": {"post": _batch(schema), "get": _health(schema), "delete": _cancel(schema)},
+            PATH: {"get": _itself()},
+        },
+        "webhooks": {"webhook": {"post": _hook()}, "lightjq": {"post": _lightjq()}},
+        "components": {"schemas": schemas},
+    }
+
+
+def _batch(schema: dict[Any, Any]) -> dict[str, Any]:
+    one = {"anyOf": [schema[kind] for kind in OUTCOMES]}
+    many = {"type": "array", "items": one}
+    bare = {"anyOf": [one, many], "description": "one behind the other, with no array around them"}
+    return {
+        "operationId": "run",
+        "summary": "Run a batch of jobs of one type",
+        "parameters": _headers(HEADERS),
+        "requestBody": {"required": True, "content": _both(schema[BatchIn])},
+        "responses": {
+            "200": {
+                "description": "The outcome of each job, by its id, as soon as it is there, in any order.",
+                "content": {media.JSON: {"schema": many}, media.MSGPACK: {"schema": bare}},
+            },
+            **_refused(schema, "400", "403", "408", "413", "415", "421", "503"),
+        },
+    }
+
+
+def _health(schema: dict[Any, Any]) -> dict[str, Any]:
+    told = {"content": {media.JSON: {"schema": schema[Health]}}}
+    return {
+        "operationId": "health",
+        "summary": "How the worker is",
+        "responses": {
+            "200": {"description": "It takes batches.", **told},
+            "503": {"description": "It takes none now.", **told},
+            **_refused(schema, "403", "415", "421"),
+        },
+    }
+
+
+def _cancel(schema: dict[Any, Any]) -> dict[str, Any]:
+    which = {"name": "job_id", "in": "query", "required": True, "schema": {**TEXT, "minLength": 1}}
+    batch = {"jqd-batch-id": "the batch that it came in; without it, any"}
+    return {
+        "operationId": "cancel",
+        "summary": "Tell jobs in hand to stop",
+        "parameters": [which, *_headers(batch)],
+        "responses": {
+            "204": {"description": "They are told; their outcomes come in the answer to their batch."},
+            **_refused(schema, "400", "403", "404", "415", "421"),
+        },
+    }
+
+
+def _itself() -> dict[str, Any]:
+    return {
+        "operationId": "openapi",
+        "summary": "This document",
+        "responses": {"200": {"description": "The document.", "content": {media.JSON: {"schema": {}}}}},
+    }
+
+
+def _hook() -> dict[str, Any]:
+    return {
+        "operationId": "hook",
+        "summary": "A job, in style webhook: its argument is the body, and a 2xx its success",
+        "parameters": _headers(HEADERS | OF_HOOKS),
+        "requestBody": {"description": "the argument", "content": _both({})},
+        "responses": {
+            "2XX": {"description": "Done; the body, of whatever type, is the result."},
+            "400": {"description": "Failed for good, as with 409, 422 and other 4XX."},
+            "404": {"description": "The hook is not there: tried again, as with 405 and 415."},
+            "410": {"description": "Never again: the job goes elsewhere, untried, and the worker gets no more."},
+            "429": {"description": "Not now: untried, after Retry-After. So are 408, 425 and 503."},
+            "5XX": {"description": "This attempt failed: tried again."},
+        },
+    }
+
+
+def _lightjq() -> dict[str, Any]:
+    fields = {"id": TEXT, "job_id": TEXT, "name": TEXT, "argument": {}, "timeout": {"type": "integer"}}
+    job = {"type": "object", "required": [*fields], "properties": fields}
+    return {
+        "operationId": "execute",
+        "summary": "A job, in style lightjq: posted to /worker-job below the worker's URL, reported by POST /done",
+        "requestBody": {"required": True, "content": {media.MSGPACK: {"schema": job}}},
+        "responses": {
+            "202": {"description": "The job is taken."},
+            "400": {"description": "The request is wrong: the job fails for good."},
+            "404": {"description": "No such job is known here: it goes elsewhere, untried."},
+        },
+    }
+
+
+def _headers(named: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "header", "description": words, "schema": TEXT} for name, words in named.items()]
+
+
+def _both(schema: dict[str, Any]) -> dict[str, Any]:
+    return {media.MSGPACK: {"schema": schema}, media.JSON: {"schema": schema}}
+
+
+def _refused(schema: dict[Any, Any], *statuses: str) -> dict[str, Any]:
+    content = {media.PROBLEM: {"schema": schema[Told]}, media.MSGPACK: {"schema": schema[Told]}}
+    return {status: {"description": "Refused; `detail` says why.", "content": content} for status in statuses}
