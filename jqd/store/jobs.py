@@ -69,24 +69,16 @@ class JobMethods:
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """Add jobs and move this lane's position from `start` to `end`, in one step.
 
-        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is, unless
-        `job.change` has a later revision: then its content is exchanged, as `ChangeKind` says. A copy (`job.copied`) is
-        only ever new where its original was gone before the store came to it (`skip`). Nothing happens
-        when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
+        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. A copy
+        (`job.copied`) is only ever new where its original was gone before the store came to it (`skip`). Nothing
+        happens when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
         """
         bound(jobs)
-        # The id of a change may be of another journal: it says nothing of how far this one came.
-        number = journal_number(journal_id)
-        newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
+        assert all(job.change is None for job in jobs), "a change has a lane of its own"
         groups: dict[tuple[str, int, int, int], list[object]] = {}
-        flat: list[object] = []
         copies: list[object] = []
-        changes, before = 0, ""
+        before = ""
         for job in sorted(jobs, key=_id):  # as the script wants them; they nearly always are
-            if job.change is not None:
-                changes += 1
-                flat += _change(job, job.change)
-                continue
             if job.id == before:
                 continue  # a copy right behind what it was copied from
             before = job.id
@@ -94,16 +86,17 @@ class JobMethods:
                 copies += (job.id, *job.copied)
             common = job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
-        flat += copies
+        flat: list[object] = [len(copies) // 3, *copies]
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
         place = self._lane(journal_id, Lane.JOBS, start, end)
-        numbers = changes, len(copies) // 3, self._config.history_max
-        last = last_field(number), newest
-        await self._caller.call_behind("apply_jobs", *place, *last, *numbers, *flat)
+        last = last_field(journal_number(journal_id)), codec.newest_id(job.id for job in jobs)
+        await self._caller.call_behind("apply_jobs", *place, *last, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """As `apply_jobs`, of the lane of changes. It says nothing of how far the ids of that journal came."""
+        """As `apply_jobs`, of jobs whose content (`job.change`) is exchanged where it has a later revision, as
+        `ChangeKind` says. It says nothing of how far the ids of that journal came.
+        """
         bound(jobs)
         flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
         for job in sorted(jobs, key=_id):

@@ -83,11 +83,13 @@ class StoreBench:
         return Job(self.ids.take(1).first, jobtype, **fields)
 
     async def add(self, *jobs: Job) -> None:
-        """Apply jobs at the present position; changes at that of their lane."""
-        if jobs and all(job.change is not None for job in jobs):
-            await self.store.apply_changes(JOURNAL, *self._range(Lane.CHANGES, 100), jobs)
-        else:
-            await self.store.apply_jobs(JOURNAL, *self._range(Lane.JOBS, 100), jobs)
+        """Apply jobs at the present position, and changes at that of their lane."""
+        changes = [job for job in jobs if job.change is not None]
+        if len(changes) < len(jobs) or not jobs:
+            pushed = [job for job in jobs if job.change is None]
+            await self.store.apply_jobs(JOURNAL, *self._range(Lane.JOBS, 100), pushed)
+        if changes:
+            await self.store.apply_changes(JOURNAL, *self._range(Lane.CHANGES, 100), changes)
 
     async def push(self, jobtype: str = "mail", **fields: Any) -> Job:
         """Make one job and add it."""

@@ -178,12 +178,12 @@ async def test_a_copy_is_new_only_where_its_original_was_gone(store_bench: Store
     assert await store.unfinished([one.id for one in copies]) == [gone.id, half.id], "an original and its copy are one"
     assert (await store.stats()).waiting == 2
     named = replace(had, name="n", change=Change(7, 7, ChangeKind.NEW))
-    await store.apply_jobs(JOURNAL, 400, 500, [replace(named, copied=(99, 99))])
+    await store.apply_changes(JOURNAL, 0, 500, [replace(named, copied=(99, 99))])
     assert await store.unfinished([had.id]) == []
-    await store.apply_jobs(JOURNAL, 500, 600, [replace(named, copied=(150, 150))])
+    await store.apply_changes(JOURNAL, 500, 600, [replace(named, copied=(150, 150))])
     assert await store.unfinished([had.id]) == [had.id]
     newer = replace(named, argument=b"\x01", change=Change(8, 8, ChangeKind.EDIT), copied=(99, 99))
-    await store.apply_jobs(JOURNAL, 600, 700, [newer])
+    await store.apply_changes(JOURNAL, 600, 700, [newer])
     (held,) = [one for one in await store_bench.claim(await store_bench.join()) if one.job.id == had.id]
     assert held.job.argument == b"\x01", "of a job that is here the copy of a later content counts"
 

@@ -210,7 +210,7 @@ class Walk:
         if self.random.random() < 0.5:
             row = NameJournaled(name, named.id, digest, given[0].revision)
             await self.both(lambda store: store.confirm_names([row]))
-        await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [named]))
+        await self.lane(Lane.CHANGES, lambda store, at: store.apply_changes(JOURNAL, *at, [named]))
 
     async def change(self) -> None:
         """Another content, for any job: what waits, runs, has ended, or has not come yet; in any order."""
@@ -228,7 +228,7 @@ class Walk:
         changed = structs.replace(
             job, priority=priority, jobtype=jobtype, change=Change(late, min(base, late), kind), argument=b"\x02"
         )
-        await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [changed]))
+        await self.lane(Lane.CHANGES, lambda store, at: store.apply_changes(JOURNAL, *at, [changed]))
 
     async def delete(self) -> None:
         if self.random.random() < 0.5:

@@ -75,6 +75,8 @@ class Cluster:
         match lane:
             case Lane.JOBS:
                 await store.apply_jobs(JOURNAL, start, end, records)
+            case Lane.CHANGES:
+                await store.apply_changes(JOURNAL, start, end, records)
             case Lane.OUTCOMES:
                 await store.apply_outcomes(JOURNAL, start, end, records)
             case Lane.CANCELS:
@@ -111,7 +113,7 @@ class Cluster:
         if self.random.random() < 0.5:
             await self.one.confirm_names([_journaled(job) for _, job, _ in rows])
             await self.spread.confirm_names([_journaled(job) for _, _, job in rows])
-        await self.apply(Lane.JOBS, rows)
+        await self.apply(Lane.CHANGES, rows)
         self.pushed += (job_id for job_id, _, _ in rows)
 
     async def change(self) -> None:
@@ -124,7 +126,7 @@ class Cluster:
         numbers = await self.one.reserve_change(job_id), await self.spread.reserve_change(job_id)
         job = Job(job_id, view.jobtype, name=view.name, argument=b"\x07", eligible_at_ms=0)
         one, part = (structs.replace(job, change=Change(n, n, ChangeKind.RETRY, "")) for n in numbers)
-        await self.apply(Lane.JOBS, [(job_id, one, part)])
+        await self.apply(Lane.CHANGES, [(job_id, one, part)])
 
     async def claim(self) -> None:
         """All that waits of a type: which come first differs between one store and several."""

@@ -233,6 +233,7 @@ class Queue:
         self.model: dict[str, Job] = {}
         self.held: dict[str, int] = {}
         self.at = dict.fromkeys(JOURNALS, 0)
+        self.edits = 0
         self.owner = Owner("", 0)
 
     def in_order(self, *priorities: int) -> list[str]:
@@ -288,7 +289,8 @@ class Queue:
             revision = await self.bench.store.reserve_change(job_id)
             change = Change(revision, 0, ChangeKind.EDIT)
             self.model[job_id] = job = Job(job_id, "mail", priority=self.random.randint(0, 1), change=change)
-            await self.apply(1, [job])
+            await self.bench.store.apply_changes(JOURNALS[1], self.edits, self.edits + 1, [job])
+            self.edits += 1
 
     async def look(self) -> None:
         """All that can be seen of the queue."""

@@ -199,7 +199,6 @@ CALLS: dict[str, Call] = {
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "reserve_edit": lambda here: here.bench.store.reserve_edit(here.held[0].job.id, 0),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),
-    "apply_jobs, a change": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [replaced(here)]),
     "apply_changes": lambda here: here.bench.store.apply_changes(JOURNAL, *at(here, Lane.CHANGES), [replaced(here)]),
     "apply_outcomes": lambda here: here.bench.store.apply_outcomes(
         JOURNAL,

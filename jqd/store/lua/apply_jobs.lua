@@ -1,36 +1,27 @@
 #!lua
--- Adds jobs from a journal and moves the position of their lane, in one step; and changes, which older versions wrote among them.
+-- Adds jobs from a journal and moves the position of their lane, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies, history_max;
---          per change what include/incoming.lua says; per copy: id, position where it stood first,
---          position it was copied from; then per group of jobs that have them in common:
+-- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of copies; per copy: id, position where it
+--          stood first, position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order queues heads pages position holder move stands early gone tries permits limits parked change expire exchange incoming
+--@include fail keys now counts order queues heads pages position holder move stands early gone tries permits limits parked change expire
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 5, 2
+local COPIES, FIRST, COPY, GROUP, FIELDS = 7, 8, 3, 5, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life')
-local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
-local history_max = number(ARGV[HISTORY], 'history_max')
-if change_count > 0 then
-  expect('fence')
-end
-if has_early or change_count > 0 then
+local copy_count = number(ARGV[COPIES], 'copies')
+if has_early then
   expect_held_keys()
 end
 if not at_position(field, from, to) then
   return 0
 end
-local changes, groups, queues, at, arguments = {}, {}, {}, FIRST, #ARGV
-for position = 1, change_count do
-  changes[position] = read_change(at, field)
-  at = at + CHANGE
-end
+local groups, queues, at, arguments = {}, {}, FIRST, #ARGV
 local known_copies = {}
 for _ = 1, copy_count do
   known_copies[ARGV[at]] = was_here(field, ARGV[at + 1], ARGV[at + 2])
@@ -192,9 +183,6 @@ for jobtype, its_type in pairs(came) do
       moved(jobtype, nil, how, its)
     end
   end
-end
-for _, one in ipairs(changes) do
-  added = added + apply_change(one, now_ms, history_max)
 end
 if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
   redis.call('HSET', K.applied, last_field, last_id)
