@@ -22,11 +22,8 @@ from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
 from jqd.words.errors import SeatRefused, StoreRefused
 from jqd.words.job import NIL, Fate, Held, Job, Keep, Outcome, State, entrust
 from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
-from jqd.words.tenant import SEPARATOR
 
-ROW_VERSION = 2
-TENANT_VERSION = 3  # the same of a tenant: an older jqd would give it to anybody's workers
-ABSOLUTE_VERSION = 1  # its `created` is ms since 1970
+ROW_VERSION = 1
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
@@ -80,8 +77,7 @@ def encode_header(job: Job) -> bytes:
     """What stands in a row before the argument."""
     timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
-    version = TENANT_VERSION if SEPARATOR in job.jobtype else ROW_VERSION
-    fields = (version, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
     if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags):
         return _encoder.encode(fields)  # as nearly all are
     more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms)
@@ -103,8 +99,8 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise _unreadable(keys["jobs"], job_id, str(error)) from error
     header = read.header
-    if header.version not in (ROW_VERSION, TENANT_VERSION, ABSOLUTE_VERSION):
-        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {TENANT_VERSION}")
+    if header.version != ROW_VERSION:
+        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {ROW_VERSION}")
     return Job(
         job_id,
         header.jobtype,
@@ -113,7 +109,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         header.max_retry,
         header.timeout_s,
         header.keep_result,
-        header.created + (0 if header.version == ABSOLUTE_VERSION else _id_ms(job_id[:TIME_LENGTH])),
+        header.created + _id_ms(job_id[:TIME_LENGTH]),
         header.eligible_at_ms,
         header.name,
         header.tags,
@@ -337,8 +333,7 @@ def job_view(
     waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
     state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
     if place == "ended":
-        succeeded = outcome is not None and outcome.fate is Fate.SUCCEEDED
-        state = State.CANCELLED if cancelled else State.SUCCEEDED if succeeded else State.FAILED
+        state = State.CANCELLED if cancelled else State.SUCCEEDED
     if outcome is not None and state is State.FAILED:
         history = [*history, outcome]
     last = outcome or (history[-1] if history else None)

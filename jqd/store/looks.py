@@ -35,7 +35,7 @@ PLACES = {
     State.RUNNING: ("held",),
     State.SUCCEEDED: ("ended",),
     State.CANCELLED: ("ended",),
-    State.FAILED: ("dead", "ended"),  # there, too: what an older jqd says that its worker failed for good
+    State.FAILED: ("dead",),
     None: ("held", "ready", "later", "ended", "dead"),
 }
 

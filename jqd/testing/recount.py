@@ -70,8 +70,8 @@ class _Rows:
     def _state(self, job_id: bytes, name: str) -> State:
         if job_id in self._ended:
             outcome, cancelled = decode_end(self._keys, name, self.hash("outcome").get(job_id))
-            succeeded = outcome is not None and outcome.fate is Fate.SUCCEEDED
-            return State.CANCELLED if cancelled else State.SUCCEEDED if succeeded else State.FAILED
+            assert cancelled or (outcome and outcome.fate is Fate.SUCCEEDED), f"{name} failed and lies among the ended"
+            return State.CANCELLED if cancelled else State.SUCCEEDED
         if job_id in self._dead:
             return State.FAILED
         if job_id in self._held:

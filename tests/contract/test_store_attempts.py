@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jqd.store import JobView, OnItsWay, Promoted, WaitingType, codec
+from jqd.store import JobView, OnItsWay, Promoted, WaitingType
 from jqd.words.job import NIL, SNOOZE, ChangeKind, Fate, Held, State, Wanted
 from tests.contract.bench import ENDS, StoreBench, changed, holds, ids, outcome, outcome_of
 
@@ -90,23 +90,6 @@ async def test_a_snooze_waits_for_its_date_and_spends_no_attempt(store_bench: St
     revision = await store_bench.store.reserve_change(job.id)
     await store_bench.add(changed(job, revision, ChangeKind.RETRY))
     await again(1, 0)
-
-
-async def test_what_failed_under_an_older_jqd_is_found_among_the_failed(
-    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It lies among the ended. Whoever updates must see it, for it is forgotten after a day."""
-    owner = await store_bench.join()
-    job = await store_bench.push()
-    held = await store_bench.claim_one(owner)
-    with monkeypatch.context() as older:
-        older.setattr(codec, "_PLACED", {fate: fate.value for fate in Fate})
-        await store_bench.settle(outcome(held, Fate.FAILED))
-    assert (await store_bench.store.stats()).ended == 1
-    page = await store_bench.store.list_jobs(State.FAILED, None, None, 50, "")
-    assert [view.id for view in page.jobs] == [job.id]
-    page = await store_bench.store.list_jobs(State.SUCCEEDED, None, None, 50, "")
-    assert not page.jobs
 
 
 async def test_what_the_last_failed_attempt_printed_is_kept_of_the_newest_jobs(store_bench: StoreBench) -> None:

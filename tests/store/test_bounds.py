@@ -14,7 +14,7 @@ from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreRefused
-from jqd.words.job import Fate, Held, Job, Wanted
+from jqd.words.job import Fate, Held, Job, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.contract.limited import KEYED, item
@@ -186,42 +186,30 @@ async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priori
 
 
 @pytest.mark.parametrize("period_ms", [0, 1_000])
-async def test_heads_that_an_older_jqd_did_not_write_are_found(
+async def test_rows_that_somebody_else_put_among_the_heads_hide_nothing(
     bench: StoreBench, client: "redis.Redis", period_ms: int
 ) -> None:
-    """It knows only `types`, and left rows behind of jobs that it took."""
-    keys = Keys("jqd")
     jobs = [await bench.push(f"t{number}") for number in range(9)]
-    client.delete(keys["heads"])
-    client.zadd(keys["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
-    for _ in range(1_000):
-        if len(await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)) == len(jobs):
-            break
-    rows = {f"{job.id}:{job.jobtype}".encode(): 0 for job in jobs}
-    found: Any = client.zrange(keys["heads"], 0, -1, withscores=True)
-    assert dict(found) == {**rows, b"no row at all": 0}
+    client.zadd(Keys("jqd")["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
+    found = await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
+    assert sorted(row.head_id for row in found) == [job.id for job in jobs]
 
 
-@pytest.mark.parametrize("period_ms", [0, 1_000])
-async def test_heads_have_one_row_for_all_queues_of_a_jobtype_whatever_an_older_jqd_wrote(
-    bench: StoreBench, client: "redis.Redis", period_ms: int
-) -> None:
-    """It wrote one for each queue, and dropped the best one without telling the next."""
-    keys = Keys("jqd")
-    jobs = [await bench.push("mail", queue=f"\x1e7\x1er\x1d1\x1d={key}") for key in range(5)]
-    rows = {f"{job.id}:mail{job.queue}".encode(): 0 for job in jobs}
-    (best, *others) = rows
-    found: Any = client.zrange(keys["heads"], 0, -1)
-    assert found == [best]
-    client.zadd(keys["heads"], dict.fromkeys(others, 0))
-    seen = await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
-    assert [row.head_id for row in seen] == [jobs[0].id]
-    found = client.zrange(keys["heads"], 0, -1)
-    assert found == [best]
-    client.delete(keys["heads"])
-    await bench.store.get_waiting_jobtypes([Wanted()], 64, period_ms=period_ms)
-    found = client.zrange(keys["heads"], 0, -1)
-    assert found == [best]
+async def test_what_failed_is_listed_at_the_same_cost_however_much_has_ended(bench: StoreBench, count: Count) -> None:
+    owner = await bench.join()
+    failed = [await bench.push() for _ in range(2)]
+    first, second = await bench.claim(owner)
+    await bench.settle(outcome(first, Fate.FAILED), outcome(second, Fate.DEAD))
+    costs = []
+    for ended in (0, MANY):
+        await fill(bench, ended)
+        while held := await bench.claim(owner, limit=500, bytes_max=1 << 30):
+            await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
+        count.look()
+        page = await bench.store.list_jobs(State.FAILED, None, None, 50, "")
+        assert (sorted(view.id for view in page.jobs), page.cursor) == ([job.id for job in failed], "")
+        costs.append(count.look().inside)
+    assert costs[0] == costs[1]
 
 
 async def test_jobs_of_a_call_that_was_cut_short_are_found_when_it_is_repeated(

@@ -8,7 +8,7 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
-from jqd.store.codec import ROW_VERSION, TENANT_VERSION
+from jqd.store.codec import ROW_VERSION
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
 from jqd.words.errors import StoreAway, StoreRefused
@@ -266,13 +266,13 @@ async def test_unreadable_rows_go_to_the_dead_and_spare_their_neighbours(
     assert (await bench.store.stats())[:5] == (2, 0, 0, 0, 2)
 
 
-async def test_a_row_of_a_newer_version_is_not_run(bench: StoreBench, client: "redis.Redis") -> None:
+async def test_a_row_of_another_version_is_not_run(bench: StoreBench, client: "redis.Redis") -> None:
     job = await bench.push()
     row = field(client, "jobs", job.id)
     assert row[1:2] == bytes([ROW_VERSION])
-    client.hset(KEYS["jobs"], job.id, row[:1] + bytes([TENANT_VERSION + 1]) + row[2:])
+    client.hset(KEYS["jobs"], job.id, row[:1] + bytes([ROW_VERSION + 1]) + row[2:])
     assert await bench.claim(await bench.join()) == []
-    with pytest.raises(StoreRefused, match=f"version {TENANT_VERSION + 1}"):
+    with pytest.raises(StoreRefused, match=f"version {ROW_VERSION + 1}"):
         await bench.store.get_job(job.id)
 
 
