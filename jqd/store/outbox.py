@@ -7,8 +7,6 @@ from jqd.store import codec
 from jqd.store.jobs import Caller, bound
 from jqd.store.keys import Keys
 
-OWED_SHELVES_MAX = 100  # each looks for all entries of a call
-
 
 class Waiting(NamedTuple):
     """What lies in an outbox."""
@@ -91,13 +89,10 @@ class OutboxMethods:
             return tenant or "", []
         return codec.text(self._keys, "shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
-    async def is_owed(self, tenant: str | None, entries: Sequence[bytes]) -> list[bool]:
-        """Of each whether it waits to be pushed: in the outbox, or on that tenant's shelf; None: on whichever.
-
-        Of more shelves than OWED_SHELVES_MAX each may be on one, and is said to be.
-        """
+    async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
+        """Of each whether it waits to be pushed: in the outbox, or on that tenant's shelf."""
         bound(entries)
-        answer = await self._caller.call("is_owed", _shelf(tenant), OWED_SHELVES_MAX, *entries)
+        answer = await self._caller.call("is_owed", tenant, *entries)
         return [codec.whole(self._keys, "shelf", one) == 1 for one in codec.list_of(self._keys, "shelf", answer)]
 
     async def list_shelves(self, limit: int) -> dict[str, Shelf]:

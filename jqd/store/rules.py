@@ -84,7 +84,7 @@ class RuleMethods:
         return [codec.text(self._keys, "alive", one) for one in codec.list_of(self._keys, "alive", answer)]
 
     def _rule(self, row: object) -> Rule | None:
-        """None for what no jqd wrote, or a newer one: one such row must not hide all others."""
+        """None for what no jqd wrote: one such row must not hide all others."""
         try:
             return decode_rule(row if isinstance(row, bytes) else b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -279,7 +279,7 @@ async def test_an_emptied_store_learns_of_it_again(store_bench: StoreBench, succ
 async def test_an_edit_that_says_an_instant_counts_the_attempts_of_what_was_tried_again(
     store_bench: StoreBench,
 ) -> None:
-    """Before that nothing says that none has begun: versions before could not read it."""
+    """Of that content none has begun."""
     owner = await store_bench.join()
     job = await store_bench.push()
     await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD))

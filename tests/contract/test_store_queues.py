@@ -2,9 +2,6 @@
 
 import pytest
 
-from jqd.store import StoreConfig
-from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Wanted
 from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, rule, taken
@@ -180,31 +177,6 @@ async def test_a_loose_job_overtakes_none_of_its_queue_that_was_put_aside(store_
     bench.clock.advance(2)
     await bench.store.promote(1)
     assert ids(await claim(bench, owner)) == [new.id]
-
-
-async def test_nothing_comes_loose_beside_a_daemon_that_does_not_know_of_it() -> None:
-    """An older one neither starts such jobs nor finds them when they are cancelled; when it is gone they may come."""
-    store = FakeStore(clock := ManualClock(), StoreConfig())
-    await store.look(fresh=True)
-    bench, rows = StoreBench(store, clock), store.server.keyspace
-    owner, members = await bench.join(), store.keys["members"].encode()
-    await rule(bench, "r", concurrency=1000)
-
-    async def comes_loose() -> bool:
-        await bench.push(queue=KEYED + item("r"))
-        found = f"{store.keys['loose']}:mail".encode() in rows.keys
-        await taken(bench, owner)
-        return found
-
-    found = [await comes_loose()]
-    rows.hset(members, b"old", b"1:5:")
-    await store.renew_sysid(owner, through=True)
-    found.append(await comes_loose())
-    rows.hdel(members, b"old")
-    found.append(await comes_loose())
-    await store.renew_sysid(owner, through=True)
-    found.append(await comes_loose())
-    assert found == [True, False, False, True]
 
 
 async def test_what_the_bytes_leave_out_has_spent_nothing_and_is_in_no_hand(store_bench: StoreBench) -> None:

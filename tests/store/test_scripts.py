@@ -48,6 +48,7 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
     assert plain == {"apply_jobs", "reserve_edit", "reserve_names"}
     looking = {"allowed", "get_ends", "get_held", "get_jobs", "get_outbox", "is_owed", "resolve", "unfinished"}
     assert reading == looking | {
+        "get_waiting_jobtypes",
         "list_ids",
         "list_members",
         "list_ready",

@@ -6,7 +6,7 @@
 --          Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(priorities in use + limit) for "any", O(priorities in use) for each jobtype named, PRIORITIES at most
---@include fail keys order queues heads pages deaths mends ageing wishes
+--@include fail keys order queues heads pages deaths ageing wishes
 local limit, period_ms = number(ARGV[2], 'limit'), number(ARGV[3], 'period_ms')
 local FIRST = 4
 local ROWS = 1024  -- of an index, for each wish, and one more for each jobtype that is not meant
@@ -26,7 +26,7 @@ local function note(jobtype, rank, id, priority)
   end
 end
 
--- Notes the queue of that row, if it is right. Rows of jobs that are gone are mended. Whether there was a job, and its rank.
+-- Notes the queue of that row, if there is a job. Whether there is, and its rank.
 local function note_row(row, priority)
   local id, queue = row:match('^([^:]*):(.*)$')
   if not id then
@@ -34,9 +34,6 @@ local function note_row(row, priority)
   end
   expect_ready(queue)
   local first = keyed.is_loose(queue, id) and id or head_of(queue, priority)
-  if first ~= id then
-    mends.wrong(queue, priority, id)
-  end
   local rank = first and ageing.of_level(queue, priority, first)
   if first then
     note(keyed.type_of(queue), rank, first, priority)
@@ -87,9 +84,6 @@ local function look_at_all(tenant, least, most, besides, count)
     local row, _, priority = rows.take()
     local id, queue = row:match('^([^:]*):(.*)$')
     local jobtype = keyed.type_of(queue or '')
-    if queue and keyed.is(queue) then
-      mends.meet(index, row, jobtype, priority)
-    end
     if not seen[jobtype] and not besides[jobtype] and wishes.is_of(tenant, jobtype) then
       if note_row(row, priority) then
         seen[jobtype], found = true, found + 1
@@ -131,8 +125,6 @@ wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
   end
 end)
 local gone = notes_of_gone()
-mends.sample()
-mends.write()
 ageing.forget(gone)
 
 local answer = {}

@@ -15,7 +15,7 @@
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes; and of suspects, while there are any
---@include fail keys now counts order queues heads pages members holder life move expire deaths permits slots limits spend parked choose settle
+--@include fail keys now counts order queues heads pages members life move expire deaths permits slots limits spend parked choose settle
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
@@ -32,9 +32,8 @@ expect_kind(held, 'held')
 expect_ready(jobtype)
 own(sysid, epoch)
 
-local life_id, its_version, backed_off, known_to, doubt = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off', 'loose', 'doubt:' .. jobtype))
-local are_through, latest = all_through(identity)
-if not is_life(identity, life_id) or not are_through or runs_alone(sysid, now_ms) then
+local life_id, its_version, backed_off = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off'))
+if not is_life(identity, life_id) or not all_through(identity) or runs_alone(sysid, now_ms) then
   return {'0', ''}
 elseif (its_version or '') ~= version then
   return {'0', 'version'}
@@ -115,16 +114,14 @@ local function choose_of_many()
   local function choose_first(most)
     limits.states = {}
     ids, order, opened, is_short = choose_by(jobtype, most, passed, priority_min, priority_max, version, may_not, now_us)
-    CHOICE.drop_wrong()
   end
-  CHOICE.in_doubt = doubt or not known_to or latest > tonumber(known_to)  -- an older daemon sits, or sat, beside what is loose (knows.lua)
   if has_deaths and may then
     ids, order, opened = choose_by(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
     alone = #ids > 0 and is_suspect(ids[1])
   end
   if not alone then
     choose_first(limit)
-    more = (is_short or #CHOICE.wrong > 0) and 'again' or ''
+    more = is_short and 'again' or ''
   end
   lacking = permits.mode == 'ask' and find_lacking(choose_first) or {}
   finish = function(taken, fence)

@@ -1,14 +1,14 @@
-#!lua flags=allow-oom
+#!lua flags=no-writes
 -- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, then per wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
 --          tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
 --          in no order. Of "any" the best `limit`
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
---@include fail keys order queues heads pages deaths mends wishes
+--@include fail keys order queues heads pages deaths wishes
 local limit = number(ARGV[2], 'limit')
 local FIRST = 3
 local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
@@ -26,8 +26,7 @@ local function note(jobtype, id, priority)
   end
 end
 
--- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
--- Whether there is one.
+-- Of a jobtype's keyed queues the best. Whether there is one.
 local function look_at_queues(jobtype, priority_min, priority_max)
   local loose, its = unpack(redis.call('ZRANGE', keyed.loose_key(jobtype), priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'))
   if loose then
@@ -37,12 +36,10 @@ local function look_at_queues(jobtype, priority_min, priority_max)
   for at = 1, #rows, 2 do
     local id, queue = rows[at]:match('^([^:]*):(.*)$')
     expect_ready(queue)
-    local first = head_of(queue, rows[at + 1])
-    if first == id then
-      note(jobtype, first, rows[at + 1])
+    if head_of(queue, rows[at + 1]) == id then
+      note(jobtype, id, rows[at + 1])
       return true
     end
-    mends.wrong(queue, rows[at + 1], id)
   end
   return loose ~= nil
 end
@@ -68,15 +65,9 @@ local function look_at_all(tenant, priority_min, priority_max, besides)
     for at = 1, #rows, 2 do
       local id, queue = rows[at]:match('^([^:]*):(.*)$')
       local jobtype = queue and keyed.type_of(queue)
-      if jobtype and #jobtype < #queue then
-        mends.meet(index, rows[at], jobtype, rows[at + 1])
-      end
       if jobtype and not seen[jobtype] and number < limit and wishes.is_of(tenant, jobtype) and not besides[jobtype] then
         expect_ready(queue)
         local first = keyed.is_loose(queue, id) and id or head_of(queue, rows[at + 1])
-        if first ~= id then
-          mends.wrong(queue, rows[at + 1], id)
-        end
         if first then
           seen[jobtype], number = true, number + 1
           note(jobtype, first, rows[at + 1])
@@ -115,8 +106,6 @@ wishes.each(FIRST, look_at, function(tenant, least, most, besides, count)
     end
   end
 end)
-mends.sample()
-mends.write()
 
 local found = {}
 for _, jobtype in ipairs(jobtypes) do

@@ -6,15 +6,15 @@
 -- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
 --          that was heard; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members + cancels asked), and once of jobtypes when an older daemon sits down
---@include fail keys now order queues heads members life settled knows
+-- Cost     O(members + cancels asked)
+--@include fail keys now members life settled
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity, through, settle, heard = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
 local told = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
 local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
-expect('members', 'life', 'asked', 'keyed')
+expect('members', 'life', 'asked')
 expect_kind(held_key(sysid), 'held')
 -- Checked first: an owner that an emptied store does not know was not burnt.
 expect_life(identity)
@@ -24,7 +24,6 @@ if through and was ~= identity then
   redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
 end
 set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
-note_knows(sysid, epoch)
 if settle and all_through(identity) then
   note_settled(identity, now_ms)
 end

@@ -25,15 +25,14 @@ for at = FIRST, #ARGV, FIELDS do
   expect_kind(keyed.heads_key(queue), 'queues')
   expect_kind(keyed.loose_key(queue), 'loose')
 end
-local OLD_VERSION = 1  -- of a row, whose header is written otherwise now
 local left = {}
 for at = FIRST, #ARGV, FIELDS do
   local id, fence, before, after = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
     local row = redis.call('HGET', K.jobs, id)
-    local good, behind, fields = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
+    local good, behind = pcall(cmsgpack.unpack_limit, row or '', 1, 0)
     -- Another content that came meanwhile has a queue of its own.
-    if row and good and behind > 0 and (row:sub(1, behind) == before or fields[1] == OLD_VERSION) then
+    if row and good and behind > 0 and row:sub(1, behind) == before then
       row = after .. row:sub(behind + 1)
       redis.call('HSET', K.jobs, id, row)
     end

@@ -7,13 +7,13 @@
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
--- Cost     O(members), and of jobtypes whose jobs wait in queues of their own
---@include fail keys now order queues heads members life deaths period knows
+-- Cost     O(members)
+--@include fail keys now members life deaths period
 local _, now_us = clock(ARGV[1])
 local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
 local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
 
-expect('fence', 'members', 'life', 'deaths', 'aged', 'keyed')
+expect('fence', 'members', 'life', 'deaths', 'aged')
 expect_life(identity)
 local counter, present = member(sysid)
 if present and seen ~= '' and present > number(seen, 'seen') then
@@ -50,6 +50,5 @@ if not through then
 end
 local epoch = next_fence(now_us)
 set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
-note_knows(sysid, epoch, true)
 say_period(sysid, number(ARGV[9], 'period_ms'))
 return {digits(epoch), present and present ~= 0 and 1 or 0}

@@ -1,4 +1,4 @@
--- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, holder, move, deaths, permits, limits.
+-- Which jobs of a jobtype may start now, of all its queues: smallest priority first, then oldest. Needs keys, order, heads, pages, move, deaths, permits, limits.
 -- Gives choose(jobtype, limit, passed, priority_min, priority_max, version, refuse, now_us): `passed` more are looked at, for `refuse(id)` is true of
 -- some. Returns ids; their queues, in order; queue → what `settle_queues` wants (settle.lua); whether there may be more that was not looked at.
 -- Queues that give nothing, looked at in one claim; rows of the index, and jobs of a queue (at least), read at once; rows of queues whose limits are used
@@ -81,13 +81,6 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, vers
   local key, offset, groups, all_groups, begun, rows, filled = keyed.loose_key(jobtype), 0, {}, {}, 0, {}, 0
   local loose = {at = 1, read = {}, ids = {}, queues = {}, parked = false, rows = rows, priorities = {}, groups = all_groups}
   local count, find, sub = math.min(limit + passed, CHOICE.loose), string.find, string.sub
-  CHOICE.wrong = {}
-  if CHOICE.in_doubt then
-    expect_held_keys()
-    if redis.call('EXISTS', key) == 0 then
-      redis.call('HDEL', K.life, 'doubt:' .. jobtype)
-    end
-  end
 
   -- A group is what was accepted of a queue: a list of ids, with room for one, for most have one.
   local function begin(queue)
@@ -123,10 +116,6 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, vers
     while offset do
       local read = reading.between('loose', key, priority_min, priority_max, offset, count)
       offset = #read == 2 * count and offset + count or nil
-      if CHOICE.in_doubt then
-        read = CHOICE.right_of(read)
-        offset = #CHOICE.wrong < CHOICE.passed and offset or nil  -- the next claim meets the others
-      end
       if #read > 0 then
         local ids, queues = {}, {}
         limits.put_off()
@@ -149,46 +138,6 @@ function CHOICE.loosely(jobtype, priority_min, priority_max, limit, passed, vers
   end
 
   return loose
-end
-
--- Of rows of jobs that are loose, flat with their priorities, those that are right. The others are of jobs that an older daemon, which does not know where they
--- waited, has ended, taken, or let wait elsewhere: they are dropped when all were chosen.
-function CHOICE.right_of(rows)
-  local ids, queues, right = {}, {}, {}
-  for at = 1, #rows, 2 do
-    ids[#ids + 1], queues[#queues + 1] = rows[at]:match('^([^:]*):?(.*)$')
-  end
-  if #ids == 0 then
-    return rows
-  end
-  local in_hand, changed, gone = holders(ids), reading.as('generation', 'HMGET', K.generation, unpack(ids)), {}
-  for _, place in ipairs({'ended', 'dead', 'later'}) do
-    for at, score in ipairs(reading.as(place, 'ZMSCORE', K[place], unpack(ids))) do
-      gone[at] = gone[at] or score
-    end
-  end
-  for at, id in ipairs(ids) do
-    local queue, priority = queues[at], tonumber(rows[2 * at])
-    local its, its_priority = queue, priority
-    if changed[at] then
-      its, its_priority = header(redis.call('HGET', K.jobs, id) or '')
-    end
-    if its then
-      expect_ready(its)
-    end
-    if gone[at] or in_hand[id] or its and keyed.tied(its, its_priority, id) then
-      CHOICE.wrong[#CHOICE.wrong + 1] = {queue, id}
-    else
-      right[#right + 1], right[#right + 2] = rows[2 * at - 1], rows[2 * at]
-    end
-  end
-  return right
-end
-
-function CHOICE.drop_wrong()
-  for _, row in ipairs(CHOICE.wrong) do
-    keyed.drop_loose(unpack(row))
-  end
 end
 
 -- A job that is loose and may not start goes to its queue, when all were chosen.

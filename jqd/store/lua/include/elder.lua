@@ -113,7 +113,7 @@ do
     local function begin(queue, id, priority, row)
       expect_ready(queue)
       if row then
-        if refuse(id) or CHOICE.in_doubt and #CHOICE.right_of({row, priority}) == 0 then
+        if refuse(id) then
           return
         elseif loose.accept(id, queue, row, redis.call('HEXISTS', K.parked, queue) == 1) then
           ids[#ids + 1], loose.priorities[priority] = id, true

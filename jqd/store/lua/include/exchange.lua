@@ -53,22 +53,19 @@ local function meet_late_end(one, now_ms, history_max)
   return true
 end
 
--- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history. That none of its own has
--- begun is marked for one that expires only: versions before that mark cannot read it.
-local function count_anew(one, generation)
+-- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history, and that none of its own has
+-- begun is marked: it may expire.
+local function count_anew(one)
   local row = redis.call('HGET', K.tries, one.id) or ''
   if not has_begun(row) then
     row = row:sub(1, 4) .. row:sub(9)
   end
   if #row <= 4 then
-    if one.generation > generation then
-      redis.call('HDEL', K.tries, one.id)
-    end
+    redis.call('HDEL', K.tries, one.id)
     return
   end
   local count, has_own = told_in(row, one.generation)
-  local mark = one.expires_at_ms > 0 and not has_own and '\0\0\0\0' or ''
-  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. mark .. row:sub(5))
+  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. (has_own and '' or '\0\0\0\0') .. row:sub(5))
 end
 
 -- Whether the ending of the job was meant for this content, or for a later one.
@@ -237,9 +234,8 @@ local function apply_change(one, now_ms, history_max)
   redis.call('HSET', K.jobs, id, one.row)
   forget_expiry(id)
   note_expiry({id}, has_ended(id) and 0 or one.expires_at_ms)
-  -- Of an edit it is known who began, if what it changes could expire, too.
-  if one.generation > generation or one.expires_at_ms > 0 and (select(4, header(row or '')) or 0) == 0 then
-    count_anew(one, generation)
+  if one.generation > generation then
+    count_anew(one)
   end
   generation = math.max(generation, one.generation)
   local in_hand = (has_changes and redis.call('HGET', K.generation, 'h' .. id) or ''):match(':(%d+)$')

@@ -146,12 +146,11 @@ do
     return true
   end
 
-  -- Not beside a daemon that does not know of it (knows.lua); and where jobs age each queue has its jobs together, for those that had dates go by what
-  -- stands behind them (ageing.lua).
+  -- Where jobs age each queue has its jobs together, for those that had dates go by what stands behind them (ageing.lua).
   local may_loosen
   function keyed.may_loosen(queue)
     if may_loosen == nil and keyed.is(queue) then
-      may_loosen = redis.call('HEXISTS', K.life, 'loose') == 1 and redis.call('EXISTS', K.aged) == 0
+      may_loosen = redis.call('EXISTS', K.aged) == 0
     end
     return may_loosen and keyed.is(queue)
   end

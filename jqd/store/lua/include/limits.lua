@@ -4,7 +4,7 @@
 -- it. A *bucket*, "<constraint>\29<key>", is what is limited.
 --
 --     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms lost lost_us digest"; 0 where it does not limit so.
---                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten; older ones do not write these two
+--                            `lost_us`: the window in which counts what the life that began at `lost` has forgotten
 --     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
 --     busy:<bucket>    zset  id → fence of those in a hand
 --     limited          hash  id → queue of those that are in a `busy:`

@@ -1,7 +1,7 @@
 -- Daemons and what they hold. Needs keys, fail, now.
 -- A row is "counter:epoch:identity": the life of the store in which that daemon came through the barrier, or nothing.
 -- Gives member_of(row), member(sysid) → counter, epoch, identity or nil; own(sysid, epoch): JQD_STALE_OWNER unless that epoch is the
--- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is, and then the latest epoch of them;
+-- present one; set_member(sysid, counter, epoch, identity); all_through(identity): whether every unburnt member is;
 -- next_fence(now_us): grows with every call, even after the store was emptied.
 local member_of, member, all_through, own, set_member, next_fence
 do
@@ -24,15 +24,13 @@ do
   end
 
   function all_through(identity)
-    local latest = 0
     for _, row in ipairs(redis.call('HVALS', K.members)) do
       local _, epoch, through = member_of(row)
       if epoch ~= 0 and through ~= identity then
         return false
       end
-      latest = math.max(latest, epoch)
     end
-    return true, latest
+    return true
   end
 
   function own(sysid, epoch)

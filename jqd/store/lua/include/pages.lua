@@ -320,21 +320,14 @@ local function place_of(jobtype, priority, id)
   return keyed.tied(jobtype, priority, id) or keyed.is_loose(jobtype, id)
 end
 
--- After jobs left: sets in `types` the best priority that still waits, or drops the row. Mends `heads`, too, for an older jqd
--- does not keep it.
+-- After jobs left: sets in `types` the best priority that still waits, or drops the row.
 local function mend_type(queue)
   local jobtype = keyed.type_of(queue)
-  local id, priority = first_waiting(jobtype)
-  if priority then
-    redis.call('ZADD', keyed.all_of(jobtype), priority, head_row(id, jobtype))
-  end
+  local _, priority = first_waiting(jobtype)
   local waits = keyed.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
   if waits then  -- of those that are parked nobody is to be offered the best
-    local row, best = keyed.best(jobtype)
+    local _, best = keyed.best(jobtype)
     best = tonumber(best)
-    if row then
-      redis.call('ZADD', keyed.all_of(jobtype), best, row)
-    end
     priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0, best or math.huge)
   end
   if priority then

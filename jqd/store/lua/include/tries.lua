@@ -45,7 +45,7 @@ do
   end
 
   -- The latest content that it may be of, as `meant_for` has it of endings: a change may be given its number, then the older content be
-  -- claimed, and the change come after that has failed. An older outcome does not name one, and that of a first content neither.
+  -- claimed, and the change come after that has failed. That of a first content names none.
   local function content_of(packed, fence)
     local BEFORE = 12  -- values that the server can read; behind them error, message, result (bytes, text, bytes), a boolean, the generation
     local good, generation = pcall(function()
