@@ -139,7 +139,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
     if job.max_retry is UNSET and not parts.desk.options.says(parts.desk.own(job.name), "max_retry"):
         job.max_retry = MAX_RETRY
     batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
-    pushed = await take.push(parts.desk, batch, by_server=parts.keys.is_server(request))
+    pushed = await take.push(parts.desk, batch)
     return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
 
 

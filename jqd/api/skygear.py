@@ -226,7 +226,7 @@ async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
     if told.run_at:
         said["run_at"] = told.run_at
     batch = read_array(msgspec.msgpack.encode([said]), True, parts.config)
-    pushed = await take.push(parts.desk, batch, by_server=True)
+    pushed = await take.push(parts.desk, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {told.job_id!r} already; enqueue with replace to have this one in its place")
     return answer(200, SkyResult(SkyTaken(str(pushed.job_ids[0]))), request.answer_language())

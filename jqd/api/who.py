@@ -106,7 +106,7 @@ class Porter(NamedTuple):
             raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
-        return who
+        return who if keys.is_server(who, said or "") else who._replace(is_server=False)
 
     def tenant(self, said: str, keys: Keys) -> str:
         """Whose tenant's token that is; empty: nobody's, or of no tenant."""

@@ -18,6 +18,7 @@ from jqd.desk.job import Date
 from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import EVERYTHING, Text, narrow
 from jqd.desk.quotas import looked
+from jqd.desk.reserved import may_change
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
@@ -117,7 +118,7 @@ async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
         await record_cancels(desk, found)
         tally.changed += _jobs_in(found)
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in UNENDED, act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in UNENDED and may_change(desk, view), act)
     return tally
 
 
@@ -145,7 +146,7 @@ async def delete_many(desk: Desk, wanted: Filter) -> Tally:
     async def act(found: Sequence[Found]) -> None:
         tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in ENDED, act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in ENDED and may_change(desk, view), act)
     return tally
 
 
@@ -258,7 +259,8 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
             tally.refuse(given, 404, job.why)
             fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
         elif not may(job):
-            tally.refuse(given, 409, f"job {given} is {job.state.value}")
+            why = "" if may_change(desk, job) else ", and only for the master key to change"
+            tally.refuse(given, 409, f"job {given} is {job.state.value}{why}")
         elif not _fits(job, wanted):
             tally.refuse(given, 409, f"job {given} is none of those that the filter means")
         else:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from jqd.desk.audit import noted
+from jqd.desk.change import latest
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, never_given, not_found, resolve
+from jqd.desk.reserved import expect_allowed, may_change
 from jqd.store import JobView, OnItsWay
 from jqd.words.errors import Conflict, Denied, StoreAway
 from jqd.words.job import State
@@ -32,6 +34,8 @@ async def cancel(desk: Desk, given: str) -> State:
             raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
+    if not may_change(desk, before):
+        expect_allowed(desk, [(await latest(desk, given)).jobtype])
     await noted(desk, "job cancel", given)
     for _ in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not desk.control.settled(desk.where(job_id)):
@@ -106,10 +110,10 @@ async def purge(desk: Desk, given: str) -> None:
     if not desk.principal.may(Role.OPERATOR):
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(desk, given)
-    if desk.principal.is_bound:
-        await find(
-            desk, job_id, named=job_id != given, given=given
-        )  # another's is not found, before anything happens to it
+    if desk.principal.is_bound or not desk.principal.is_server:
+        found = await find(desk, job_id, named=job_id != given, given=given)  # another's is not found, before anything
+        if not may_change(desk, found):
+            expect_allowed(desk, [(await latest(desk, given)).jobtype])
     await noted(desk, "job delete", given)
     if await desk.store.delete_dead([job_id]):
         return

@@ -56,14 +56,15 @@ LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took l
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def retry(desk: Desk, given: str, wanted: Edit | None = None, *, by_server: bool = False) -> JobView:
+async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
     """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
 
     Raises Denied, Invalid, NotFound; as `change`.
     """
     fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
     view = await latest(desk, given)
-    _expect_allowed(desk, view, fields, by_server=by_server)
+    if "argument" in fields:  # another argument is another job
+        expect_allowed(desk, [view.jobtype])
     await noted(desk, "job retry", given)
     return await change(desk, view, Kind.RETRY, **fields)
 
@@ -74,19 +75,13 @@ async def run_now(desk: Desk, given: str) -> JobView:
     return await change(desk, await latest(desk, given), Kind.RUN_NOW)
 
 
-async def edit(desk: Desk, given: str, wanted: Edit, *, by_server: bool = False) -> JobView:
+async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
     """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
     fields = _fields(desk, wanted)
     view = await latest(desk, given)
-    _expect_allowed(desk, view, fields, by_server=by_server)
+    expect_allowed(desk, [view.jobtype])
     await noted(desk, "job change", given)
     return await change(desk, view, Kind.EDIT, **fields)
-
-
-def _expect_allowed(desk: Desk, view: JobView, fields: dict[str, Any], *, by_server: bool) -> None:
-    """Another argument is another job: who may not push such a job does not give it one. Raises Denied."""
-    if "argument" in fields:
-        expect_allowed(desk, [view.jobtype], by_server=by_server)
 
 
 def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from jqd.desk.job import NewJob
-from jqd.words.options import NOTHING, JobOptions
+from jqd.words.options import NOTHING, JobOptions, TypeOptions
 from jqd.words.rules import NIL, Rule, Rules
 from jqd.words.tenant import annotate, tenant_of
 
@@ -24,7 +24,7 @@ UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said
 class Registered(msgspec.Struct, frozen=True):
     """The body of such a rule."""
 
-    options: JobOptions
+    options: TypeOptions
     by: str
     """The worker's id, or the handler's name and version."""
 
@@ -46,26 +46,27 @@ class Options:
 
     def __init__(self, rules: Rules) -> None:
         self.known: dict[str, Registered] = {}
+        self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
         self._unnamed_since_s: dict[str, float] = {}
         self._rules = rules
         rules.read(KIND, _read)
         rules.watch(KIND, self._ruled)
 
-    def others(self, said: Mapping[str, JobOptions]) -> list[str]:
+    def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
         """The jobtypes for which something else holds than these say."""
         known = self.known
         return [
             name for name, options in said.items() if options != (known[name].options if name in known else NOTHING)
         ]
 
-    def bodies(self, said: Mapping[str, JobOptions], by: str) -> dict[tuple[str, str], bytes]:
+    def bodies(self, said: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
         """What is to be said when these are registered: of those that change."""
         return {
             (KIND, name): NIL if said[name] == NOTHING else _encoder.encode(Registered(said[name], by))
             for name in self.others(said)
         }
 
-    def of_handler(self, name: str, said: JobOptions | None, by: str) -> dict[tuple[str, str], bytes]:
+    def of_handler(self, name: str, said: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
         """The same for a handler, which may say nothing of options; None: it goes, and takes its own back."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
@@ -103,10 +104,10 @@ class Options:
 
         `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
         """
-        known = self.known
+        known = self._given
         if tenant and known:
             names = {job.name for job in jobs}
-            known = {name: one for name in names if (one := self.known.get(annotate(tenant, name))) is not None}
+            known = {name: one for name in names if (one := self._given.get(annotate(tenant, name))) is not None}
         if not known or not any(job.name in known for job in jobs):
             return []
         found: dict[JobOptions, list[int]] = {}
@@ -115,22 +116,25 @@ class Options:
         ] = {}  # jobtype → those that leave out all, as most do
         for index, said in enumerate(_said_decoder.decode(array)):
             registered = known.get(said.name)
-            if registered is None or registered.options == NOTHING:
+            if registered is None:
                 continue
             if said.name not in silent:
-                given = attrgetter(*(field for field, _ in registered.options.said()))
-                silent[said.name] = given, given(_NONE), found.setdefault(registered.options, [])
+                given = attrgetter(*(field for field, _ in registered.said()))
+                silent[said.name] = given, given(_NONE), found.setdefault(registered, [])
             given, none, places = silent[said.name]
             if given(said) == none:
                 places.append(index)
-            elif (options := registered.options.without(said)) != NOTHING:
+            elif any((options := registered.without(said)).said()):
                 found.setdefault(options, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)
+        self._given.pop(rule.name, None)
         if not rule.is_deleted:
-            self.known[rule.name] = _read(rule)
+            said = self.known[rule.name] = _read(rule)
+            if any((given := said.options.of_jobs).said()):
+                self._given[rule.name] = given
 
 
 def _read(rule: Rule) -> Registered:

@@ -11,7 +11,7 @@ from jqd.desk.batch import Batch, in_order
 from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.desk.principal import EVERYBODY
-from jqd.desk.reserved import is_reserved
+from jqd.desk.reserved import may_change
 from jqd.desk.rules import learned
 from jqd.runner.handler import Handler, is_version
 from jqd.store import JobView
@@ -42,13 +42,13 @@ def refuse_foreign(desk: Desk, batch: Batch) -> Batch:
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
 
 
-async def refuse_replaced(desk: Desk, batch: Batch, *, by_server: bool) -> Batch:
+async def refuse_replaced(desk: Desk, batch: Batch) -> Batch:
     """The same without jobs that would take the place of one that their pusher must not know of, or not push.
 
     Raises NotYet where that is not known yet, StoreAway, StoreRefused.
     """
     wished = {job.job_id for job in batch.jobs if job.replace and job.job_id is not None}
-    if not wished or (by_server and not desk.principal.scopes):
+    if not wished or (desk.principal.is_server and not desk.principal.scopes):
         return batch
     why: dict[str, str] = {}
     limiter = trio.CapacityLimiter(LOOKS_MAX)
@@ -58,7 +58,7 @@ async def refuse_replaced(desk: Desk, batch: Batch, *, by_server: bool) -> Batch
             view = await _standing(desk, given)
         if view is not None and not desk.principal.knows(view.jobtype):
             why[given] = f"job_id {given[:64]!r} is taken by a job that this token is not for; choose another"
-        elif view is not None and not by_server and is_reserved(desk, view.jobtype):
+        elif view is not None and not may_change(desk, view):
             why[given] = f"job_id {given[:64]!r} is taken by a job that only the master key may replace; choose another"
 
     failed: list[JqdError] = []

@@ -21,6 +21,8 @@ class Principal(NamedTuple):
 
     speaks_for: bool = False
     """He belongs to the tenant "", and speaks for this one."""
+    is_server: bool = True
+    """He has the master key, or nobody is asked for it: what is `server_only` is for him."""
 
     @property
     def tokens_tenant(self) -> str:

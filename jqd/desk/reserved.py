@@ -1,30 +1,43 @@
-"""Jobtypes that only the server itself may push: those whose handler is `server_only`.
+"""Jobtypes that only the server itself may push, or change what was pushed: those that are `server_only`.
 
-The server is who has the master key, and jobs and schedules themselves. Dates of schedules do not come by here
-(`firing.py`): who said the schedule was asked then.
+Their handler says so, or who registered last with options for them, as long as those hold (`options.py`). The server
+is who has the master key, and jobs and schedules themselves. Dates of schedules do not come by here (`firing.py`): who
+said the schedule was asked then.
 """
 
 from collections.abc import Iterable
 
 from jqd.desk.desk import Desk
+from jqd.desk.find import Coming
+from jqd.store import JobView
 from jqd.words.errors import Denied
 from jqd.words.tenant import bare
 
 
 def is_reserved(desk: Desk, jobtype: str) -> bool:
-    """Whether the newest version of its handler says so. A job for one version alone is of that handler, too."""
+    """Whether a jobtype is `server_only`. A job for one version of a handler alone is of that handler, too."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
-        handler = desk.workers.handler(name)
+        handler, said = desk.workers.handler(name), desk.options.known.get(name)
         if handler is not None and handler.versions and handler.versions[-1].server_only:
+            return True
+        if said is not None and said.options.server_only:
             return True
     return False
 
 
-def expect_allowed(desk: Desk, jobtypes: Iterable[str], *, by_server: bool) -> None:
+def expect_allowed(desk: Desk, jobtypes: Iterable[str]) -> None:
     """Raises Denied for what somebody else than the server must not push. `jobtypes`: as jqd knows them."""
-    if by_server:
-        return
     for jobtype in jobtypes:
-        if is_reserved(desk, jobtype):
+        if not desk.principal.is_server and is_reserved(desk, jobtype):
             quoted = repr(bare(jobtype)[:64])
-            raise Denied(f"handler {quoted} is server_only: only the master key, and jobs, may push its jobs")
+            raise Denied(f"jobs {quoted} are server_only: that is for the master key, and for jobs")
+
+
+def may_change(desk: Desk, view: JobView | Coming) -> bool:
+    """Whether a job is for who asks to cancel, change or delete. Of what is on its way nobody knows the type."""
+    if desk.principal.is_server:
+        return True
+    if isinstance(view, JobView):
+        return not is_reserved(desk, view.jobtype)
+    said = (one.options.server_only for one in desk.options.known.values())
+    return not any(said) and not any(one.versions[-1].server_only for one in desk.workers.handlers().values())

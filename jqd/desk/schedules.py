@@ -136,7 +136,8 @@ async def run_now(desk: Desk, name: str) -> str:
     one = await known(desk, name)
     item = bytes(one.schedule.job)
     batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
-    return str((await push(desk, batch, by_server=True)).job_ids[0])
+    server = desk.acting(desk.principal._replace(is_server=True))
+    return str((await push(server, batch)).job_ids[0])
 
 
 async def known(desk: Desk, name: str) -> Known:

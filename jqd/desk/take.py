@@ -67,21 +67,18 @@ def expect_taking(desk: Desk) -> None:
         raise Closed(reason, full=desk.journal.refusing_full)
 
 
-async def push(
-    desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False, by_server: bool = False
-) -> Pushed:
+async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
     """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
 
-    `by_server`: who pushes has the master key, or is not asked for it. Raises Denied, Invalid or Conflict where none
-    can be taken, Incomplete; JournalRefused; and of what goes by its pusher's id, which only the store knows: NotYet,
-    StoreAway, StoreUnsettled, StoreRefused.
+    Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
+    pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
     """
-    if not by_server:
-        expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}), by_server=False)
+    if not desk.principal.is_server:
+        expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}))
     if desk.principal.scopes:
         batch = refuse_foreign(desk, batch)
     if not batch.plain:
-        batch = await refuse_replaced(desk, await refuse_unset(desk, batch), by_server=by_server)
+        batch = await refuse_replaced(desk, await refuse_unset(desk, batch))
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

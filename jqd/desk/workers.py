@@ -11,13 +11,13 @@ from jqd.runner import Card, Worker
 from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
-from jqd.words.options import JobOptions
+from jqd.words.options import TypeOptions
 from jqd.words.tenant import bare
 from jqd.words.tokens import Role
 
 
 async def register(
-    desk: Desk, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None
+    desk: Desk, card: Card, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
     """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 

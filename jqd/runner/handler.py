@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
-from jqd.words.options import FIELDS, NOTHING, JobOptions, Retries, Timeout, Waits
+from jqd.words.options import FIELDS, NOTHING, Retries, Timeout, TypeOptions, Waits
 from jqd.words.tenant import bare, tenant_of
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
@@ -50,9 +50,9 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return f"{type(self).__name__}({self.style}, weight={self.weight})"
 
     @property
-    def of_jobs(self) -> JobOptions:
+    def of_jobs(self) -> TypeOptions:
         """Those that count for jobs."""
-        return JobOptions(**{field: getattr(self, field) for field in FIELDS})
+        return TypeOptions(**{field: getattr(self, field) for field in FIELDS})
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     body: Url
     options: HandlerOptions = HandlerOptions()
     server_only: bool = False
-    """Only jobs and the master key may push such jobs: kept and shown, until there are keys."""
+    """Only jobs and the master key may push such jobs."""
     eid: Source | None = None
     """What shares a context in languages that jqd runs itself; like the three below of no use to a URL, and kept."""
     before: Source | None = None

@@ -19,7 +19,7 @@ from jqd.runner.sign import SECRETS_MAX, why_no_secrets
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
-from jqd.words.options import JobOptions
+from jqd.words.options import TypeOptions
 from jqd.words.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 
 JOBS_MAX = 100_000  # at once by one worker
@@ -156,7 +156,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise refused("batch", f"style {style} has one job in a request, not {self.batch}; leave batch out")
 
 
-class Declared(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Declared(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A jobtype that a worker takes, and what counts for its jobs where their pushers leave it out."""
 
     name: Name
@@ -171,7 +171,7 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     style: StyleName = msgspec.field(default="native", name="protocol")
     secrets: Secrets = ()
     registered_at_ms: int
-    options: dict[str, JobOptions] = {}
+    options: dict[str, TypeOptions] = {}
     """Of the jobtypes that it named with options."""
     handler: str = ""
     """The name of the handler that it is a version of."""

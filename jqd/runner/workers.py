@@ -19,7 +19,7 @@ from jqd.runner.signs import SPREAD_S, Signs
 from jqd.runner.worker import Card, Worker, jobs_of, new_id, refused
 from jqd.words.clock import Clock
 from jqd.words.log import get_logger
-from jqd.words.options import JobOptions
+from jqd.words.options import TypeOptions
 from jqd.words.rules import NIL, Rule, Rules
 from jqd.words.shares import Share
 from jqd.words.tenant import annotate
@@ -72,7 +72,7 @@ class Workers:
     # ------------------------------------------------------------ registering
 
     def check(
-        self, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None = None, tenant: str = ""
+        self, card: Card, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None = None, tenant: str = ""
     ) -> Worker:
         """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
 

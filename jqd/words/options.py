@@ -47,4 +47,18 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 
 
 FIELDS = JobOptions.__struct_fields__
-NOTHING = JobOptions()
+
+
+class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What is said of a jobtype: options of its jobs, and who may push them."""
+
+    server_only: bool | UnsetType = UNSET
+    """Only who has the master key, and jobs."""
+
+    @property
+    def of_jobs(self) -> JobOptions:
+        """Those that count for its jobs."""
+        return JobOptions(**dict(self.said()))
+
+
+NOTHING = TypeOptions()

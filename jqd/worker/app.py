@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from jqd.testing.trial import Mode, Trial
     from jqd.worker.service import Service
 
-DECLARED = ("name", "priority", "max_retry", "timeout", "keep_result", "backoff", "loop")  # what a declaration may say
+DECLARED = (
+    "name",
+    "priority",
+    "max_retry",
+    "timeout",
+    "keep_result",
+    "backoff",
+    "server_only",
+    "loop",
+)  # what a declaration may say
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -212,6 +221,7 @@ class App:
         timeout: Duration | None = None,
         keep_result: Keep | None = None,
         backoff: Durations | None = None,
+        server_only: bool | None = None,
         loop: Loop | None = None,
     ) -> Declares: ...
     def job(
@@ -223,6 +233,7 @@ class App:
         timeout: Duration | None = None,
         keep_result: Keep | None = None,
         backoff: Durations | None = None,
+        server_only: bool | None = None,
         loop: Loop | None = None,
         **unknown: Any,
     ) -> Any:
@@ -231,15 +242,21 @@ class App:
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
         tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
         (seconds, or like "20s"), `keep_result` and `backoff` (the first wait after a failed attempt, or a list of all)
-        hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has it. Raises
-        ValueError or TypeError for what can never work.
+        hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has it.
+        `server_only`: it is pushed, changed and cancelled with the master key only, or by jobs. Raises ValueError or
+        TypeError for what can never work.
         """
         for given in unknown:
             raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
         if callable(name):
             return self._register(name, None, {}, loop)
         options = _options(
-            priority=priority, max_retry=max_retry, timeout=timeout, keep_result=keep_result, backoff=backoff
+            priority=priority,
+            max_retry=max_retry,
+            timeout=timeout,
+            keep_result=keep_result,
+            backoff=backoff,
+            server_only=server_only,
         )
         if loop is not None:
             _loop(loop)
@@ -274,7 +291,9 @@ def _options(**given: Any) -> dict[str, Any]:
     if "backoff" in said:
         said["backoff"] = durations_s(said["backoff"])
     for name, value in said.items():
-        if name == "keep_result":
+        if name == "server_only":
+            fits, allowed = isinstance(value, bool), "True or False"
+        elif name == "keep_result":
             fits, allowed = isinstance(value, bool) or value == "required", 'True, False or "required"'
         elif name == "timeout":
             fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX

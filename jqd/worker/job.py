@@ -58,7 +58,7 @@ class Pushing(Generic[P, R]):
 
     def __init__(self, job: "Job[P, Any, R]", sender: Sender, options: Mapping[str, Any], ack: Ack | None) -> None:
         self._job, self._sender, self._ack = job, sender, ack
-        self._told = {**job.declared, **{name: value for name, value in options.items() if value is not None}}
+        self._told = {**job.usual, **{name: value for name, value in options.items() if value is not None}}
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Push one job. Blocks for one request, so an async function uses `apush`.
@@ -114,6 +114,8 @@ class Job(Generic[P, C, R]):
         self.function = function
         self.declared = MappingProxyType(dict(options))
         """The options of its declaration."""
+        self.usual = {name: value for name, value in options.items() if name != "server_only"}
+        """Those that go with each push."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
         self.parameters = Parameters(function, name)

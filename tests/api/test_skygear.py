@@ -271,11 +271,71 @@ async def test_nor_is_such_a_job_given_another_argument(edge):
     assert (await edge.call("PUT", "/v1/handlers/secret", {**HOOK, "server_only": True})).status == 201
     job_id = (await enqueue(edge, job={"action": "secret", "args": [1]})).body["result"]["job_id"]
     assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": 2})).status == 403
-    assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 2})).status == 200
+    assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 2})).status == 403
     assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": 2}, headers=BEARER)).status == 200
     assert (await cancel(edge, job_id)).status == 200
     assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry", {"argument": 3})).status == 403
     assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).status == 200
+
+
+RESERVED = {"name": "own", "server_only": True, "timeout": 9}
+WORKER: dict[str, Any] = {"name": "w", "max_jobs": 1, "url": "http://127.0.0.1:9/"}
+
+
+async def register(edge: Whole, *jobs: Any, **more: Any) -> str:
+    told = await edge.call("POST", "/v1/workers", {**WORKER, "jobs": [*jobs], **more})
+    assert told.status == 201
+    worker_id: str = told.body["worker_id"]
+    return worker_id
+
+
+async def push_status(edge: Whole, **headers: str) -> int:
+    told = await edge.call("POST", "/v1/jobs", {"name": "own"}, headers=headers)
+    await edge.apply()
+    return told.status
+
+
+async def test_a_registration_says_it_too_until_another_says_otherwise_or_long_after_it(edge):
+    worker_id = await register(edge, "mail", RESERVED)
+    assert (await push_status(edge), await push_status(edge, **BEARER)) == (403, 201)
+    rows = (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"]
+    assert rows[0]["options"] == {"own": {"timeout": 9, "server_only": True}}
+    assert edge.journal.jobs()[-1].timeout_s == 9.0
+    assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
+    assert await push_status(edge) == 403, "it holds as options do: a deploy is no gap"
+    other = await register(edge, "own", url="http://127.0.0.1:10/")
+    assert await push_status(edge) == 403, "a name alone says nothing of options"
+    await register(edge, {"name": "own"}, worker_id=other, url="http://127.0.0.1:10/")
+    assert await push_status(edge) == 201, "a map says what it leaves out, too"
+
+
+async def test_what_is_server_only_is_cancelled_changed_and_deleted_with_the_key(edge):
+    await register(edge, RESERVED)
+    ids = []
+    for _ in range(3):
+        told = await edge.call("POST", "/v1/jobs", {"name": "own"}, headers=BEARER)
+        ids.append(told.body["job_id"])
+        assert (await edge.call("DELETE", f"/v1/jobs/{ids[-1]}")).status in (403, 503), "on its way it may be any"
+    await edge.apply()
+    for method, path, body in (
+        ("DELETE", f"/v1/jobs/{ids[0]}", None),
+        ("DELETE", f"/v1/jobs/{ids[0]}?purge=1", None),
+        ("PATCH", f"/v1/jobs/{ids[0]}", {"priority": 2}),
+    ):
+        told = await edge.call(method, path, body)
+        assert (told.status, "server_only" in told.body["detail"]) == (403, True)
+    assert (await edge.call("DELETE", f"/job/{ids[0]}")).status == 400, "its interface has no 403"
+    for path in ("/v1/jobs/cancel", "/v1/jobs/delete"):
+        told = await edge.call("POST", path, {"name": "own", "state": "waiting" if "cancel" in path else "cancelled"})
+        assert told.body["changed"] == 0
+        told = await edge.call("POST", path, {"job_ids": ids})
+        assert [row["status"] for row in told.body["refused"]] == [409] * 3
+        assert "only for the master key" in told.body["refused"][0]["detail"]
+    frames = len(edge.journal.frames)
+    assert (await edge.call("PATCH", f"/v1/jobs/{ids[1]}", {"priority": 2}, headers=BEARER)).status == 200
+    assert (await edge.call("DELETE", f"/v1/jobs/{ids[0]}", headers=BEARER)).status == 204
+    assert (await edge.call("POST", "/v1/jobs/cancel", {"name": "own"}, headers=BEARER)).body["changed"] == 2
+    assert len(edge.journal.frames) > frames
 
 
 async def test_nobody_is_asked_for_a_key_that_is_not_set():

@@ -157,7 +157,8 @@ NUMBER = "number of seconds above 0|is no duration"
         ({"max_retry": -1}, "max_retry is a whole number from 0"),
         ({"max_retry": 2.0}, "max_retry is a whole number from 0"),
         ({"priority": 2**31}, "priority is a whole number"),
-        ({"keep_result": 1}, "keep_result is True or False"),
+        ({"keep_result": 1}, 'keep_result is True, False or "required"'),
+        ({"server_only": 1}, "server_only is True or False"),
         ({"loop": "curio"}, 'loop is "trio" or "asyncio"'),
     ],
 )
@@ -191,7 +192,7 @@ async def test_push_sends_the_options_of_the_job_unless_others_are_given() -> No
     async with open_daemon() as daemon:
         app = App(daemon.url)
 
-        @app.job(priority=3, max_retry=1, timeout="1m", keep_result=True)
+        @app.job(priority=3, max_retry=1, timeout="1m", keep_result=True, server_only=True)
         def resize(path: str) -> None: ...
 
         @app.job

@@ -16,8 +16,7 @@ async def retry(parts: Parts, request: Request, job_id: str) -> Response:
     With a body as of `PATCH` it is changed before, in one go: no attempt is made with what it was.
     """
     wanted = read_body(request, Edit) if request.body else None
-    by_server = parts.keys.is_server(request)
-    return await _answer(parts, request, job_id, await change.retry(parts.desk, job_id, wanted, by_server=by_server))
+    return await _answer(parts, request, job_id, await change.retry(parts.desk, job_id, wanted))
 
 
 async def run_now(parts: Parts, request: Request, job_id: str) -> Response:
@@ -27,8 +26,8 @@ async def run_now(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def edit(parts: Parts, request: Request, job_id: str) -> Response:
     """`PATCH /v1/jobs/{id}`: another priority, date or argument for a job that waits → 200 the job; 404, 409, 422."""
-    wanted, by_server = read_body(request, Edit), parts.keys.is_server(request)
-    return await _answer(parts, request, job_id, await change.edit(parts.desk, job_id, wanted, by_server=by_server))
+    wanted = read_body(request, Edit)
+    return await _answer(parts, request, job_id, await change.edit(parts.desk, job_id, wanted))
 
 
 async def _answer(parts: Parts, request: Request, job_id: str, view: JobView) -> Response:

@@ -14,7 +14,7 @@ from jqd.desk.take import Level
 from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
 from jqd.words.job import Keep, State
-from jqd.words.options import JobOptions, Waits
+from jqd.words.options import JobOptions, TypeOptions, Waits
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
@@ -267,7 +267,7 @@ class Worker(Struct, frozen=True):
     """Their names: a value may be a secret."""
     signed: bool
     """Whether requests to it are, with secrets that nobody is shown."""
-    options: dict[str, JobOptions]
+    options: dict[str, TypeOptions]
     """What it said of its jobs, by jobtype."""
     overruled: list[str]
     """Those jobtypes for which something else holds, which another said later."""

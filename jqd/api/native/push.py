@@ -45,7 +45,7 @@ async def push(parts: Parts, request: Request) -> Response:
             batch = under_key(batch, key)
         else:
             batch = await trio.to_thread.run_sync(under_key, batch, key, limiter=parts.read)
-    pushed = await take.push(parts.desk, batch, wanted, atomic=atomic, by_server=parts.keys.is_server(request))
+    pushed = await take.push(parts.desk, batch, wanted, atomic=atomic)
     language, ids = request.answer_language(), pushed.job_ids
     ack = pushed.ack.level if pushed.ack else UNSET
     replicas = (pushed.ack.replicas if pushed.ack else 0) or UNSET

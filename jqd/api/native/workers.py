@@ -18,7 +18,7 @@ from jqd.runner.worker import JOBTYPES_MAX, Declared
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import Name
-from jqd.words.options import JobOptions
+from jqd.words.options import TypeOptions
 from jqd.words.tenant import bare
 
 Declarations = Annotated[
@@ -46,7 +46,7 @@ async def register(parts: Parts, request: Request) -> Response:
     declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
     names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
     card = Card(**{**structs.asdict(told), "jobs": tuple(names) or None})
-    options = {one.name: JobOptions(**dict(one.said())) for one in declared.values()}
+    options = {one.name: TypeOptions(server_only=one.server_only, **dict(one.said())) for one in declared.values()}
     worker = await workers.register(parts.desk, card, options=options, peer=request.peer)
     control = parts.desk.control
     told_of = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
