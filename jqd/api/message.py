@@ -169,19 +169,16 @@ def read_value(request: Request) -> Any:
                 raise Problem(413, f"the body has more than {VALUES_MAX} values")
             return tagged.read(request.body)
     except tagged.FormError as error:
-        detail = f"{error.pointer[1:] or 'the body'}: {error}"
-        raise Invalid(detail, [Fault(error.pointer, detail)]) from error
-    except OverflowError as error:  # within "$map"
-        raise too_wide(request.body) from error
+        raise misread(request.body) from error
     except DECODE_ERRORS as error:
         raise not_read("JSON" if kind in JSON_TYPES else "MessagePack", request.body, error) from error
     raise unsupported(kind)
 
 
-def too_wide(body: bytes) -> Invalid:
-    """Of JSON with an integer of more than 64 bits."""
-    pointer = tagged.wide_at(tagged.decode(body))
-    detail = f"{pointer[1:] or 'the body'}: {plainly.WIDE_HERE}"
+def misread(body: bytes) -> Invalid:
+    """Of JSON with an integer of more than 64 bits, or with a map that means nothing."""
+    pointer, why = tagged.fault_of(body)
+    detail = f"{pointer[1:] or 'the body'}: {why}"
     return Invalid(detail, [Fault(pointer, detail)])
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.api.message import Request, not_read, read_value, too_wide
+from jqd.api.message import Request, misread, not_read, read_value
 from jqd.words import fields
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Invalid
@@ -44,7 +44,7 @@ def pack(request: Request) -> bytes:
     try:
         return request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(read_value(request))
     except OverflowError as error:
-        raise too_wide(request.body) from error
+        raise misread(request.body) from error
 
 
 def unpack(packed: bytes, kind: type[T]) -> T:

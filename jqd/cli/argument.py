@@ -40,9 +40,8 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
     try:
         meant: Any = text if as_text else tagged.read(text.encode())
     except tagged.FormError as error:
-        raise Usage(f"{where}{error.pointer and f' at {error.pointer}'}: {error}") from error
-    except OverflowError as error:
-        raise Usage(f"{where} cannot be sent as MessagePack: {error}") from error
+        pointer, why = tagged.fault_of(text.encode())
+        raise Usage(f"{where}{pointer and f' at {pointer}'}: {why}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         if text.lstrip().startswith(JSON_BEGINS):
             raise Usage(

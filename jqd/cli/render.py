@@ -40,17 +40,17 @@ def show(value: Any, output: Output) -> None:
 def plain(value: Any) -> Any:
     """The client's answer as values that JSON has."""
     match value:
-        case msgspec.Raw():
-            return tagged.show_packed(value)
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
-        case Mapping():
-            return tagged.join([(plain(key), plain(item)) for key, item in value.items()])
+        case Mapping() if tagged.is_plain(value):
+            return {key: plain(item) for key, item in value.items()}
         case list() | tuple():
             return [plain(item) for item in value]
         case datetime():
             return iso_of(value)  # as the daemon writes them
-    return tagged.show(value)
+        case str() | int() | None:
+            return value
+    return tagged.show_packed(msgspec.msgpack.encode(value))
 
 
 def _line(text: str) -> None:

@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgpack
 import msgspec
 from msgspec import Meta
 
@@ -84,15 +85,15 @@ class Narrow(NamedTuple):
         in_bytes = wanted in argument.decode("utf-8", "replace").casefold()
         if not in_bytes and (number is None or _encode(number) not in argument):
             return False
-        return any(
-            one == number if isinstance(one, int) else wanted in one.casefold()
-            for one in _parts(tagged.show_packed(argument))
-        )
+        return any(one == number if isinstance(one, int) else wanted in one.casefold() for one in _parts(argument))
 
 
-def _parts(value: Any) -> Iterator[str | int]:
-    """The texts and whole numbers in a value as JSON has it, keys of maps among them."""
-    left = [value]
+def _parts(packed: bytes) -> Iterator[str | int]:
+    """The texts and whole numbers in a value, keys of maps among them; none of what Python cannot hold."""
+    try:
+        left = [msgpack.unpackb(packed, object_pairs_hook=list, strict_map_key=False, unicode_errors="replace")]
+    except tagged.UNTOLD:
+        return
     while left:
         match left.pop():
             case str() as one:
@@ -101,10 +102,8 @@ def _parts(value: Any) -> Iterator[str | int]:
                 continue
             case int() as one:
                 yield one
-            case list() as several:
+            case list() | tuple() as several:
                 left += several
-            case dict() as several:
-                left += [*several, *several.values()]
 
 
 EVERYTHING = Narrow()
@@ -135,12 +134,12 @@ def words_of(outcome: Outcome) -> str:
 def _text_of(error: bytes) -> str:
     if len(error) > SHOWN_BYTES_MAX:
         # What is large is told in microseconds a KiB, not milliseconds: bytes and keys that JSON has not look otherwise
-        # then, and what has no plain JSON at all is one text that nobody finds anything in.
+        # then, and in what has no plain JSON at all nobody finds anything.
         try:
             plain = msgspec.msgpack.decode(error)
             return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
         except (*tagged.UNTOLD, msgspec.MsgspecError):
-            return json.dumps(tagged.whole(error))
+            return ""
     value = tagged.show_packed(error)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

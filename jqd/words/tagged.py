@@ -1,31 +1,29 @@
-"""Values in JSON that only MessagePack can say: written in maps of one key that begins with `$`, and read back.
+"""Values in JSON that only MessagePack can say: written in maps of one key, and read back.
 
-    {"$bytes": base64}            bytes
-    {"$ext": [code, base64]}      an extension value; a timestamp has the code -1
-    {"$float": "nan"}             nan, inf, -inf
-    {"$map": [[key, value], …]}   a map with keys that are no texts, or one that would itself look like one of these
-    {"$msgpack": base64}          any other value as its MessagePack: text that is no UTF-8, a thousand levels
+    {"$bytes": base64}      bytes
+    {"$msgpack": base64}    a whole value as its MessagePack, where JSON has no word for some part of it: an extension,
+                            a key that is no text or stands there twice, nan, text that is no UTF-8, a thousand
+                            levels, a map that would itself look like one of these two
 
-What is written is read back as what it was: every map whose only key begins with `$` is written as `$map`.
+What is written is read back as what it was.
 """
 
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgpack
 import msgspec
 from msgspec import Raw
 
-MARK = "$"
-UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException)
-"""A worker's value may be well-formed and yet more than Python can hold."""
-TIMESTAMP = -1  # its extension code
-FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+from jqd.words.plainly import WIDE_HERE
 
-_encode = msgspec.msgpack.Encoder().encode
+UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
+"""A worker's value may be well-formed and yet more than JSON or Python can hold."""
+
+_json = msgspec.json.Encoder().encode
 _skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
 FEW_BYTES = 4_096  # of JSON, in which numbers are read by msgspec: at most 700, in 10 ms at worst
 
@@ -44,108 +42,82 @@ takes 0.5 us, another number 0.1 us more than msgspec, and whoever reads in a th
 
 
 class FormError(ValueError):
-    """A map looks like one of the forms above and has a wrong value."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        self.steps: list[str | int] = []
-        """From that map out to the whole value: keys and places."""
-
-    @property
-    def pointer(self) -> str:
-        """Where that map is, as a JSON pointer."""
-        return pointer_of(reversed(self.steps))
-
-
-class _Pairs(list[tuple[Any, Any]]):
-    """A map as it came: Python takes 1, 1.0 and True for one key, and lists for none."""
+    """A map looks like one of the forms above and has a wrong value. `fault_of` says where."""
 
 
 # ------------------------------------------------------------ written
 
 
 def show(value: Any) -> Any:
-    """A value as JSON can say it. `msgspec.Raw` in it is MessagePack."""
+    """An answer of ours as JSON can say it. `msgspec.Raw` in it is MessagePack, and JSON when this returns."""
     match value:
-        case str():
-            return value if value.isascii() or _is_text(value) else whole(_pack_text(value))
         case Raw():
-            return show_packed(bytes(value))
-        case _Pairs():
-            return _show_map(value)
+            return Raw(json_of(bytes(value)))
         case dict():
-            return _show_map(value.items())
+            return {key: show(item) for key, item in value.items()}
         case msgspec.Struct():
             names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
             given = ((name, getattr(value, field)) for name, field in names)
             return {name: show(field) for name, field in given if field is not msgspec.UNSET}
-        case bytes() | bytearray() | memoryview():
-            return {"$bytes": _base64(bytes(value))}
-        case msgpack.ExtType() | msgspec.msgpack.Ext():
-            return {"$ext": [value.code, _base64(bytes(value.data))]}
-        case msgpack.Timestamp():
-            return {"$ext": [TIMESTAMP, _base64(value.to_bytes())]}
         case list() | tuple():
             return [show(item) for item in value]
-        case float() if not math.isfinite(value):
-            return {"$float": repr(value)}
     return value
 
 
 def show_packed(packed: bytes) -> Any:
-    """The same of a value in MessagePack, or of bytes that should be one."""
-    try:
-        return shown(packed)
-    except UNTOLD:
-        return whole(packed)
-
-
-def shown(packed: bytes) -> Any:
-    """The same of a value that Python can hold. Raises UNTOLD."""
-    return show(
-        msgpack.unpackb(
-            packed, strict_map_key=False, object_pairs_hook=_Pairs, raw=False, unicode_errors="surrogateescape"
-        )
-    )
-
-
-def whole(packed: bytes) -> dict[str, Any]:
-    """The same of any value, and of what is none."""
-    return {"$msgpack": _base64(packed)}
+    """A value in MessagePack, or bytes that should be one, as JSON would be read."""
+    return decode(json_of(packed))
 
 
 def json_of(packed: bytes) -> bytes:
-    """A value in MessagePack as JSON text."""
-    return msgspec.json.encode(show_packed(packed))
-
-
-def join(rows: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    """A map of keys and values that JSON can say already."""
-    told = {key: value for key, value in rows if isinstance(key, str)}
-    if len(told) < len(rows) or (len(rows) == 1 and rows[0][0].startswith(MARK)):
-        return {"$map": [list(row) for row in rows]}
-    return told
-
-
-def _show_map(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    return join([(show(key), show(value)) for key, value in pairs])
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _is_text(value: str) -> bool:
+    """The same as JSON text. Nothing of the value is built: what makes or frees a million small objects in one go keeps
+    the interpreter to itself for a second, also in a thread."""
+    text = bytearray()
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker.feed(packed)
+        _write(unpacker, packed, text)
+        end = unpacker.tell()
+    except UNTOLD:
+        end = -1  # no part of it is told without the others
+    if end == len(packed):
+        return bytes(text)
+    return _json({"$msgpack": base64.b64encode(packed).decode("ascii")})
 
 
-def _pack_text(value: str) -> bytes:
-    packed: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
-    return packed
+def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
+    """The next value. Raises UNTOLD for what has no plain JSON."""
+    head = packed[unpacker.tell()]
+    if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
+        sign = b"["
+        for _ in range(unpacker.read_array_header()):
+            text += sign
+            sign = b","
+            _write(unpacker, packed, text)
+        text += b"]" if sign == b"," else b"[]"
+    elif 0x80 <= head <= 0x8F or head in (0xDE, 0xDF):
+        size, keys, sign = unpacker.read_map_header(), set[str](), b"{"
+        for _ in range(size):
+            key = unpacker.unpack()
+            if not isinstance(key, str) or key in keys or (size == 1 and key in _FORMS):
+                raise ValueError("a map that JSON has not")
+            keys.add(key)
+            text += sign + _json(key) + b":"
+            sign = b","
+            _write(unpacker, packed, text)
+        text += b"}" if sign == b"," else b"{}"
+    else:
+        value = unpacker.unpack()
+        if isinstance(value, bytes):
+            value = {"$bytes": base64.b64encode(value).decode("ascii")}
+        elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError("a value that JSON has not")
+        text += _json(value)
+
+
+def is_plain(value: Mapping[Any, Any]) -> bool:
+    """Whether JSON has such a map, whatever its values are."""
+    return all(isinstance(key, str) for key in value) and (len(value) != 1 or value.keys().isdisjoint(_FORMS))
 
 
 # ------------------------------------------------------------ read
@@ -160,28 +132,25 @@ def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """JSON as values that MessagePack can say; those of `$map` and `$msgpack` are `msgspec.Raw`. As `decode`.
+    """JSON as values that MessagePack can say; those of `$msgpack` are `msgspec.Raw`. As `decode`.
 
-    Raises FormError and OverflowError, too.
+    Raises FormError, too.
     """
     value = decode(text, of_bytes)
     # Nearly no JSON has such a thing, and to walk through costs more than to decode.
-    return meant(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
+    return _meant(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
 
 
-def pointer_of(steps: Iterable[str | int]) -> str:
-    """Keys and places, from the whole value on, as a JSON pointer."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
-
-
-def wide_at(value: Any) -> str:
-    """A JSON pointer to the first integer of more than 64 bits in decoded JSON; empty when there is none."""
+def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
+    """Of JSON that `read` or MessagePack does not take: a JSON pointer to the first wrong value, and what is wrong."""
     steps: list[str | int] = []
-    within = [_parts_of([value])]
+    within = [_parts_of([decode(text, of_bytes)])]
     while within:
         for step, part in within[-1]:
-            if type(part) is int and not -(1 << 63) <= part < 1 << 64:
-                return pointer_of([*steps, step][1:])
+            if why := _wrong(part):
+                return "".join(
+                    f"/{str(each).replace('~', '~0').replace('/', '~1')}" for each in [*steps, step][1:]
+                ), why
             if isinstance(part, list | dict):
                 steps.append(step)
                 within.append(_parts_of(part))
@@ -189,84 +158,50 @@ def wide_at(value: Any) -> str:
         else:
             within.pop()
             del steps[-1:]
-    return ""
+    return "", WIDE_HERE
 
 
 def _parts_of(value: list[Any] | dict[str, Any]) -> Iterator[tuple[str | int, Any]]:
     return iter(value.items() if isinstance(value, dict) else enumerate(value))
 
 
-def meant(value: Any) -> Any:
-    """What decoded JSON means. Raises FormError; OverflowError for an integer of more than 64 bits within `$map`."""
+def _wrong(value: Any) -> str:
+    """What is wrong with this very value, if anything is."""
+    if type(value) is int:
+        return "" if -(1 << 63) <= value < 1 << 64 else WIDE_HERE
+    try:
+        if isinstance(value, dict) and len(value) == 1:
+            _formed(value)
+    except FormError as error:
+        return str(error)
+    return ""
+
+
+def _meant(value: Any) -> Any:
+    """What decoded JSON means. Raises FormError."""
     if isinstance(value, list):
-        return _meant_of(enumerate(value))
+        return [_meant(part) for part in value]
     if not isinstance(value, dict):
         return value
-    if len(value) == 1:
-        ((form, told),) = value.items()
-        if form in _FORMS:
-            try:
-                return _FORMS[form](told)
-            except (ValueError, TypeError, binascii.Error, msgspec.MsgspecError) as error:
-                if isinstance(error, FormError):
-                    error.steps.append(form)
-                    raise
-                detail = (
-                    f'a map of "{form}" alone means {_MEANING[form]}, and this is none;'
-                    f' as a map of your own it is {{"$map": [["{form}", …]]}}'
-                )
-                raise FormError(detail) from error
-    return dict(zip(value, _meant_of(value.items()), strict=True))
+    if len(value) == 1 and (formed := _formed(value)) is not None:
+        return formed
+    return {key: _meant(part) for key, part in value.items()}
 
 
-def _meant_of(parts: Iterable[tuple[str | int, Any]]) -> list[Any]:
-    told = []
-    for step, part in parts:
-        try:
-            told.append(meant(part))
-        except FormError as error:
-            error.steps.append(step)
-            raise
-    return told
+def _formed(value: dict[str, Any]) -> Any:
+    """What a map of one key means; None: itself. Raises FormError."""
+    ((form, told),) = value.items()
+    if form not in _FORMS:
+        return None
+    try:
+        data = base64.b64decode(told, validate=True)
+        if form == "$bytes":
+            return data
+        _skim(data)
+    except (ValueError, TypeError, binascii.Error, msgspec.MsgspecError) as error:
+        why = f'a map of "{form}" alone means {_FORMS[form]}, and this is none; push one of your own as MessagePack'
+        raise FormError(why) from error
+    return Raw(data)
 
 
-def _bytes_of(told: Any) -> bytes:
-    if not isinstance(told, str):
-        raise TypeError(f"a text is needed, not {type(told).__name__}")
-    return base64.b64decode(told, validate=True)
-
-
-def _ext_of(told: Any) -> msgspec.msgpack.Ext:
-    code, data = told
-    if type(code) is not int or not -128 <= code <= 127:
-        raise ValueError(f"{code!r} is no code of an extension")
-    return msgspec.msgpack.Ext(code, _bytes_of(data))
-
-
-def _float_of(told: Any) -> float:
-    if not isinstance(told, str) or told not in FLOATS:
-        raise ValueError(f"{told!r} is not {', '.join(FLOATS)}")
-    return FLOATS[told]
-
-
-def _map_of(told: Any) -> Raw:
-    if not isinstance(told, list) or not all(isinstance(row, list) and len(row) == 2 for row in told):
-        raise TypeError("a list of pairs is needed")
-    packed: bytes = msgpack.Packer(autoreset=True).pack_map_header(len(told))
-    return Raw(packed + b"".join(_encode(part) for row in _meant_of(enumerate(told)) for part in row))
-
-
-def _raw_of(told: Any) -> Raw:
-    packed = _bytes_of(told)
-    _skim(packed)
-    return Raw(packed)
-
-
-_FORMS = {"$bytes": _bytes_of, "$ext": _ext_of, "$float": _float_of, "$map": _map_of, "$msgpack": _raw_of}
-_MEANING = {
-    "$bytes": "bytes, in base64",
-    "$ext": "an extension value, [code, base64]",
-    "$float": "nan, inf or -inf",
-    "$map": "a map, [[key, value], …]",
-    "$msgpack": "a value in MessagePack, in base64",
-}
+_FORMS = {"$bytes": "bytes, in base64", "$msgpack": "a value in MessagePack, in base64"}

@@ -52,8 +52,8 @@ def test_a_payload_pushed_again_is_the_same_argument(meant: Any) -> None:
         ({"a": ["ü\n"]}, '{"a": ["ü\\n"]}'),
         (None, "null"),
         (b"\0\xff", '{"$bytes": "AP8="}'),
-        (msgspec.msgpack.Ext(5, b"x"), '{"$ext": [5, "eA=="]}'),
-        (float("nan"), '{"$float": "nan"}'),
+        (msgspec.msgpack.Ext(5, b"x"), '{"$msgpack": "1AV4"}'),
+        (float("nan"), '{"$msgpack": "y3/4AAAAAAAA"}'),
     ],
 )
 def test_a_payload_is_text_where_that_means_itself_and_json_elsewhere(argument: Any, told: str) -> None:
@@ -83,7 +83,7 @@ def test_a_record_says_all_there_is() -> None:
         "at": "2027-01-15T08:00:00.000Z",
         "job_id": "ID",
         "name": "mail",
-        "argument": {"$map": [[1, {"$bytes": "eA=="}]]},
+        "argument": {"$msgpack": "gQHEAXg="},
         "priority": -3,
         "max_retry": 2,
         "timeout": 1.5,

@@ -85,11 +85,8 @@ def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
             continue
         try:
             converted.append(Raw(_encoder.encode(tagged.read(item, len(body)))))
-        except tagged.FormError as error:
-            refused.append(Fault(error.pointer, str(error), index))
-        except OverflowError:
-            pointer = tagged.wide_at(tagged.decode(item, len(body)))
-            refused.append(Fault(pointer, plainly.WIDE_HERE, index))
+        except (tagged.FormError, OverflowError):
+            refused.append(Fault(*tagged.fault_of(item, len(body)), index))
         except DECODE_ERRORS as error:
             if single:
                 raise _no_json(error, item) from error

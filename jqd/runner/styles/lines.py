@@ -60,10 +60,9 @@ class Lines(Style):
 
 def line_of(argument: bytes) -> bytes:
     """An argument as one line, with its newline."""
-    value = tagged.show_packed(argument)
-    if isinstance(value, str) and not {"\n", "\r"} & set(value):
-        return value.encode() + b"\n"
-    return msgspec.json.encode(value) + b"\n"
+    text = tagged.json_of(argument)
+    value = tagged.decode(text) if text.startswith(b'"') else "\n"
+    return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
 
 
 class _Lines:

@@ -18,7 +18,7 @@ from msgspec import Raw
 from jqd.runner.styles.stream import AnswerReader
 from jqd.runner.styles.style import BATCH_ID, Reader, Request, Sending, Style, batch_headers, common_headers, trace_of
 from jqd.runner.worker import Format, Worker
-from jqd.words import media, pieces
+from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import Held
 from jqd.words.tenant import bare
@@ -100,7 +100,7 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
             h.job.id,
             h.job.id,
             names[h.job.jobtype],
-            Raw(h.job.argument if language == "msgpack" else pieces.json_of(h.job.argument)),
+            Raw(h.job.argument if language == "msgpack" else tagged.json_of(h.job.argument)),
             h.attempt,
             h.job.max_retry,
             h.job.timeout_s,

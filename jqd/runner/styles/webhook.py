@@ -27,7 +27,7 @@ from jqd.runner.styles.style import (
 )
 from jqd.runner.verdict import Report
 from jqd.runner.worker import Worker
-from jqd.words import media, pieces, tagged
+from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import NIL
 from jqd.words.tenant import bare
@@ -62,7 +62,7 @@ class WebHook(Style):
             ("JQD-Max-Retry", str(job.max_retry)),
             ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
         ]
-        body = b"" if bodiless else job.argument if language == "msgpack" else pieces.json_of(job.argument)
+        body = b"" if bodiless else job.argument if language == "msgpack" else tagged.json_of(job.argument)
         # The same for all attempts at the same content: a job that was replaced says something else under its id.
         message = f"{job.id}-{only.generation}" if only.generation else job.id
         return Request(worker.method, url, headers, body, message)
