@@ -8,7 +8,6 @@ from jqd.words.jobid import HOMES
 from jqd.words.setting import SECRET
 from jqd.words.units import Count, Seconds
 
-ALONE = "0/1"  # the place of what is the whole store, and of what was begun before places were noted
 # A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
 INTERNAL = "internal"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from jqd.store.config import ALONE, StoreConfig
+from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys
 from jqd.words.finding import Finding, Severity
 from jqd.words.jobid import HOMES
@@ -37,7 +37,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
             continue  # a user who may not see the others is not going to put jobs there
         begun, note = row
         if begun is not None:
-            places[number] = ALONE if note is None else bytes(note).decode(errors="replace")
+            places[number] = bytes(note or b"").decode(errors="replace")
     return places
 
 

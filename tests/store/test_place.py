@@ -110,22 +110,6 @@ async def test_another_number_of_partitions_is_refused_and_never_looked_into(
     await begin(*StoreConfig(fresh_valkey.url, partitions=2).parts())
 
 
-async def test_what_was_begun_before_places_were_noted_is_the_whole_store(
-    fresh_valkey: Valkey, client: "redis.Redis"
-) -> None:
-    alone = StoreConfig(fresh_valkey.url)
-    await begin(alone)
-    client.hdel("{jqd:0}:life", "partition")
-    assert await examine(alone) == []
-    first, second = StoreConfig(fresh_valkey.url, partitions=2).parts()
-    assert codes(await examine(first)) == ["partitions"]
-    with pytest.raises(StoreMisplaced, match="begun as partition 0/1"):
-        await begin(first)
-    assert await examine(second) == [], "its place is another one's verdict"
-    await begin(alone)
-    assert client.hget("{jqd:0}:life", "partition") == b"0/1", "noted by the first look that knows of it"
-
-
 async def test_servers_in_another_order_are_refused(fresh_valkey: Valkey, client: "redis.Redis") -> None:
     """As seen at one of the two: it was the second, and stands first now."""
     parts = StoreConfig(urls=(f"{fresh_valkey.url}?db=0", f"{fresh_valkey.url}?db=1")).parts()

@@ -14,10 +14,8 @@ local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 expect('life', 'members', 'fence', 'limits')
 local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
--- A store that was begun before places were noted is the whole store.
-noted = noted or '0/1'
 if id and noted ~= place then
-  fail('JQD_PARTITION', noted)
+  fail('JQD_PARTITION', noted or '')
 end
 if not id or known_run ~= run_id or known_history ~= history then
   begin_life(new_id, now_us)
