@@ -19,66 +19,53 @@ HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
 TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
 NATIVE = "/v1/"
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
-WAITING = 12 / 16  # of the room: up to here for bodies that may wait for a turn
-REPORTS = 15 / 16  # and up to here what workers say: three of the largest arrays, with the defaults
+PUSHES = 12 / 16  # of the room, for all pushes that may wait for a turn
+LASTING = 15 / 16  # for these and what workers say: the rest is for small bodies
 
 
 class Disconnected(Exception):
     """The client went away before its request was whole: nobody is left to answer."""
 
 
-class Tally:
-    """Bytes of bodies that are here, by whose they are."""
-
-    def __init__(self) -> None:
-        self.of: Counter[str] = Counter()
-        self.bytes = 0
-        """Of all owners."""
-
-    def add(self, owner: str, size: int) -> None:
-        """So many more; fewer, if below 0."""
-        self.bytes += size
-        self.of[owner] += size
-        if not self.of[owner]:
-            del self.of[owner]
+Owner = tuple[str, bool]  # who makes a request, and whether it is a report
 
 
 class Room:
     """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks.
 
-        |<------------ what may wait ------------>|<- reports ->|small|
-        0                                     WAITING        REPORTS  1
-
     Bodies above SOME_BYTES may wait in line for a turn, so they stay here for long: they are counted by owner. While
     others ask, too, each owner's take at most half of what those of other owners leave (but one always may, if nothing
-    else forbids it), and all together the first part of the room, or they are one.
-
-    What workers say of their jobs has as much, and beside it the second part, of which each owner has half of what the
-    reports of other owners leave: no push, of whomever, makes a report fail. The third is for small bodies.
+    else forbids it). Pushes fill three quarters of the room at most, and what an owner's workers say of their jobs
+    counts as another owner's: so no push, of whomever, makes a report fail.
     """
 
     def __init__(self, bytes_max: int, shared: Callable[[], bool]) -> None:
         self.bytes = 0
         self.bytes_max = bytes_max
         self.shared = shared
-        self.lasting = Tally()
-        """What may wait, reports among it."""
-        self.reports = Tally()
+        self.lasting: Counter[Owner] = Counter()
+        """What may wait, of each owner."""
+        self.kinds = [0, 0]
+        """The same of all owners: pushes, and reports."""
 
-    def has_share(self, owner: str, held: int, size: int, *, report: bool) -> bool:
+    def has_share(self, owner: Owner, held: int, size: int) -> bool:
         """Whether so many bytes more of an owner may stay here while they wait, in a body of which `held` are here."""
-        if self.lasting.bytes == held:
+        own, all_bytes = self.lasting[owner], sum(self.kinds)
+        if all_bytes == held:
             return True  # also where the room is smaller than two of the largest bodies
-        kept = int(self.bytes_max * (REPORTS - WAITING))
-        if report and self.reports.bytes + size <= kept and self._is_fair(self.reports, owner, held, size, kept):
-            return True
-        # What reports have of their own part is nobody else's loss.
-        bound = self.bytes_max * REPORTS if report else self.bytes_max * WAITING + min(self.reports.bytes, kept)
-        return self.lasting.bytes + size <= bound and self._is_fair(self.lasting, owner, held, size, self.bytes_max)
+        is_report = owner[1]
+        if not is_report and self.kinds[False] + size > self.bytes_max * PUSHES:
+            return False
+        bound = self.bytes_max * (LASTING if is_report else 1)
+        is_fair = own == held or not self.shared() or own + size <= (bound - (all_bytes - own)) // 2
+        return is_fair and all_bytes + size <= self.bytes_max * LASTING
 
-    def _is_fair(self, there: Tally, owner: str, held: int, size: int, bytes_max: int) -> bool:
-        own = there.of[owner]
-        return own == held or not self.shared() or own + size <= (bytes_max - (there.bytes - own)) // 2
+    def last(self, owner: Owner, size: int) -> None:
+        """So many bytes more that may wait; fewer, if below 0."""
+        self.kinds[owner[1]] += size
+        self.lasting[owner] += size
+        if not self.lasting[owner]:
+            del self.lasting[owner]
 
 
 class Part(Struct, gc=False):
@@ -91,40 +78,30 @@ class Part(Struct, gc=False):
     whose: Callable[[], str]
     reports: Callable[[], bool]
     bytes: int = 0
-    owner: str = ""
+    owner: Owner | None = None
     """Known when it may wait."""
-    is_report: bool = False
 
     def take(self, size: int) -> None:
         """Have so many bytes more. Raises Problem 503 when there is no room."""
         room = self.room
-        if room.bytes + size > room.bytes_max or not self._has_share(size):
+        if self.owner is None and self.bytes + size > SOME_BYTES:
+            self.owner = self.whose(), self.reports()
+            room.last(self.owner, self.bytes)
+        is_full = room.bytes + size > room.bytes_max
+        if is_full or (self.owner is not None and not room.has_share(self.owner, self.bytes, size)):
             raise Problem(503, "too many bodies are being read already; try again", retry_after_s=RETRY_AFTER_S)
         self.bytes += size
         room.bytes += size
-        if self.owner:
-            self._last(size)
-
-    def _has_share(self, size: int) -> bool:
-        if self.bytes + size <= SOME_BYTES:
-            return True
-        if not self.owner:
-            self.owner, self.is_report = self.whose(), self.reports()
-            self._last(self.bytes)
-        return self.room.has_share(self.owner, self.bytes, size, report=self.is_report)
-
-    def _last(self, size: int) -> None:
-        self.room.lasting.add(self.owner, size)
-        if self.is_report:
-            self.room.reports.add(self.owner, size)
+        if self.owner is not None:
+            room.last(self.owner, size)
 
     def __enter__(self) -> "Part":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.room.bytes -= self.bytes
-        if self.owner:
-            self._last(-self.bytes)
+        if self.owner is not None:
+            self.room.last(self.owner, -self.bytes)
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:
