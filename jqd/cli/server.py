@@ -43,7 +43,6 @@ async def serve(
     """Run one daemon. Without --store it keeps its own Valkey in the data directory.
 
     Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY: `jqd config show` has all.
-    SIGHUP loads them again.
 
     Parameters
     ----------
@@ -74,12 +73,7 @@ async def serve(
 
     return_memory()
     with _usable(settings.data_dir):
-        await serve_daemon(
-            settings,
-            ready=ready,
-            interrupted=lambda in_hand: _say_stopping(in_hand, settings),
-            load=lambda: load(file=config, flags=flags),
-        )
+        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
     return Exit.DONE
 
 
