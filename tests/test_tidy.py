@@ -134,6 +134,31 @@ def test_what_only_tells_is_written_in_one_place() -> None:
     assert faults(judge, [path for path in FILES if (ROOT / "jqd") in path.parents]) == []
 
 
+def test_what_workers_say_and_do_is_tried_with_two_daemons() -> None:
+    """What one daemon alone hears of a worker must hold at the others, too."""
+    alone = {
+        "test_buffer.py": "a client that keeps pushes for its one daemon",
+        "test_crash.py": "what a daemon does that dies; deaths of workers have two",
+        "test_events.py": "who listens to one daemon",
+        "test_go.py": "a client made from a document",
+        "test_http.py": "a page that is typed for one daemon",
+        "test_logs.py": "what one daemon writes",
+        "test_own_store.py": "a store that is one daemon's",
+        "test_readme.py": "a page that is typed for one daemon",
+        "test_shares.py": "the order in which one daemon claims",
+        "test_typescript.py": "a client made from a document",
+        "test_wheel.py": "what is installed",
+    }
+    works = re.compile(r"\bWorker\(|/done|/leases")
+    several = re.compile(r"\b(?:pair|cluster)\(|\bas (?:two|other)\b|shared_daemons?\b")
+    found = {
+        path.name
+        for path in (ROOT / "tests/live").glob("test_*.py")
+        if works.search(text := path.read_text()) and not several.search(text)
+    }
+    assert found <= alone.keys(), f"{sorted(found - alone.keys())}: let it run with `pair` or `cluster`"
+
+
 def test_a_script_says_what_it_needs_and_scans_nothing() -> None:
     def judge(path: Path) -> Iterator[str]:
         text = path.read_text()

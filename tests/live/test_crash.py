@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from jqd.client import Client, JqdClientError
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import Daemon, Worker, pair, short_directory
 from tests.valkey import valkey
 
 
@@ -146,17 +146,17 @@ def test_a_slow_reader_does_not_hold_shutdown(tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_costs_no_job(tmp_path: Path) -> None:
-    with short_directory() as base, Daemon(base / "d") as daemon, Client(daemon.url) as client:
-        with Worker(tmp_path / "first", daemon.url) as first:
+    with pair() as (_, one, two, _), Client(one.url) as client:
+        with Worker(tmp_path / "first", one.url, two.url) as first:
             ids = [client.push("slow", 0.6, max_retry=3) for _ in range(4)]  # afterwards each has the worker to itself
             while sum(first.starts().values()) < len(ids):
                 time.sleep(0.02)  # polls another process's file
             first.kill()
-        with Worker(tmp_path / "second", daemon.url) as second:
-            wait_all_ended(daemon.url, ids)
+        with Worker(tmp_path / "second", one.url, two.url) as second:
+            wait_all_ended(two.url, ids)
             assert set(second.starts()) == set(ids)
             assert second.stop() == 0
-        assert daemon.stop() == 0
+        assert (one.stop(), two.stop()) == (0, 0)
 
 
 def test_data_survive_a_restart_and_the_store_dies_with_a_killed_daemon(tmp_path: Path) -> None:

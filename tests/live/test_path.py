@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import Daemon, Worker, cluster
 
 JOBS = 10_000
 CLIENTS = 4
@@ -55,27 +55,23 @@ def in_threads(target: object, shares: list[tuple[object, ...]]) -> None:
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(tmp_path: Path, every: int) -> None:
+def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(every: int) -> None:
     """`every` so many results are fetched: one request each takes longer than all the rest."""
-    with (
-        short_directory() as base,
-        Daemon(base / "d") as daemon,
-        Worker(tmp_path / "book", daemon.url) as worker,
-    ):
+    with cluster() as (_, one, two, worker, _):
         shares = [list(range(k, JOBS, CLIENTS)) for k in range(CLIENTS)]
         ids: list[list[str]] = [[] for _ in shares]
-        in_threads(push_share, [(daemon.url, shares[k], ids[k], k) for k in range(CLIENTS)])
+        in_threads(push_share, [((one, two)[k % 2].url, shares[k], ids[k], k) for k in range(CLIENTS)])
         pushed = {job_id: n for k in range(CLIENTS) for job_id, n in zip(ids[k], shares[k], strict=True)}
         assert len(pushed) == JOBS
 
         wrong: list[str] = []
-        wait_ended(daemon, JOBS)
+        wait_ended(two, JOBS)
         items = list(pushed.items())[::every]
-        in_threads(wait_results, [(daemon.url, dict(items[k::CLIENTS]), wrong) for k in range(CLIENTS)])
+        in_threads(wait_results, [((two, one)[k % 2].url, dict(items[k::CLIENTS]), wrong) for k in range(CLIENTS)])
         assert wrong == []
         assert worker.starts() == dict.fromkeys(pushed, 1)
         assert worker.stop() == 0
-        assert daemon.stop() == 0
+        assert (one.stop(), two.stop()) == (0, 0)
 
 
 @pytest.mark.parametrize(
