@@ -62,7 +62,7 @@ def decode_counts(row: bytes, now_ms: int) -> Counts:
         raise ValueError(f"{len(numbers)} numbers instead of {NUMBERS}, or one below 0")
     minute, present, before = numbers[7], numbers[8:12], numbers[12:]
     past = now_ms // MINUTE_MS - minute
-    if past > 0:
+    if past:
         before = present if past == 1 else [0] * 4
         present = [0] * 4
     part = 1 - now_ms % MINUTE_MS / MINUTE_MS

@@ -33,7 +33,7 @@ expect_ready(jobtype)
 own(sysid, epoch)
 
 local life_id, its_version, backed_off = unpack(redis.call('HMGET', K.life, 'id', 'version', 'backed_off'))
-if not is_life(identity, life_id) or not all_through(identity) or runs_alone(sysid, now_ms) then
+if not is_life(identity, life_id) or not all_through(identity) or runs_alone(sysid, now_ms, alone_ms) then
   return {'0', ''}
 elseif (its_version or '') ~= version then
   return {'0', 'version'}

@@ -5,7 +5,7 @@
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit · log waiting), and the bytes; once after the clock was set back, RETRIES · log later
+-- Cost     O(limit · log waiting), and the bytes; after the clock was set back until all retries were looked at, RETRIES · log later
 --@include fail keys now counts order queues heads pages holder move back expire permits limits parked
 local now_ms, now_us = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
@@ -14,19 +14,32 @@ expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', '
 if keyed.some() then
   expect_held_keys()
 end
-local RETRIES = 5000  -- whose dates are mended, the next ones first: some 10 ms, once
+local RETRIES = 5000  -- whose dates are mended at once, the next ones first: some 10 ms
 local BACK_MS, SEEN_MS = 1000, 500  -- a clock that is slewed goes back by less; how often the time is noted
-local function mend_dates(back_ms)
-  redis.call('HSET', K.life, 'again', '1')
-  local ids = redis.call('ZRANGE', K.later, 0, RETRIES - 1, 'WITHSCORES')
+local function note_back(back_ms)
+  redis.call('HSET', K.life, 'again', '1', 'back', digits(back_ms) .. ' ' .. digits(now_ms))
+  if (tonumber(redis.call('HGET', K.life, 'began') or nil) or 0) > now_us then
+    redis.call('HSET', K.life, 'began', digits(now_us))
+  end
+end
+
+-- Whether there are more.
+local function mend_dates(back_ms, from)
+  local ids = redis.call('ZRANGE', K.later, '(' .. from, '+inf', 'BYSCORE', 'LIMIT', 0, RETRIES, 'WITHSCORES')
   for at = 1, #ids, 2 do
     local row = have_failed(redis.call('HGET', K.tries, ids[at])) and redis.call('HGET', K.jobs, ids[at])
     local _, _, date_ms = header(row or '')
     local due_ms = tonumber(ids[at + 1])
-    if date_ms and due_ms > now_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
+    if date_ms and due_ms > date_ms then  -- the date of an attempt that failed, and not the pusher's
       redis.call('ZADD', K.later, math.max(date_ms, due_ms - back_ms), ids[at])
     end
   end
+  if #ids < 2 * RETRIES then
+    redis.call('HDEL', K.life, 'back')
+    return false
+  end
+  redis.call('HSET', K.life, 'back', back_ms .. ' ' .. ids[#ids])
+  return true
 end
 
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -41,13 +54,15 @@ end
 local expired = expire_due(now_ms, limit)
 local seen_ms = tonumber(redis.call('HGET', K.life, 'seen') or nil) or 0
 if seen_ms - now_ms > BACK_MS then
-  mend_dates(seen_ms - now_ms)
+  note_back(seen_ms - now_ms)
 end
+local back_ms, from = (redis.call('HGET', K.life, 'back') or ''):match('^(%d+) (%d+)$')
+local is_behind = back_ms and mend_dates(back_ms, from)
 if math.abs(seen_ms - now_ms) >= SEEN_MS then
   redis.call('HSET', K.life, 'seen', digits(now_ms))
 end
 write_counts(now_ms)
-local next_due = tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
+local next_due = is_behind and now_ms or tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
 local BUCKETS = 100  -- looked at in one call, and those that stand in a row with the last of them
 

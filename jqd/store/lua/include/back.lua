@@ -23,10 +23,11 @@ do
   end
 
   -- Whether the instant by which it must have begun came while it was in that hand, where nobody looks at it, and nobody has begun it. A claim
-  -- that came after the instant is of a job that had begun.
+  -- that came after the instant is of a job that had begun; where the clock was set back, a fence that is ahead of it tells nothing.
   local function is_late(id, expires_at_ms, now_ms, fence)
+    local claimed_ms = fence / MICROS
     return expires_at_ms > 0 and expires_at_ms <= now_ms and not has_begun(redis.call('HGET', K.tries, id))
-      and (expires_at_ms > fence / MICROS or came_later(id, fence))
+      and (expires_at_ms > claimed_ms or claimed_ms > now_ms or came_later(id, fence))
   end
 
   -- It is ready again, or cancelled if that was asked for meanwhile, or dead if it was to begin by now; its content may have been exchanged

@@ -78,11 +78,11 @@ do
     for at = 1, NUMBERS.all do
       numbers[at] = numbers[at] or 0
     end
-    for at = past > 0 and FIRST or LAST + 1, LAST do
+    for at = past ~= 0 and FIRST or LAST + 1, LAST do
       numbers[at + NUMBERS.before] = past == 1 and numbers[at] or 0
       numbers[at] = 0
     end
-    numbers[NUMBERS.minute] = math.max(minute, numbers[NUMBERS.minute])
+    numbers[NUMBERS.minute] = minute
     for what, number in pairs(delta) do
       numbers[NUMBERS[what]] = math.max(0, numbers[NUMBERS[what]] + number)
     end

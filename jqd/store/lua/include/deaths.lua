@@ -2,7 +2,7 @@
 -- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it began
 -- to be emptied, while some are left of them.
 -- Gives is_suspect(id); learn_suspects() → how many: all rows are read at once, for who asks of many ids; is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
--- runs_alone(sysid, now_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
+-- runs_alone(sysid, now_ms, alone_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
 -- hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
 local has_deaths = redis.call('EXISTS', K.deaths) == 1
@@ -51,9 +51,10 @@ local function alone_until(sysid, id, until_ms)
   redis.call('HSET', K.deaths, '@' .. sysid, string.format('%.0f', until_ms) .. ' ' .. id)
 end
 
-local function runs_alone(sysid, now_ms)
+local function runs_alone(sysid, now_ms, alone_ms)
   local until_ms, id = (has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^(%d+) (%S+)$')
-  return id ~= nil and tonumber(until_ms) > now_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
+  local left_ms = (tonumber(until_ms) or 0) - now_ms  -- more than it is ever alone: the clock was set back
+  return left_ms > 0 and left_ms <= alone_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
 end
 
 local function hand_noted(sysid)

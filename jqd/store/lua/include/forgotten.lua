@@ -15,7 +15,7 @@ local function begin_life(id, now_us)
   -- A life that never settled may not have got back everything: what it had forgotten stays forgotten.
   local high = digits(math.max(tonumber(known), now_us))
   redis.call('SET', K.fence, high)
-  redis.call('HSET', K.life, 'id', id, 'low', digits(math.min(tonumber(low) or 0, tonumber(known))), 'high', high)
+  redis.call('HSET', K.life, 'id', id, 'low', digits(math.min(tonumber(low) or 0, tonumber(known))), 'high', high, 'began', digits(now_us))
 end
 
 local function forgotten()

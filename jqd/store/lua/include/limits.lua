@@ -149,10 +149,10 @@ function limits.clear_us(rule)
   local clear_us = rule.clear_us
   if not clear_us then
     clear_us = 0
-    local high = permits.high()
+    local high, began_us = permits.high()
     if rule.said_ms * 1000 < high then
       local lost, lost_us = rule.lost:match('^ (%S+) (%S+) %S+$')
-      clear_us = high + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
+      clear_us = began_us + (tonumber(lost) == high and tonumber(lost_us) or rule.window_us) + (permits.many() and permits.AHEAD_US or 0)
     end
     rule.clear_us = clear_us
   end

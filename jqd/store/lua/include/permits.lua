@@ -9,7 +9,7 @@
 --                    the name of this row: what was granted to an earlier one came back with it, and comes too late here
 --
 -- Gives permits.many(): whether there are several partitions; permits.number, permits.count, after that; permits.home(bucket); permits.high(): rows that are not above it
--- are of an earlier life; permits.row(bucket) → era, granted, returned, most, wanted_us, made in a table, or false; permits.rate_of(state, rule, bucket, now_us) and
+-- are of an earlier life, and when (µs) this one began; permits.row(bucket) → era, granted, returned, most, wanted_us, made in a table, or false; permits.rate_of(state, rule, bucket, now_us) and
 -- permits.slots_of(state, rule, bucket, now_us): as `limits.state` wants it; permits.may_ask(state); permits.used(bucket, count): of a rate; permits.tidy(bucket, is_idle, now_us).
 -- permits.mode: 'ask' (a claim that can be told more), 'give' (it is to do with what there is), 'look' (no claim); permits.is_due: the bucket is looked at because it is time.
 local permits = {mode = 'look', is_due = false, rows = {}, rates = {}, slots = {}}
@@ -36,9 +36,10 @@ end
 
 function permits.high()
   if not permits.high_us then
-    permits.high_us = tonumber(redis.call('HGET', K.life, 'high') or nil) or 0
+    local high, began = unpack(redis.call('HMGET', K.life, 'high', 'began'))
+    permits.high_us, permits.began_us = tonumber(high or nil) or 0, tonumber(began or nil) or 0
   end
-  return permits.high_us
+  return permits.high_us, permits.began_us
 end
 
 function permits.row(bucket)
