@@ -19,6 +19,7 @@ from jqd.loops.pace import Pace
 from jqd.loops.pressure import Pressure
 from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.partition import Partition, Shared
+from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
 from jqd.words.dates import iso
@@ -54,6 +55,8 @@ class Control:
         """Once there are any parts that know of them."""
         self.quotas: Quotas | None = None
         """The same."""
+        self.reload: Reload | None = None
+        """What was not taken over of a changed configuration, once there is one that can change."""
         self.certificate: Certificate | None = None
         """Of the door, once it is open."""
         self._disk = watch_nothing()
@@ -122,6 +125,7 @@ class Control:
             *self._shared.workers.rules.complaints(),
             *self._shared.gates.complaints(),
             *self._shared.constraints.complaints(),
+            *(self.reload.complaints if self.reload else ()),
             *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
             *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),

@@ -9,6 +9,7 @@ SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only ma
 import dataclasses
 import os
 import random
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
@@ -35,6 +36,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
+from jqd.reload import Reload
 from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
 from jqd.scheduler import Scheduler, make_policy
 from jqd.signals import watch_signals
@@ -43,10 +45,10 @@ from jqd.words import root
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.constraints import Constraints
 from jqd.words.descriptors import open_files_max, share_out
-from jqd.words.errors import JournalForked, JqdError, StoreError
+from jqd.words.errors import ConfigError, JournalForked, JqdError, StoreError
 from jqd.words.jobid import partition_of_name
 from jqd.words.joblog import JobLog
-from jqd.words.log import get_logger
+from jqd.words.log import configure, get_logger
 from jqd.words.rules import Rules
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
@@ -205,6 +207,20 @@ class Daemon:
         self.control.schedules, self.control.quotas = desk.schedules, desk.quotas
         return desk
 
+    def change(self, config: Config) -> None:
+        """Take over what can be of another configuration. Raises ConfigError for its certificate, before anything."""
+        self.config, before = config, self.config
+        try:
+            if self.door is not None:
+                self.door.change(self._door_config())
+        except ConfigError:
+            self.config = before
+            raise
+        self.api.change(config.api, config.http.guard)
+        self.journal.keep(config.journal)
+        self.control.pressure.config = config.pressure
+        configure(level=config.log.level, form=config.log.form)
+
     def _door_config(self) -> DoorConfig:
         """How much of us who connects may have."""
         http, most = self.config.http, self._shares.incoming
@@ -235,12 +251,16 @@ async def serve(
     *,
     ready: Callable[[str], None] = lambda url: None,
     interrupted: Callable[[int], None] = lambda in_hand: None,
+    load: Callable[[], Config] | None = None,
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
     `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
-    waited for. Raises ConfigError, JournalLocked, JournalVersion and StoreUnsafe before anything is accepted.
+    waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
+    JournalVersion and StoreUnsafe before anything is accepted.
     """
+    if load is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon listens for it: a start reads them anyhow
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
         tls_context(*config.http.certificate, config.http.tls_clients)
@@ -249,6 +269,7 @@ async def serve(
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
+    reload = Reload(config, load)
     told: list[str] = []
 
     def ready_once(url: str) -> None:
@@ -258,7 +279,7 @@ async def serve(
 
     while True:
         with closing(listener):
-            forked = await _serve_once(config, listener, ready_once, interrupted, journal_id, watches)
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id, watches)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
@@ -287,7 +308,7 @@ async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
 
 
 async def _serve_once(
-    config: Config,
+    reload: Reload,
     listener: Any,
     ready: Callable[[str], None],
     interrupted: Callable[[int], None],
@@ -295,7 +316,7 @@ async def _serve_once(
     watches: Sequence[Watch],
 ) -> bytes | None:
     """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
-    clock, source = SystemClock(), random.Random()
+    clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
@@ -304,12 +325,14 @@ async def _serve_once(
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
+        reload.change, daemon.control.reload = daemon.change, reload
         left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
         root_file = stack.enter_context(root.RootFile(config.data_dir, left))
         daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
-        await nursery.start(watch_signals, stop, config.drain_s, partial(_tell, interrupted, daemon))
+        told = partial(_tell, interrupted, daemon)
+        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, told, reload.on_signal)
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:

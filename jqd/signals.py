@@ -1,9 +1,9 @@
-"""What a daemon does when it is told to stop."""
+"""What a daemon does when it is told to stop, or to look at its settings again."""
 
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -16,23 +16,32 @@ log = get_logger("daemon")
 
 async def watch_signals(
     stop: trio.Event,
-    drain_s: float,
+    drain_s: Callable[[], float],
     interrupted: Callable[[], None],
+    reload: Callable[[], Awaitable[None]] | None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """First signal: stop in order. Second: end now; the journal makes that safe. SIGHUP comes of a closed terminal."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if stop.is_set():
-                log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
-                os._exit(0)
-            log.info("daemon.signal", signal=signal.Signals(number).name)
-            _end_by(drain_s)
-            stop.set()
-            if number == signal.SIGINT:
-                interrupted()
+    """First signal: stop in order. Second: end now; the journal makes that safe.
+
+    `reload`: called at SIGHUP. Without it that stops, too, as it does when a terminal is closed.
+    """
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGHUP and reload is not None:
+                    if not stop.is_set():
+                        nursery.start_soon(reload)  # beside this: it reads files, and a stop waits for no disk
+                    continue
+                if stop.is_set():
+                    log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
+                    os._exit(0)
+                log.info("daemon.signal", signal=signal.Signals(number).name)
+                _end_by(drain_s())
+                stop.set()
+                if number == signal.SIGINT:
+                    interrupted()
 
 
 def _end_by(drain_s: float) -> None:

@@ -8,6 +8,7 @@ import trio
 from msgspec import structs
 
 from jqd.api import lightjq, skygear
+from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.large import AT_ONCE_BYTES, packed_body
 from jqd.api.lists import Lists
@@ -20,7 +21,7 @@ from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.api.who import AUTHORIZATION
 from jqd.desk import polls
-from jqd.doors import SOME_BYTES, Answer, Asked, Heading, Large, Urgency, by_address, say_fault
+from jqd.doors import SOME_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 from jqd.words.tokens import is_token_id
@@ -121,6 +122,12 @@ class Api:
         if path in URGENT and (path in PROBES or asked.heading.method != "GET"):  # a list of workers has time
             return Urgency.ANY_SIZE if path in ANY_SIZE else Urgency.SMALL
         return Urgency.SMALL if path.endswith(BEAT) else Urgency.NOT
+
+    def change(self, config: ApiConfig, guard: Guard) -> None:
+        """Hold to other limits from the next request on."""
+        self._parts.config = self._parts.desk.config = config
+        self._parts.guard = guard
+        self._room.bytes_max = config.bodies_bytes_max
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""

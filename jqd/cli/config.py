@@ -19,6 +19,7 @@ from jqd.cli.render import show as show_answer
 from jqd.cli.table import console, table
 from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
 from jqd.doors import tls_context
+from jqd.reload import reloads
 from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import ConfigError
 from jqd.words.setting import SECRET, masked, told, unit
@@ -39,6 +40,8 @@ class Said(msgspec.Struct):
     default: Any
     origin: str
     """Where it was said: a file, a variable, a flag; else `default`."""
+    reloads: bool
+    """Whether a change holds after SIGHUP; else it needs a restart."""
     allowed: str
     why: str
 
@@ -155,6 +158,7 @@ def _rows(loaded: Loaded) -> list[Said]:
                 unit(hint, name),
                 _plain(usual),
                 loaded.origins.get(key, "default"),
+                reloads(key),
                 *why,
             )
         )

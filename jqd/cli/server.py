@@ -43,6 +43,7 @@ async def serve(
     """Run one daemon. Without --store it keeps its own Valkey in the data directory.
 
     Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY: `jqd config show` has all.
+    SIGHUP loads them again.
 
     Parameters
     ----------
@@ -73,7 +74,12 @@ async def serve(
 
     return_memory()
     with _usable(settings.data_dir):
-        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
+        await serve_daemon(
+            settings,
+            ready=ready,
+            interrupted=lambda in_hand: _say_stopping(in_hand, settings),
+            load=lambda: load(file=config, flags=flags),
+        )
     return Exit.DONE
 
 

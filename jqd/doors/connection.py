@@ -50,6 +50,15 @@ class House:
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address(), config.for_newcomers())
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from now on. What was judged by the old ones is judged again."""
+        self.config = config
+        self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
+        self.crowd.new_max = config.for_newcomers()
+        for connection in self.crowd.present:
+            connection.change(config)
+        self._kept.cache_clear()
+
     def not_agreed(self, why: str, peer: str) -> None:
         """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
         if why in NO_CERTIFICATE:
@@ -115,6 +124,10 @@ class Connection:
         """See Guest. The place counts as free already, so nothing is waited for."""
         self._linger = self._within = False
         self._scope.cancel()
+
+    def change(self, config: DoorConfig) -> None:
+        """Other limits hold."""
+        self._wire.config = config
 
     def close_soon(self) -> None:
         """The request under way is the last."""

@@ -93,6 +93,16 @@ class Door:
                 await self.close()
                 nursery.cancel_scope.cancel()
 
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from the next request on, and read the certificate again for the next connection.
+
+        How many connections there may be is looked at when the next one comes: none is closed for it. Raises
+        ConfigError for the certificate, before anything changes.
+        """
+        self.certificate.change(config)
+        self.config = config
+        self._house.change(config)
+
     async def _follow_files(self) -> None:
         while True:
             await trio.sleep(FILES_S)

@@ -293,6 +293,10 @@ class Journal:
 
     # ------------------------------------------------------------ space
 
+    def keep(self, config: JournalConfig) -> None:
+        """Keep what the store has for so long, and so much of it, from now on. All else of `config` is as it was."""
+        self._config = config
+
     def retirable(self, position: int) -> int:
         """The position up to which jobs before `position` are past retention; not below what is retired already.
 

@@ -34,8 +34,10 @@ def test_every_setting_is_shown_with_its_unit_and_what_it_is_for(capsys: pytest.
         "unit": "s",
         "default": 25.0,
         "origin": "default",
+        "reloads": True,
         "allowed": "1 s to 1 day",
     }
+    assert not told["lease.lease_s"]["reloads"]
 
 
 def test_where_each_was_said_and_no_password(

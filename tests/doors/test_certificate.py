@@ -13,6 +13,7 @@ from jqd.doors import Door, DoorConfig, bind
 from jqd.doors.certificate import SOON_DAYS, dates_ms
 from jqd.words.clock import ManualClock
 from jqd.words.dates import iso, ms_of
+from jqd.words.errors import ConfigError
 from tests.doors.pipes import Log
 from tests.doors.test_tls import ANSWER_S, LAST, echo, spoken
 
@@ -78,12 +79,19 @@ def no_key(files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("broken", [torn_cert, torn_key, others_key, no_key])
+@pytest.mark.parametrize("signalled", [True, False])
 async def test_a_renewal_that_is_broken_is_said_until_it_is_whole(
-    renewed: Renewed, broken: Callable[[tuple[Path, Path]], None]
+    renewed: Renewed, broken: Callable[[tuple[Path, Path]], None], signalled: bool
 ) -> None:
-    """By itself: whoever renews it need not know whom to tell."""
+    """At SIGHUP, and by itself: whoever renews it need not know whom to tell."""
     door, stopped, port = renewed.door, trio.Event(), renewed.listener.getsockname()[1]
-    look = door.certificate.look
+
+    def look() -> None:
+        if signalled:
+            door.change(door.config)
+        else:
+            door.certificate.look()
+
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(door.serve, stopped.wait)
@@ -91,8 +99,12 @@ async def test_a_renewal_that_is_broken_is_said_until_it_is_whole(
             assert renewed.complaint is None
             broken(renewed.files)
             for _ in range(2):
-                look()
-            assert renewed.events("door.certificate_unusable") == 1, "it is said once"
+                if signalled:
+                    with pytest.raises(ConfigError, match=r"http\.tls_"):
+                        look()
+                else:
+                    look()
+            assert renewed.events("door.certificate_unusable") == (0 if signalled else 1), "it is said once"
             said = renewed.complaint or ""
             assert said.startswith("http.tls_")
             assert all(str(file) in said for file in renewed.files if broken is not no_key)
@@ -132,7 +144,8 @@ def test_an_end_is_said_two_weeks_before_and_once_in_the_log(renewed: Renewed) -
         assert f"goes on; it ended at {ends}" in (renewed.complaint or "")
 
 
-def test_what_clients_would_refuse_today_waits_behind_what_they_believe(renewed: Renewed) -> None:
+@pytest.mark.parametrize("signalled", [True, False])
+def test_what_clients_would_refuse_today_waits_behind_what_they_believe(renewed: Renewed, signalled: bool) -> None:
     with renewed.listener:
         door, used = renewed.door, renewed.door.certificate.context
         kept = iso(renewed.clock.wall_ms() + 30 * DAY_MS)
@@ -141,6 +154,9 @@ def test_what_clients_would_refuse_today_waits_behind_what_they_believe(renewed:
             (95, 90, f"is not valid before {iso(ms_of(renewed.now) + 5 * DAY_MS)}"),
         ):
             renewed.renew(days, age)
+            if signalled:
+                with pytest.raises(ConfigError, match=said):
+                    door.change(door.config)
             door.certificate.look()
             assert door.certificate.context is used
             told = renewed.complaint or ""

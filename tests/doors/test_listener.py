@@ -120,6 +120,22 @@ async def test_who_gives_way_goes_at_once(autojump_clock: None) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_other_limits_hold_from_then_on_for_those_that_are_there_too(autojump_clock: None) -> None:
+    async with trio.open_nursery() as nursery:
+        hall = Hall(echo, nursery)
+        talk = await hall.enter(GET)
+        house = hall.door._house
+        kept = house.read_head(GET)
+        hall.door.change(DoorConfig(idle_s=3.0, connections_max=7, address_connections_max=5))
+        assert (house.crowd.total_max, house.crowd.address_max) == (7, 5)
+        assert house.read_head(GET) is not kept, "what was made of it by other limits is forgotten"
+        began_s = trio.current_time()
+        talk.pipe.feed(GET)
+        await talk.wait_over()
+        assert trio.current_time() - began_s < 10, "and not after the 75 s that it began with"
+        nursery.cancel_scope.cancel()
+
+
 async def test_sockets_are_set_as_the_listener_is() -> None:
     """A peer that vanished is noticed in time, and answers do not wait for more to send."""
     with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):

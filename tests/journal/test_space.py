@@ -4,13 +4,14 @@ import errno
 import tracemalloc
 from pathlib import Path
 
+from jqd.journal import JournalConfig
 from jqd.journal.files import Files
 from jqd.journal.recover import recover
 from jqd.journal.writer import Pending, Start, Writer
 from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
 from jqd.words.record import Lane
-from tests.journal.conftest import always, no_failure, once, opened, push, read_lane, segments, until
+from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
 
 
 async def test_segments_are_trimmed_only_when_applied_and_past_retention() -> None:
@@ -33,6 +34,16 @@ async def test_segments_are_trimmed_only_when_applied_and_past_retention() -> No
     async with opened(files, clock) as journal:
         assert journal.stats().damaged == []
         assert journal.start == 400
+
+
+async def test_another_retention_holds_from_when_it_is_said() -> None:
+    clock = ManualClock()
+    async with opened(MemoryFiles(), clock, segment_bytes=50, retention_s=1_000.0) as journal:
+        await push(journal, *[b"x" * 56] * 5)
+        clock.advance(101)
+        assert journal.retirable(journal.end) == 0
+        journal.keep(JournalConfig(directory=DIRECTORY, retention_s=100.0))
+        assert journal.retirable(journal.end) == 400
 
 
 async def test_more_than_the_retention_bytes_goes_before_its_time() -> None:

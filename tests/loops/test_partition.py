@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -36,6 +37,15 @@ async def test_each_partition_gets_its_own_of_a_mixed_frame(autojump_clock: None
             assert await here.control.wait_caught_up(lane, here.journal.end, 5, BOTH)
         assert [(s.waiting, s.ended) for s in [await store.stats() for store in here.stores]] == [(2, 1), (1, 1)]
         nursery.cancel_scope.cancel()
+
+
+async def test_followers_are_judged_by_the_settings_of_now(autojump_clock: None) -> None:
+    async with pair() as here:
+        follows = msgspec.msgpack.encode([{"name": "mail", "argument": "x" * 100}])
+        shared, config = here.daemon.partitions[0]._shared, here.daemon.config
+        assert not shared.wrong(follows, ())
+        here.daemon.change(replace(config, api=replace(config.api, job_bytes_max=50)))
+        assert "50" in shared.wrong(follows, ())
 
 
 async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autojump_clock: None) -> None:

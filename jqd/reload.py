@@ -1,0 +1,112 @@
+"""SIGHUP: the configuration is loaded again. What can change while a daemon runs does; the rest is named.
+
+A configuration that is wrong changes nothing. What waits for a restart is said by name in the log and in the daemon's
+health, until it was restarted or the change is taken back: nobody believes a limit that does not hold.
+"""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import trio
+
+from jqd.config import Config, settings
+from jqd.words.errors import ConfigError
+from jqd.words.log import get_logger
+from jqd.words.setting import SECRET, masked, told
+
+# What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
+# where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.
+RELOADED = frozenset(
+    {
+        "drain_s",
+        "http.hosts",
+        "http.connections_max",
+        "http.address_connections_max",
+        "journal.retention_s",
+        "journal.retention_bytes",
+        "journal.others_s",
+        "journal.others_bytes",
+        "log.level",
+        "log.form",
+    }
+)
+RELOADED_SECTIONS = frozenset({"api", "pressure"})
+
+
+def reloads(key: str) -> bool:
+    """Whether a change of that setting holds without a restart."""
+    return key in RELOADED or key.partition(".")[0] in RELOADED_SECTIONS
+
+
+class Reload:
+    """Holds the configuration there is, through all lives of a daemon."""
+
+    def __init__(self, config: Config, load: Callable[[], Config] | None) -> None:
+        """`load`: from the same places as at the start. Raises ConfigError."""
+        self.config = config
+        self.complaints: Sequence[str] = ()
+        """What is wrong, or waits for a restart, for health."""
+        self.change: Callable[[Config], None] = lambda config: None
+        """Takes over what can be. Raises ConfigError, and changes nothing then."""
+        self._load = load
+        self._lock = trio.Lock()
+        self._log = get_logger("config")
+
+    @property
+    def on_signal(self) -> Callable[[], Awaitable[None]] | None:
+        """What SIGHUP does; None: there is nothing to load."""
+        return self.now if self._load is not None else None
+
+    async def now(self) -> None:
+        """Load, compare, take over; one at a time. Raises nothing that a wrong configuration may cause."""
+        assert self._load is not None, "on_signal says so"
+        async with self._lock:
+            try:
+                # A file may lie on a disk that hangs. Nobody waits for it but this.
+                wanted = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            except ConfigError as error:
+                self._refuse(error)
+            else:
+                self._take(wanted)
+
+    def _take(self, wanted: Config) -> None:
+        try:
+            changed = [key for key, _ in settings(Config) if _value(self.config, key) != _value(wanted, key)]
+            merged = _merged(self.config, wanted, [key for key in changed if reloads(key)])
+            self.change(merged)
+        except ConfigError as error:
+            self._refuse(error)
+            return
+        self.config = merged
+        waiting = [key for key in changed if not reloads(key)]
+        self.complaints = (f"changed, and waiting for a restart: {', '.join(waiting)}",) if waiting else ()
+        marks = {key: field.metadata.get(SECRET) for key, field in settings(Config)}
+        values = ((key, _value(merged, key)) for key in changed if reloads(key))
+        now = {key: told(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
+        note = self._log.warning if waiting else self._log.info
+        note("config.reloaded", changed=now, needs_restart=waiting)
+
+    def _refuse(self, error: ConfigError) -> None:
+        self.complaints = (f"the configuration was not loaded again: {error}. What held before holds on",)
+        self._log.error("config.not_reloaded", error=str(error))
+
+
+def _value(config: Any, key: str) -> Any:
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
+    """`config` with these settings of `wanted`. Raises ConfigError where they do not go with what stays."""
+    sections: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        sections.setdefault(section, {})[name] = _value(wanted, key)
+    whole = sections.pop("", {})
+    try:
+        parts = {name: dataclasses.replace(getattr(config, name), **values) for name, values in sections.items()}
+        return dataclasses.replace(config, **whole, **parts)
+    except ValueError as error:
+        raise ConfigError(f"{error} (with what needs a restart as it was before)") from error
