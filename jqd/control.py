@@ -118,6 +118,7 @@ class Control:
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
+            *(odd for partition in self._partitions if (odd := partition.store.burial.complaint)),
             *self._disk.warnings,
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shelves_told(),

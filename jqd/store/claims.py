@@ -1,17 +1,17 @@
 """The store's methods on jobs that wait, or are in a daemon's hand (docs/STORE.md)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from jqd.store import codec
+from jqd.store.burial import Burial
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
 from jqd.store.keys import Keys
 from jqd.store.permits import Lack, Permit, lacks_of
 from jqd.store.shapes import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
 from jqd.words.job import Held, Wanted
-from jqd.words.log import get_logger
 from jqd.words.tenant import any_of
 
 NO_CHANGES: Mapping[str, int] = {}
@@ -34,11 +34,11 @@ class Claimed(list[Held]):
 class ClaimMethods:
     """What takes jobs, and gives them back: a part of `Store`."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, burial: Burial) -> None:
         self._config = config
         self._keys = keys
         self._caller = caller
-        self._log = get_logger("store")
+        self._burial = burial
 
     async def get_waiting_jobtypes(
         self, wanted: Sequence[Wanted], limit: int, *, period_ms: int = 0
@@ -141,7 +141,8 @@ class ClaimMethods:
             (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)
             for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
         ]
-        claimed = Claimed(await self._readable(owner, rows))
+        claimed = Claimed(one for row in rows if (one := self._burial.held(*row)) is not None)
+        await self._burial.bury(jobtype)
         claimed.more, claimed.outdated, claimed.unheard = (word == each for each in (b"again", b"version", b"unheard"))
         return claimed
 
@@ -191,19 +192,6 @@ class ClaimMethods:
             answer = await self._caller.call("reassert", *owner, self._caller.identity, *flat)
             lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
         return lost
-
-    async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object, object]]) -> list[Held]:
-        """Those that can be run. One bad row must not stop its neighbours: it goes to the dead set, loudly."""
-        held, unreadable = [], []
-        for job_id, fence, *found in rows:
-            try:
-                held.append(codec.decode_held(self._keys, job_id, fence, *found))
-            except codec.Unreadable as error:
-                self._log.error("store.unreadable", id=job_id, error=str(error))
-                unreadable.append(job_id)
-        if unreadable:
-            await self._caller.call("bury", *owner, *unreadable)
-        return held
 
     async def release_jobs(
         self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0

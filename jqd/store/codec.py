@@ -54,6 +54,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknow
 
 _encoder = msgspec.msgpack.Encoder()
 _row_decoder = msgspec.msgpack.Decoder(_Row)
+_value_decoder = msgspec.msgpack.Decoder(Raw)
 _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
@@ -166,6 +167,14 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
     try:
         return _outcome_decoder.decode(_bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise _unreadable(keys[name], job_id, str(error)) from error
+
+
+def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | None:
+    """One MessagePack value as it is kept, or None. Raises Unreadable."""
+    try:
+        return None if row is None else bytes(_value_decoder.decode(_bytes(row)))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _unreadable(keys[name], job_id, str(error)) from error
 
 

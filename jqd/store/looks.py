@@ -3,17 +3,19 @@
 import base64
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from contextlib import suppress
 
 import msgspec
 
 from jqd.store import codec
+from jqd.store.burial import Burial
 from jqd.store.config import StoreConfig
 from jqd.store.counts import Counts, TypeView, decode_counts
-from jqd.store.ends import decode_end, decode_told_end
+from jqd.store.ends import decode_told_end
 from jqd.store.jobs import Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
+from jqd.store.views import damaged_view, read_view
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
@@ -59,11 +61,12 @@ class _Source:
 class LookMethods:
     """What looks and cleans: a part of `Store`."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, journals: set[int]) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, burial: Burial, journals: set[int]) -> None:
         """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
         self._config = config
         self._keys = keys
         self._caller = caller
+        self._burial = burial
         self._journals = journals
 
     # ------------------------------------------------------------ jobs
@@ -190,7 +193,9 @@ class LookMethods:
             ]
             source.done = len(source.rows) < count
 
-    async def _views(self, job_ids: Sequence[str], *, brief: int = 0) -> list[JobView | OnItsWay | None]:
+    async def _views(
+        self, job_ids: Sequence[str], *, brief: int = 0, again: bool = False
+    ) -> list[JobView | OnItsWay | None]:
         """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all."""
         flat: list[object] = []
         for job_id in job_ids:
@@ -198,12 +203,13 @@ class LookMethods:
             flat += (job_id, "" if number is None else last_field(number))
         answer = await self._caller.call("get_jobs", self._caller.identity, brief, *flat)
         rows = codec.list_of(self._keys, "jobs", answer)
-        return [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
+        views = [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
+        has_moved = await self._burial.bury() and not again
+        return await self._views(job_ids, brief=brief, again=True) if has_moved else views
 
     def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
         fields = codec.fields(self._keys, "jobs", answer, 13)
-        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation, worker, progress, log = fields
-        place = codec.text(self._keys, "jobs", place_)
+        place, sysid, last_id = codec.text(self._keys, "jobs", fields[0]), fields[2], fields[8]
         if place in ("unseen", "early"):
             last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
             if place == "early":  # somebody holds it: it exists, whatever the ids say
@@ -212,34 +218,14 @@ class LookMethods:
             return codec.on_its_way(job_id, "" if last is None and known else last)
         if place == "awaited":
             return OnItsWay("", held=sysid is not None)
-        if place == "nowhere":
-            raise codec.Unreadable(
-                f"the key {self._keys['jobs']} holds job {job_id!r}, but no set of {self._keys['ready']}:…, "
-                "later, held, ended or dead does: keys were deleted by hand"
-            )
-        failed, history = codec.decode_tries(self._keys, job_id, tries)
-        ended, cancelled = decode_end(self._keys, job_id, outcome)
-        view = codec.job_view(
-            codec.decode_job(self._keys, job_id, row),
-            place,
-            codec.whole(self._keys, place, score),
-            daemon="" if sysid is None else codec.text(self._keys, "members", sysid),
-            failed=failed,
-            history=history,
-            outcome=ended,
-            cancelled=cancelled,
-            cancel_asked=asked is not None,
-            result=result if isinstance(result, bytes) else None,
-            changed=codec.decode_generation(self._keys, job_id, generation),
-        )
-        more: dict[str, Any] = {}
-        if worker is not None:
-            more = {"daemon": "", "worker": codec.text(self._keys, "leases", worker)}
-        if isinstance(progress, bytes):
-            more["progress"] = progress
-        if log is not None:
-            more["log"] = codec.text(self._keys, "logs", log)
-        return msgspec.structs.replace(view, **more) if more else view
+        try:
+            return read_view(self._keys, job_id, place, fields)
+        except codec.Unreadable as error:
+            view, is_lost = damaged_view(self._keys, job_id, place, fields, str(error))
+            self._burial.warn(str(error))
+            if is_lost:
+                self._burial.note(job_id, str(error))
+            return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See EdgeStore."""
@@ -258,12 +244,13 @@ class LookMethods:
             flat = codec.list_of(self._keys, "outcome", ended)
             for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 job_id = codec.text(self._keys, "dead", given)
-                if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
-                    found.outcomes.append(outcome)
+                with suppress(codec.Unreadable):  # nobody can say it again
+                    if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
+                        found.outcomes.append(outcome)
             flat = codec.list_of(self._keys, "leases", entrusted)
-            found.outcomes.extend(
-                codec.decode_told_lease(self._keys, flat[at : at + 7]) for at in range(0, len(flat), 7)
-            )
+            for at in range(0, len(flat), 7):
+                with suppress(codec.Unreadable):
+                    found.outcomes.append(codec.decode_told_lease(self._keys, flat[at : at + 7]))
             flat = codec.list_of(self._keys, "generation", asked)
             for given, to in zip(flat[::2], flat[1::2], strict=True):
                 found.asked[codec.text(self._keys, "tomb", given)] = codec.whole(self._keys, "generation", to)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from jqd.store import codec
+from jqd.store.burial import Burial
 from jqd.store.jobs import Caller, bound
 from jqd.store.keys import Keys
 from jqd.store.shapes import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, Silent
-from jqd.words.job import Held
 
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
@@ -14,9 +14,10 @@ _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 class SeatMethods:
     """What workers do with what they hold, and what becomes of it when they fall silent: a part of `Store`."""
 
-    def __init__(self, keys: Keys, caller: Caller) -> None:
+    def __init__(self, keys: Keys, caller: Caller, burial: Burial) -> None:
         self._keys = keys
         self._caller = caller
+        self._burial = burial
 
     async def touch(
         self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
@@ -32,10 +33,12 @@ class SeatMethods:
             for fence, worker, allowed_s in zip(leases[::3], leases[1::3], leases[2::3], strict=True)
         }
         columns = (held[at::7] for at in range(7))
-        return [
+        found = [
             self._entrusted(job_id, said, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
             for (job_id, _), said, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
         ]
+        await self._burial.bury()
+        return found
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         """See EdgeStore."""
@@ -56,12 +59,14 @@ class SeatMethods:
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = codec.list_of(self._keys, "leases", answer)
-        return Silent(
+        silent = Silent(
             codec.whole(self._keys, "fence", now),
             tuple(codec.whole(self._keys, "leases", each) for each in codec.list_of(self._keys, "leases", silences_s)),
             codec.whole(self._keys, "held", given_back),
             [self._lease(row) for row in codec.list_of(self._keys, "leases", leases)],
         )
+        await self._burial.bury()
+        return silent
 
     def _entrusted(
         self, job_id: str, said: object, fence: object, lease: tuple[str, int], cancelled: object, *row: object
@@ -70,17 +75,17 @@ class SeatMethods:
         claim = codec.whole(self._keys, "held", fence)
         held = None
         if hold is not Hold.OVER and row[0] is not None and claim > 0:
-            held = codec.decode_held(self._keys, job_id, claim, *row, bare=True)
+            held = self._burial.held(job_id, claim, *row, bare=True)
+            hold = hold if held is not None else Hold.OVER
         return Entrusted(hold, held, *lease, cancelled == 1)
 
     def _lease(self, answer: object) -> Lease:
         fence, worker, silence_s, jobs = codec.fields(self._keys, "leases", answer, 4)
         claim = codec.whole(self._keys, "held", fence)
         flat = codec.list_of(self._keys, "held", jobs)
-        held: list[Held] = []
-        for given, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True):
-            job_id = codec.text(self._keys, "held", given)
-            held.append(codec.decode_held(self._keys, job_id, claim, row, tries, generation))
+        rows = zip(*(flat[at::4] for at in range(4)), strict=True)
+        read = (self._burial.held(codec.text(self._keys, "held", given), claim, *row) for given, *row in rows)
+        held = [one for one in read if one is not None]
         return Lease(
             claim, codec.text(self._keys, "leases", worker), codec.whole(self._keys, "leases", silence_s), held
         )

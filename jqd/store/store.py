@@ -7,6 +7,7 @@ and the one in memory to it.
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
+from jqd.store.burial import Burial
 from jqd.store.claims import ClaimMethods
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import Caller, JobMethods
@@ -28,12 +29,13 @@ class Store(
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
         """`heart`: what heartbeats go over."""
         JobMethods.__init__(self, config, keys, caller)
-        ClaimMethods.__init__(self, config, keys, caller)
-        LookMethods.__init__(self, config, keys, caller, self.journals)
+        self.burial = Burial(keys, caller)
+        ClaimMethods.__init__(self, config, keys, caller, self.burial)
+        LookMethods.__init__(self, config, keys, caller, self.burial, self.journals)
         OutboxMethods.__init__(self, keys, caller)
         PermitMethods.__init__(self, keys, caller)
         RuleMethods.__init__(self, keys, caller)
-        SeatMethods.__init__(self, keys, caller)
+        SeatMethods.__init__(self, keys, caller, self.burial)
         SysidMethods.__init__(self, config, keys, caller, heart)
 
     @abstractmethod

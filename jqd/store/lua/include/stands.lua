@@ -1,5 +1,5 @@
 -- How a job stands, found by looking: what the counts are made of. Needs keys, counts, move, holder.
--- Gives ended_as(kept) → how a job ended that has this in `outcome`, and the jobtype it ran as, where that is known;
+-- Gives ended_as(kept) → how a job ended that has this in `outcome`, nil where it cannot be read, and the jobtype it ran as, where that is known;
 -- how_stands(id) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand;
 -- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
 -- count_watched(): the end.
@@ -14,8 +14,9 @@ do
     end
     local packed = mark == CANCELLED and kept:sub(2) or kept:match('^' .. MEANT .. '%d+:(.*)$') or kept
     local values = {pcall(cmsgpack.unpack_limit, packed, JOBTYPE, packed:byte(1) == 0xdc and 3 or 1)}
-    local how = values[1] and values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed'
-    return mark == CANCELLED and 'cancelled' or how, values[1] and values[JOBTYPE + 2] or nil
+    local good = values[1] and type(values[JOBTYPE + 2]) == 'string'
+    local how = good and (values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed') or nil
+    return mark == CANCELLED and 'cancelled' or how, good and values[JOBTYPE + 2] or nil
   end
 
   function how_stands(id)
@@ -25,7 +26,7 @@ do
     end
     local jobtype = header(row) or ''
     if redis.call('ZSCORE', K.ended, id) then
-      return jobtype, (ended_as(redis.call('HGET', K.outcome, id)))
+      return jobtype, ended_as(redis.call('HGET', K.outcome, id)) or 'succeeded'
     elseif redis.call('ZSCORE', K.dead, id) then
       return jobtype, 'failed'
     elseif redis.call('ZSCORE', K.later, id) then
