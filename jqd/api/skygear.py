@@ -25,6 +25,7 @@ from jqd.desk.cancel import cancel
 from jqd.desk.find import find, resolve
 from jqd.desk.job import Value
 from jqd.runner.worker import SECRET
+from jqd.store import Replace
 from jqd.words import errors as ours
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
 from jqd.words.job import Name, State
@@ -226,6 +227,7 @@ async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
     if told.run_at:
         said["run_at"] = told.run_at
     batch = read_array(msgspec.msgpack.encode([said]), True, parts.config)
+    batch.over = Replace.ENDED  # of what has ended there is no job any more
     pushed = await take.push(parts.desk, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {told.job_id!r} already; enqueue with replace to have this one in its place")

@@ -14,6 +14,7 @@ from jqd.desk.config import DeskConfig
 from jqd.desk.job import NOT_YET, NewJob
 from jqd.desk.limits import faults, longest_if_good
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.store import Replace
 from jqd.words import plainly
 from jqd.words.cuts import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.words.errors import Fault, TooLarge, Unreadable
@@ -54,6 +55,8 @@ class Batch(Struct):
     """The id of the job that stands for the whole request, where its pusher gave that a key (`keyed.py`)."""
     request: str = ""
     """Digest of the whole request, then."""
+    over: Replace = Replace.CANCELLED
+    """Which jobs lose their ids to those that do not say `replace`."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:
         """As whoever sent the jobs knows them: one that came alone has no place among others."""

@@ -12,14 +12,16 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import once_noted
 from jqd.desk.job import NewJob
 from jqd.desk.keyed import overtaken
-from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
+from jqd.desk.limits import eligible_at_ms
+from jqd.store import JobView, NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
 from jqd.words.errors import Fault, JournalRefused, NotYet, StoreAway, StoreError
-from jqd.words.job import ChangeKind
+from jqd.words.job import ChangeKind, State
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
-from jqd.words.pushed import date_digest, digest_of, keyed_digest
-from jqd.words.record import Lane, cancel_of, encode_cancels
+from jqd.words.pushed import JobRecord, date_digest, digest_of, keyed_digest
+from jqd.words.record import Lane, cancel_of, encode_cancels, expires_at_ms
 
+TOLD_MAX = 10  # refused names of a request of which it is looked up in what they differ: a call of the store each
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
 Changes = dict[int, tuple[str, int, int, ChangeKind]]
@@ -60,13 +62,14 @@ def has_names(jobs: Sequence[NewJob]) -> bool:
     return any(job.job_id is not None for job in jobs)
 
 
-async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
+async def agree(desk: Desk, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE) -> Agreed:
     """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
-    is to do. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
+    is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises StoreAway, StoreUnsettled,
+    StoreRefused: nothing is taken then."""
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
-        verdicts = await _ask(desk, batch.jobs, digests)
+        verdicts = await _ask(desk, batch.jobs, digests, over)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
         raise type(error)(f"{error}; {why}") from error
@@ -81,8 +84,9 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
             agreed.known[place] = str(job.job_id)
             continue
         if given is not None and given.verdict is Verdict.CONFLICT:
+            differ = await _differing(desk, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
             agreed.refused[place] = (
-                f"another job stands under job_id {job.job_id!r}, with other content; {_advice(desk)}"
+                f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(desk)}"
             )
             continue
         if given is not None and given.verdict is Verdict.PROMISED:
@@ -109,7 +113,7 @@ async def give_back(desk: Desk, agreed: Agreed) -> None:
     """
     items = _items_decoder.decode(agreed.array)
     wanted = [
-        NameWanted(desk.own(str(agreed.jobs[place].job_id)), job_id, agreed.digest(place, items[place]), replace=False)
+        NameWanted(desk.own(str(agreed.jobs[place].job_id)), job_id, agreed.digest(place, items[place]), Replace.NONE)
         for place, (job_id, _, _, kind) in agreed.changes.items()
         if kind is ChangeKind.NEW
     ]
@@ -191,6 +195,37 @@ def _advice(desk: Desk) -> str:
     return "a push with replace takes its place"
 
 
+async def _differing(desk: Desk, job_id: str, job: NewJob, item: Raw) -> str:
+    """In which fields a push is another than the job that stands under its id, for its error. What a pusher leaves out
+    is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
+    try:
+        view = await desk.store.get_job(job_id)
+    except StoreError:
+        return ""
+    if not isinstance(view, JobView) or not desk.principal.knows(view.jobtype):
+        return ""
+    array = _encoder.encode([item])
+    said = msgspec.msgpack.decode(item, type=JobRecord)
+    for options, _ in desk.options.left_out(array, [job], desk.principal.tenant):
+        for field, value in options.said():
+            setattr(said, field, value)
+    at_ms = view.created_at_ms
+    eligible_ms = eligible_at_ms(said.run_at, said.delay, at_ms)
+    pairs = {
+        "name": (desk.own(said.name), view.jobtype),
+        "argument": (bytes(said.argument), view.argument),
+        "priority": (said.priority, view.priority),
+        "max_retry": (said.max_retry, view.max_retry),
+        "timeout": (said.timeout, view.timeout_s),
+        "tags": (said.tags, view.tags),
+        "backoff": (said.backoff, view.backoff),
+        "run_at or delay": (eligible_ms, eligible_ms if view.state is State.RETRYING else view.eligible_at_ms),
+        "expires_in": (expires_at_ms(said.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
+    }
+    differ = [field for field, (one, other) in pairs.items() if one != other]
+    return f" ({', '.join(differ)})" if differ else ""
+
+
 def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
     if job.job_id is None:
         return ""
@@ -199,7 +234,7 @@ def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
     return date_digest(job.job_id) if dated else digest_of(item)
 
 
-async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str]) -> dict[int, NameGiven]:
+async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str], over: Replace) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
@@ -208,7 +243,7 @@ async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str]) -> di
     # A pusher's own id may come with any jobtype, so it has a home of its own.
     ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
-        NameWanted(name, job_id, digests[place], jobs[place].replace)
+        NameWanted(name, job_id, digests[place], Replace.ANY if jobs[place].replace else over)
         for (name, place), job_id in zip(places.items(), ids, strict=True)
     ]
     given: list[NameGiven] = []

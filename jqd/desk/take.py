@@ -18,6 +18,7 @@ from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
 from jqd.desk.reserved import expect_allowed
 from jqd.desk.underway import Turn
+from jqd.store import Replace
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
 from jqd.words.quotas import FREE, Charge
@@ -200,7 +201,7 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
 
 async def _agree(desk: Desk, batch: Batch) -> Agreed:
     """As `agree`. Of a request under a key all is agreed to, or none."""
-    agreed = await agree(desk, batch)
+    agreed = await agree(desk, batch, over=Replace.NONE if batch.key or desk.principal.scopes else batch.over)
     if batch.key and agreed.refused:
         raise other_request()
     return agreed

@@ -7,6 +7,7 @@ from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
+from jqd.store.names import NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.place import MISPLACED
@@ -22,9 +23,6 @@ from jqd.store.shapes import (
     Lease,
     Look,
     Member,
-    NameGiven,
-    NameJournaled,
-    NameWanted,
     OnItsWay,
     Owner,
     Page,
@@ -33,11 +31,9 @@ from jqd.store.shapes import (
     Release,
     Renewed,
     Silent,
-    Standing,
     StoreStats,
     Suspects,
     Told,
-    Verdict,
     WaitingType,
 )
 from jqd.store.spread import Spread
@@ -74,6 +70,7 @@ __all__ = [
     "RedisStore",
     "Release",
     "Renewed",
+    "Replace",
     "Report",
     "Shelf",
     "Silent",

@@ -10,18 +10,15 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from jqd.store.counts import TypeView
+from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
 from jqd.store.shapes import (
     EditGiven,
     Entrusted,
     JobView,
-    NameGiven,
-    NameJournaled,
-    NameWanted,
     OnItsWay,
     Page,
     QueuePlace,
     Release,
-    Standing,
     StoreStats,
 )
 from jqd.words.job import State

@@ -8,15 +8,11 @@ from typing import Any, Protocol, TypeVar
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys, lane_field, last_field
+from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing, Verdict
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     EditGiven,
-    NameGiven,
-    NameJournaled,
-    NameWanted,
     Promoted,
-    Standing,
-    Verdict,
 )
 from jqd.words.job import Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import journal_number

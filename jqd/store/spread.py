@@ -14,18 +14,15 @@ import trio
 
 from jqd.store.counts import TypeView, added
 from jqd.store.interface import EdgeStore
+from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
 from jqd.store.shapes import (
     EditGiven,
     Entrusted,
     JobView,
-    NameGiven,
-    NameJournaled,
-    NameWanted,
     OnItsWay,
     Page,
     QueuePlace,
     Release,
-    Standing,
     StoreStats,
 )
 from jqd.words.errors import StoreError

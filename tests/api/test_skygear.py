@@ -57,6 +57,24 @@ def expect_error(answer: Answer, name: str, *arguments: str) -> dict[str, Any]:
 # ------------------------------------------------------------ job:enqueue
 
 
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.FAILED, None])
+@pytest.mark.parametrize("action", ["user:send-email", "user:other"])
+async def test_the_id_of_a_job_that_has_ended_is_free(edge, fate, action):
+    assert (await enqueue(edge, job_id="one")).status == 200
+    expect_error(await enqueue(edge, job_id="one", job={**JOB, "action": action}), "Duplicated")
+    if fate is None:
+        assert (await cancel(edge, "one")).status == 200
+    else:
+        (held,) = await edge.claim("user:send-email")
+        expect_error(await enqueue(edge, job_id="one"), "Duplicated")
+        await edge.end(held, fate)
+    again = await enqueue(edge, job_id="one", job={**JOB, "action": action})
+    assert again.body == {"result": {"job_id": "one"}}
+    expect_error(await enqueue(edge, job_id="one", job={**JOB, "action": action}), "Duplicated")
+    (held,) = await edge.claim(action)
+    assert held.job.name == "one"
+
+
 @pytest.mark.parametrize("args", [{"user_id": 17}, [1, 2], {}, [], [{"a": i} for i in range(20)]])
 @pytest.mark.parametrize("kind", [JSON, MSGPACK])
 async def test_the_job_is_run_by_the_lambda_of_its_action(edge, args, kind):

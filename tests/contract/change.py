@@ -16,7 +16,7 @@ async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, repla
     return stands is Standing.STANDS
 
 
-async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: bool = False) -> Any:
+async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: int = 0) -> Any:
     """What the store says of one name."""
     (given,) = await bench.store.reserve_names([NameWanted(name, job_id, digest, replace)])
     return given

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from jqd.store import NameJournaled, NameWanted, Standing, Verdict
+from jqd.store import NameJournaled, NameWanted, Replace, Standing, Verdict
 from jqd.words.errors import StoreChanged, StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, State
 from jqd.words.record import Lane, cancel_of
@@ -203,6 +203,59 @@ async def test_a_cancelled_job_begins_anew_only_when_it_is_replaced(store_bench:
     assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d1"))
     assert await store_bench.state(job) is State.WAITING
+
+
+async def test_a_cancelled_job_leaves_its_name_to_another_content(store_bench: StoreBench) -> None:
+    """Once: what was given the name then may be on its way, and is what stands there when that is known."""
+    job = await push_named(store_bench)
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is Verdict.CONFLICT
+    await store_bench.cancel(cancel_of(job.id, (await store_bench.view(job)).generation))
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT
+    assert (await ask(store_bench, "X", replace=Replace.CANCELLED)).verdict is Verdict.DUPLICATE, "it may be a repeat"
+    given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
+    assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is Verdict.PROMISED
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
+    assert given.verdict is Verdict.REPLACE, "what was promised did not come"
+    assert await confirm(store_bench, job, "d2", given.revision, True)
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is Verdict.CONFLICT
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is Verdict.DUPLICATE
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
+    assert await store_bench.state(job) is State.WAITING
+    assert (await ask(store_bench, "X", "d3", replace=Replace.CANCELLED)).verdict is Verdict.CONFLICT
+
+
+async def test_a_job_that_was_cancelled_before_it_came_leaves_its_name_too(store_bench: StoreBench) -> None:
+    job = store_bench.make(name="mine")
+    first = await ask(store_bench, job.id)
+    assert await confirm(store_bench, job, "d1", first.revision)
+    assert (await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)).verdict is Verdict.CONFLICT
+    await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
+    given = await ask(store_bench, "X", "d2", replace=Replace.CANCELLED)
+    assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
+    new = changed(job, given.revision, ChangeKind.REPLACE, digest="d2", priority=7)
+    await store_bench.add(new)
+    await store_bench.add(changed(job, first.revision, ChangeKind.NEW, digest="d1", priority=1))
+    assert (await store_bench.view(job)).priority == 7, "the older comes last, and changes nothing"
+    assert await store_bench.state(job) is State.WAITING
+
+
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.DEAD])
+async def test_a_job_that_has_ended_leaves_its_name_where_that_is_asked_for(
+    store_bench: StoreBench, fate: Fate
+) -> None:
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    assert (await ask(store_bench, "X", replace=Replace.ENDED)).verdict is Verdict.DUPLICATE, "it runs"
+    await store_bench.settle(outcome(held, fate))
+    for digest in ("d1", "d2"):
+        wanted = (Verdict.DUPLICATE if digest == "d1" else Verdict.CONFLICT, Verdict.REPLACE)
+        given = [await ask(store_bench, "X", digest, replace=how) for how in (Replace.CANCELLED, Replace.ENDED)]
+        assert tuple(one.verdict for one in given) == wanted
+        store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert given[1].job_id == job.id
 
 
 async def test_names_that_nobody_confirms_do_not_stay_for_ever(store_bench: StoreBench) -> None:

@@ -3,27 +3,32 @@
 -- again after a while, and at once for a push of the same content: under the same revision, for both may be in journals, and
 -- are one job. No name is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace what stands there, 2 if that
+--          is another content and was cancelled, 3 if it has ended in whatever way
 --          ttl_ms 0: id is what was given, and is given back, unless a journal may have it
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict, promised), id it stands for, revision (0 for the last three); of what is
 --          given back nothing
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys now members life settled
+--@include fail keys now order queues heads pages holder move early members life settled tries change
 local now_ms, now_us = clock(ARGV[1])
 local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 4
 
-expect('names', 'fence', 'life', 'tomb', 'members', 'generation')
+expect('names', 'fence', 'life', 'tomb', 'members', 'generation', 'jobs', 'ended', 'dead', 'outcome', 'early')
 expect_life(identity)
 expect_settled(identity)
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
 
--- Whether the content with that revision was cancelled before it came: then it never runs.
-local function is_cancelled(id, revision)
-  return (tonumber(redis.call('HGET', K.generation, 'c' .. id) or nil) or 0) >= tonumber(revision)
+-- Whether what stands under a name is over, as `replace` asks: cancelled, also before it came, or ended in whatever way.
+local function is_over(id, revision, replace)
+  if redis.call('HEXISTS', K.jobs, id) == 0 then
+    return cancelled_to(id) >= revision and not early_holder(id)
+  end
+  local is_cancelled = (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) == CANCELLED
+  return changed(id) >= revision and has_ended(id) and (replace == '3' or is_cancelled)
 end
 
 -- The verdict, the id that the name stands for, and the revision that the same content was given before.
@@ -34,10 +39,12 @@ local function verdict(row, digest, replace)
   end
   local confirmed = until_ms == '0'
   -- A cancelled job stays cancelled: the same push may repeat one that came before the cancel.
-  if replace then
+  if replace == '1' then
     return 'replace', id
+  elseif confirmed and (replace == '3' or replace == '2' and known ~= digest) and is_over(id, tonumber(revision), replace) then
+    return is_awaited(id, now_ms) and 'promised' or 'replace', id
   elseif known == digest then
-    return confirmed and 'duplicate' or 'new', id, not is_cancelled(id, revision) and revision or nil
+    return confirmed and 'duplicate' or 'new', id, cancelled_to(id) < tonumber(revision) and revision or nil
   elseif confirmed then
     return 'conflict', id
   end
@@ -64,7 +71,7 @@ end
 local answer = {}
 for at = FIRST, #ARGV, FIELDS do
   local name, digest = ARGV[at], ARGV[at + 2]
-  local what, id, given = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3] == '1')
+  local what, id, given = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3])
   id = id or ARGV[at + 1]
   local revision = '0'
   if what == 'new' or what == 'replace' then

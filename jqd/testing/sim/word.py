@@ -11,7 +11,7 @@ unrun     the last word's content runs to an end itself, and what ended the job 
 again     what ended runs again only after a word that began it anew, or by a cause (`causes.py`)
 date      nothing starts before the date of its content
 twins     two jobs under one name never both run
-conflict  of two contents under one name without `replace` only one is answered 201
+conflict  of two contents under one name without `replace` only one is answered 201, unless a deletion lies between them
 lost      what was taken is known, has ended as it ran, and is cancelled only where somebody asked for that
 
 A word may be forgotten by a store that loses data while the daemon that took it is away, or so slow to reach that it
@@ -296,7 +296,8 @@ class Tale:
             if other is word or not other.gives or not other.holds or other.content == word.content:
                 continue
             first = other.what not in (REPLACE, EDIT) or other.before(word)
-            if first and not self._purges and not self._forgotten(other):
+            freed = any(e.what == DELETE and not e.before(other) and not word.before(e) for e in self._acting())
+            if first and not freed and not self._purges and not self._forgotten(other):
                 self._wrong("conflict", f"a {word}, although there is a {other}")
 
     # ------------------------------------------------------------ at the end
