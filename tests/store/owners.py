@@ -1,17 +1,184 @@
-"""To whom each field of the store belongs: what no owner is here for would stay for ever (docs/STORE.md, Bounds)."""
+"""To whom each field of the store belongs (docs/STORE.md, Bounds): what has no owner would stay for ever."""
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from jqd.store.keys import Keys
+from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.testing.keyspace import Keyspace
 
+Rows = dict[bytes, Any]
+LETTERS = b"sdcrzon"
+LIFE = (
+    b"id settled settled_at run history partition backed_off low high began marks version again seen back".split()
+)  # and of daemons: `sat:`
 
-def check_owners(keyspace: Keyspace, keys: Keys) -> None:
-    """Raises AssertionError where a field has no owner."""
 
-    def at(name: str) -> Any:
-        value = keyspace.keys.get(keys[name].encode())
-        return getattr(value, "scores", value) or {}
+class Found:
+    """What one store holds, and who is there."""
 
-    here = at("jobs").keys() - at("ended").keys() - at("dead").keys()
-    assert at("expiring").keys() <= here, "what has ended does not expire"
+    def __init__(self, keyspace: Keyspace, keys: Keys) -> None:
+        self._rows: dict[str, dict[bytes, Rows]] = defaultdict(dict)  # key → what stands behind its stem → fields
+        stems = {f"{keys[name]}:".encode(): name for name in STEMS}
+        plain = {keys[name].encode(): name for name in KINDS if name not in STEMS}
+        for key, value in keyspace.keys.items():
+            stem = next((stem for stem in stems if key.startswith(stem)), b"")
+            rows = getattr(value, "scores", value)
+            rows = (
+                rows
+                if isinstance(rows, dict)
+                else {b"": rows}
+                if isinstance(rows, bytes)
+                else dict.fromkeys(rows or ())
+            )
+            self._rows[stems[stem] if stem else plain[key]][key[len(stem) :] if stem else b""] = rows
+        self.over = self.ids("ended") | self.ids("dead")
+        self.here = self.ids("jobs")
+        self.held = self.ids("held")
+        self.waits = self.ids("ready") | self.ids("page") | self.ids("later") | ids_of(self.ids("loose"))
+        self.queues = self.of("ready").keys() | self.of("backlog").keys() | self.of("loose").keys()
+        self.noted = {letter: set[bytes]() for letter in LETTERS}
+        for note in self.ids("tomb"):
+            self.noted[note[0]].add(note[1:])
+        self.fences = {b"%d" % score for score in self._rows["held"].get(b"*", {}).values()}
+
+    def of(self, name: str) -> dict[bytes, Rows]:
+        """By what stands behind the stem; of a key that is none, nothing does."""
+        return self._rows[name]
+
+    def rows(self, name: str) -> Rows:
+        """The fields of a key that is no stem."""
+        return self._rows[name].get(b"", {})
+
+    def ids(self, name: str) -> set[bytes]:
+        """All fields of a key, or of all keys of that stem."""
+        return {field for rows in self._rows[name].values() for field in rows}
+
+    def note(self, letters: bytes) -> set[bytes]:
+        """Whose notes of these letters there are."""
+        return set[bytes]().union(*(self.noted[letter] for letter in letters))
+
+
+def ids_of(rows: Iterable[bytes]) -> set[bytes]:
+    """Of rows `<id>:<queue>`."""
+    return {row.partition(b":")[0] for row in rows}
+
+
+def _marked(fields: Iterable[bytes], **owners: set[bytes]) -> set[bytes]:
+    """Fields that begin with a mark and are of no owner that this mark has; those of jobs begin with a digit."""
+    marks = {mark.encode(): its for mark, its in owners.items() if mark != "plain"}
+    return {
+        field
+        for field in fields
+        if (field[1:] not in marks[field[:1]] if field[:1] in marks else field not in owners["plain"])
+    }
+
+
+def _ends(found: Found, name: str) -> set[bytes]:
+    return _marked(found.ids(name), plain=found.over | found.note(b"sdc"), z=found.note(b"z"))
+
+
+def _of_daemons(fields: Iterable[bytes], marks: bytes, found: Found, jobs: set[bytes]) -> set[bytes]:
+    members = found.ids("members")
+    return {each for each in fields if (each[1:] not in members if each[0] in marks else each not in jobs)}
+
+
+Unowned = Callable[[Found], Iterable[bytes]]
+LIVING = "a job that has not ended"
+HERE = "a job that is here, or a note of it"
+NOTE = "what a note tells has not come"
+ARCHIVE = "the archive"
+QUOTA = "jobs that follow, and are in no journal yet"
+JOURNAL = "a journal"
+LOGS = "the newest 1,000"
+LIMIT = "a constraint and its window"
+RULE = "a rule"
+SEAT = "a daemon's seat"
+
+# Name of the key → what bounds it, and which of its fields have no owner.
+OWNERS: dict[str, tuple[str, Unowned]] = {
+    "jobs": (ARCHIVE, lambda of: of.here - of.over - of.waits - of.held),
+    "ready": (LIVING, lambda of: of.ids("ready") - of.here | of.ids("ready") & of.over),
+    "backlog": (LIVING, lambda of: of.of("backlog").keys() - of.rows("paged").keys()),
+    "page": (LIVING, lambda of: of.ids("page") - of.here | of.ids("page") & of.over),
+    "paged": (LIVING, lambda of: of.rows("paged").keys() - of.of("backlog").keys()),
+    "types": (LIVING, lambda of: of.rows("types").keys() - {queue.partition(b"\x1e")[0] for queue in of.queues}),
+    "keyed": (LIVING, lambda of: {each for each, count in of.rows("keyed").items() if each and int(count) <= 0}),
+    "queues": (LIVING, lambda of: ids_of(of.ids("queues")) - of.waits),
+    "loose": (LIVING, lambda of: ids_of(of.ids("loose")) - of.here),
+    "heads": (LIVING, lambda of: ids_of(of.ids("heads")) - of.waits),
+    "parked": (LIVING, lambda of: of.rows("parked").keys() - of.queues),
+    "aside": (LIVING, lambda of: ids_of(of.ids("aside")) - of.waits),
+    "later": (LIVING, lambda of: of.ids("later") - of.here | of.ids("later") & of.over),
+    "expiring": (LIVING, lambda of: of.ids("expiring") - of.here | of.ids("expiring") & of.over),
+    "aged": (LIVING, lambda of: _of_daemons(of.ids("aged"), b"@", of, of.ids("aged"))),  # others go by chance
+    "held": (LIVING, lambda of: of.held - of.here - of.ids("early") | of.held & of.over),
+    "asked": (LIVING, lambda of: of.ids("asked") - of.held),
+    "leases": (
+        LIVING,
+        lambda of: _marked(of.ids("leases") - {b"silences"}, plain=of.fences | of.ids("beats"), p=of.held, g=of.held),
+    ),
+    "beats": (LIVING, lambda of: of.ids("beats") - of.rows("leases").keys()),
+    "early": (LIVING, lambda of: of.ids("early") - of.held),
+    "busy": (LIMIT, lambda of: of.ids("busy") - of.ids("limited")),
+    "limited": (LIMIT, lambda of: of.ids("limited") - of.ids("busy")),
+    "tries": (HERE, lambda of: of.ids("tries") - of.here - of.note(b"sdcr")),
+    "outcome": (HERE, lambda of: _ends(of, "outcome")),
+    "result": (HERE, lambda of: _ends(of, "result") | of.ids("result") ^ of.ids("results")),
+    "results": (HERE, lambda of: _ends(of, "results")),
+    "logs": (LOGS, lambda of: of.ids("logs") ^ of.ids("logged")),
+    "logged": (LOGS, lambda of: of.ids("logged") - of.here - of.note(b"sdcr")),
+    "names": (
+        HERE,
+        lambda of: {
+            name
+            for name, row in of.rows("names").items()
+            if row.split(b" ")[1] not in of.here and name not in of.note(b"n")
+        },
+    ),
+    "generation": (
+        HERE,
+        lambda of: _marked(
+            of.ids("generation"),
+            plain=of.here | of.note(b"o"),
+            c=of.here | of.note(b"c"),
+            e=of.here | of.note(b"n") | {row.split(b" ")[1] for row in of.rows("names").values()},
+            h=of.held | of.here | of.note(b"sdcro"),
+        ),
+    ),
+    "deaths": (HERE, lambda of: _of_daemons(of.ids("deaths"), b"@#", of, of.here)),
+    "ended": (ARCHIVE, lambda of: of.ids("ended") - of.here),
+    "dead": ("whoever deletes the dead", lambda of: of.ids("dead") - of.here),
+    "tomb": (NOTE, lambda of: {note for note in of.ids("tomb") if note[0] not in LETTERS}),
+    "counts": (
+        HERE,
+        lambda of: {each for each, row in of.rows("counts").items() if each != b"all" and row.startswith(b"0 " * 7)},
+    ),
+    "outbox": (QUOTA, lambda of: ()),
+    "shelf": (QUOTA, lambda of: of.of("shelf").keys() - of.rows("shelves").keys()),
+    "shelves": (QUOTA, lambda of: ()),
+    "rules": (RULE, lambda of: of.ids("rules") ^ of.ids("ruled")),
+    "ruled": (RULE, lambda of: ()),
+    "alive": (RULE, lambda of: {each for each in of.ids("alive") if b"worker\0" + each not in of.ids("rules")}),
+    "limits": (RULE, lambda of: {each for each in of.ids("limits") if b"constraint\0" + each not in of.ids("rules")}),
+    "due": (LIMIT, lambda of: ()),
+    "again": (LIMIT, lambda of: ()),
+    "spent": (LIMIT, lambda of: ()),
+    "permits": (LIMIT, lambda of: ()),
+    "fence": (SEAT, lambda of: ()),
+    "life": (
+        SEAT,
+        lambda of: {each for each in of.ids("life") if each not in LIFE and not each.startswith(b"sat:")},
+    ),
+    "members": (SEAT, lambda of: ()),
+    "applied": (JOURNAL, lambda of: ()),
+    "kept": (JOURNAL, lambda of: ()),
+}
+
+
+def check_owners(keyspace: Keyspace, keys: Keys) -> set[str]:
+    """Raises AssertionError where a field has no owner. Returns the names of the keys that there are."""
+    found = Found(keyspace, keys)
+    lost = {name: sorted(its) for name, (_, unowned) in OWNERS.items() if (its := unowned(found))}
+    assert not lost, f"without an owner: {lost}"
+    return {name for name in KINDS if found.of(name)}

@@ -78,7 +78,7 @@ local function meet_hold(group, id)
   if not sysid then
     return false
   end
-  drop_early(id)
+  redis.call('HDEL', K.early, id)
   local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
   if not fence then
     return false

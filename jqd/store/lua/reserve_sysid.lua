@@ -34,6 +34,17 @@ local function others_sit()
   return false
 end
 
+-- Whoever sat down longer ago is not soon back.
+local function forget_seats()
+  local rows = redis.call('HGETALL', K.life)
+  for at = 1, #rows, 2 do
+    local sat_us = rows[at]:sub(1, 4) == 'sat:' and rows[at + 1]:match('^%d+ (%d+) ')
+    if sat_us and now_us - sat_us > soon_us then
+      redis.call('HDEL', K.life, rows[at])
+    end
+  end
+end
+
 if not through then
   local field = 'sat:' .. sysid
   local times, at, life = (redis.call('HGET', K.life, field) or ''):match('^(%d+) (%d+) (.*)$')
@@ -46,6 +57,7 @@ if not through then
   end
   redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
   redis.call('HDEL', K.life, 'settled')
+  forget_seats()
   forget_hand(sysid)
 end
 local epoch = next_fence(now_us)

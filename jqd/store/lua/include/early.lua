@@ -1,6 +1,6 @@
 -- Holds of jobs that have not come yet: `early` says in whose hand such a job lies, `held:` under which fence.
 -- Needs keys. Gives has_early; early_holder(id) → sysid or nil; drop_early(id), after which the caller empties the
--- hand. While there is no such hold, the server is asked once per script and no more.
+-- hand, so that nobody asks any more of which content that hold was (change). While there is no such hold, the server is asked once per script and no more.
 local has_early = redis.call('EXISTS', K.early) == 1
 
 local function early_holder(id)
@@ -10,5 +10,6 @@ end
 local function drop_early(id)
   if has_early then
     redis.call('HDEL', K.early, id)
+    redis.call('HDEL', K.generation, 'h' .. id)
   end
 end

@@ -99,7 +99,7 @@ local function place_unseen(one, now_ms, history_max)
   local id = one.id
   local sysid = early_holder(id)
   if sysid then
-    drop_early(id)
+    redis.call('HDEL', K.early, id)
     local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
     if fence then
       limits.take_hold(one.jobtype, id, fence)
