@@ -100,8 +100,6 @@ class Gate:
         self.registered_at_ms = 0
         """Which registration of the worker this counts for."""
         self._complained_at_s = float("-inf")
-        self.owed = 0.0
-        """Jobs that a version of a handler is behind its share: see `turns.py`."""
         self.endpoint = ""
         """Host and port of the worker."""
         self.url = ""

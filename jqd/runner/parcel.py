@@ -315,7 +315,6 @@ class Parcel:
         """`interruption`: what ends its attempt, if it is at work."""
         shared = self._shared
         self._leave([entry], shared.clock.mono_s())
-        shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
         if interruption and entry.phase is Phase.RUNNING:
             report = interrupted(interruption)
             shared.ledger.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])

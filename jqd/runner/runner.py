@@ -16,7 +16,6 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
 from jqd.runner.handing import Handing
-from jqd.runner.handler import freest
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
 from jqd.runner.linger import Linger
 from jqd.runner.parcel import Parcel, Shared
@@ -126,7 +125,7 @@ class Runner:
             if worker.takes_any:
                 wishes.any_type(span, gate.not_taken_now(now_s), worker.tenant)
             for jobtype in () if worker.takes_any else worker.jobs or ():
-                if gate.takes(jobtype, now_s) and self._gates.turns.is_due(worker, jobtype):
+                if gate.takes(jobtype, now_s):
                     wishes.named(jobtype, span)
         self.is_served = bool((wanted := wishes.wanted()) or posting) or not self._gates.connections.free
         return wanted
@@ -146,7 +145,7 @@ class Runner:
         for worker, gate in posting:
             if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
-            free = min(gate.free(jobtype, now_s), self._gates.turns.jobs_max(worker, jobtype, priority))
+            free = gate.free(jobtype, now_s)
             free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
             few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
@@ -154,7 +153,7 @@ class Runner:
             roomy.append((free / gate.window(jobtype), free, worker))
         if not roomy:
             return None
-        _, free, worker = freest(roomy)
+        _, free, worker = max(roomy, key=lambda one: one[:2])
         return Offer(worker, free, self._config.batch_bytes_max)
 
     def linger_s(self) -> float:
@@ -187,7 +186,6 @@ class Runner:
             return
         gate = self._gates.gate(worker)
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
-        self._gates.turns.took(worker, jobtype, [entry.held for entry in entries])
         for part, losses in self._posts(entries, gate.post_jobs_max):
             parcel = Parcel(self._shared, worker, gate, jobtype, part, losses=losses)
             if self._start is None:

@@ -197,11 +197,6 @@ class Workers:
         """All that are not deleted, by name."""
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
-    def versions(self, name: str) -> Sequence[Worker]:
-        """Those of a handler that are not out, oldest first."""
-        numbers = [id_of(name, version.number) for version in self._handlers[name].versions]
-        return [self._versions[each] for each in numbers if each in self._versions]
-
     def list(self) -> list[Worker]:
         """All workers, oldest registration first, then those that are versions of handlers."""
         self._expire()
