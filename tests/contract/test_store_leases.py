@@ -99,6 +99,50 @@ async def test_progress_of_what_a_daemon_holds_is_shown_until_the_job_leaves_its
     assert [(await store_bench.view(job)).progress for job in jobs] == [None] * 3
 
 
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.RETRY])
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_how_far_a_job_was_is_told_when_it_was_cancelled_until_it_begins_anew_or_is_deleted(
+    store_bench: StoreBench, fate: Fate, by_worker: bool
+) -> None:
+    """Who cancels a job at work wants to know how far it came."""
+    jobs = [await store_bench.push() for _ in range(3)]
+    owner = await store_bench.join()
+    held = await store_bench.claim(owner)
+    for one in held:
+        if by_worker:
+            await store_bench.settle(handed(one))
+        await store_bench.store.touch([(one.job.id, one.fence)], progress=b"\x92\x07\xa1x")
+    await store_bench.cancel(jobs[0].id, jobs[1].id)
+    assert [(await store_bench.view(job)).progress for job in jobs] == [b"\x92\x07\xa1x"] * 3
+    await store_bench.settle(*(outcome(one, fate) for one in held))
+    views = [await store_bench.view(job) for job in jobs]
+    assert [view.state is State.CANCELLED for view in views] == [True, True, False]
+    assert [view.progress for view in views] == [b"\x92\x07\xa1x", b"\x92\x07\xa1x", None]
+    revision = await store_bench.store.reserve_change(jobs[0].id)
+    await store_bench.add(changed(jobs[0], revision, ChangeKind.RETRY))
+    assert (await store_bench.view(jobs[0])).progress is None
+    assert jobs[0].id in ids(await store_bench.claim(owner))
+    assert (await store_bench.view(jobs[0])).progress is None
+    await store_bench.store.delete_dead([jobs[1].id])
+    await store_bench.add(jobs[1])
+    assert jobs[1].id in ids(await store_bench.claim(owner))
+    assert (await store_bench.view(jobs[1])).progress is None
+
+
+@pytest.mark.parametrize("dies", [True, False])
+async def test_how_far_it_was_is_told_too_where_nobody_reports_it_any_more(store_bench: StoreBench, dies: bool) -> None:
+    job, owner = await store_bench.push(), await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.store.touch([(job.id, held.fence)], progress=b"\x01")
+    await store_bench.cancel(job.id)
+    if dies:
+        await store_bench.store.release_sysid(owner)
+    else:
+        await store_bench.store.release_jobs(owner, holds([held]))
+    view = await store_bench.view(job)
+    assert (view.state, view.progress) == (State.CANCELLED, b"\x01")
+
+
 async def test_a_worker_gives_jobs_back_untried(store_bench: StoreBench) -> None:
     _, (one, two, cancelled) = await lend(store_bench, 3)
     await store_bench.cancel(cancelled.job.id)

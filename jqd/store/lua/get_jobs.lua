@@ -54,10 +54,11 @@ for at = FIRST, #ARGV, FIELDS do
   local row = redis.call('HGET', K.jobs, id)
   local name, score, sysid = place(id, row)
   local worker = sysid == WORKERS and (select(3, lease(tonumber(score))) or '')
-  local progress = sysid and redis.call('HGET', K.leases, 'p' .. id)
+  local kept = redis.call('HGET', K.outcome, id)
+  local progress = (sysid or kept and kept:sub(1, 1) == CANCELLED) and redis.call('HGET', K.leases, 'p' .. id)
   table.insert(views, {
     name, score, sysid, row and brief and #row > row_bytes and header_of(row) or row, redis.call('HGET', K.tries, id),
-    redis.call('HGET', K.outcome, id), not brief and redis.call('HGET', K.result, id),
+    kept, not brief and redis.call('HGET', K.result, id),
     redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, ARGV[at + 1]),
     redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
   })

@@ -45,11 +45,11 @@ for at = FIRST, #ARGV, FIELDS do
     redis.call('ZREM', held, id)
     drop_early(id)
     redis.call('HDEL', K.asked, id)
-    if has_leases then
-      redis.call('HDEL', K.leases, 'p' .. id)  -- how far its worker was
-    end
     released[#released + 1] = id
   end
+end
+if has_leases then
+  forget_progress(released)
 end
 limits.left(released, now_us)
 write_counts(now_ms)

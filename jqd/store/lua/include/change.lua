@@ -141,6 +141,7 @@ local function forget_end(id)
   redis.call('HDEL', K.outcome, id)
   redis.call('HDEL', K.result, id)
   redis.call('ZREM', K.results, id)
+  redis.pcall('HDEL', K.leases, 'p' .. id)
 end
 
 -- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.

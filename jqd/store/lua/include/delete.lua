@@ -50,6 +50,11 @@ local function delete_jobs(ids, now_ms)
   for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
+  local told = {}
+  for at, id in ipairs(ids) do
+    told[at] = 'p' .. id
+  end
+  redis.pcall('HDEL', K.leases, unpack(told))
   redis.call('ZREM', K.results, unpack(ids))
   redis.call('ZREM', K.logged, unpack(ids))
   redis.call('ZREM', K.dead, unpack(ids))

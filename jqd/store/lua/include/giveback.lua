@@ -35,11 +35,7 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   end
   if #rows > 0 then
     redis.call('HDEL', K.asked, unpack(ids, 1, #rows))
-    local progress = {}
-    for position = 1, #rows do
-      progress[position] = 'p' .. ids[position]
-    end
-    redis.call('HDEL', K.leases, unpack(progress))
+    forget_progress({unpack(ids, 1, #rows)})
     limits.left({unpack(ids, 1, #rows)}, select(2, clock(ARGV[1])))
   end
   if has_deaths then

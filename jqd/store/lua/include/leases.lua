@@ -1,8 +1,8 @@
 -- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a fence.
--- Needs keys, fail, now, holder, members.
+-- Needs keys, fail, now, holder, members, move.
 -- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
 -- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
--- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand; "g<id>": the generation that the worker has of it, unless it is
+-- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job, which may lie in a daemon's hand, or was when it was cancelled; "g<id>": the generation that the worker has of it, unless it is
 -- the first, for a later content may be here by now.
 -- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
 -- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
@@ -124,11 +124,11 @@ do
   function forget_lent(ids)
     local fields = {}
     for _, id in ipairs(ids) do
-      table.insert(fields, 'p' .. id)
       table.insert(fields, 'g' .. id)
     end
     if #fields > 0 then
       redis.call('HDEL', K.leases, unpack(fields))
+      forget_progress(ids)
     end
   end
 end

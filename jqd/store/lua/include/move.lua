@@ -53,6 +53,23 @@ local function rows_within(ids, bytes_max)
   return rows
 end
 
+-- How far their workers were with jobs that left a hand (leases.lua). Of one that was cancelled that is told until it is deleted or begins anew.
+local function forget_progress(ids)
+  local fields = {}
+  for _, id in ipairs(ids) do
+    fields[#fields + 1] = 'p' .. id
+  end
+  local told, gone = #fields > 0 and redis.call('HMGET', K.leases, unpack(fields)) or {}, {}
+  for at, id in ipairs(ids) do
+    if told[at] and (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) ~= CANCELLED then
+      gone[#gone + 1] = fields[at]
+    end
+  end
+  if #gone > 0 then
+    redis.call('HDEL', K.leases, unpack(gone))
+  end
+end
+
 local function has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end
