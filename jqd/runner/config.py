@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from jqd.runner.reach import Reach
+from jqd.runner.verdict import MAX_INTERRUPTIONS
 from jqd.words.units import Bytes, Count, Seconds, Times
 
 
@@ -23,7 +24,7 @@ class RunnerConfig:
     tick_s: Seconds = 0.05  # how late a timeout may be noticed
     backoff_first_s: Seconds = 0.5  # a worker that is away or overloaded gets nothing for so long at first
     backoff_cap_s: Seconds = 30.0  # and at most for so long: one that comes back is found by then
-    max_interruptions: Times = 20  # of a job at work when worker or daemon is stopped: it is dead at one more
+    max_interruptions: Times = MAX_INTERRUPTIONS
     retry_after_max_s: Seconds = 3_600.0  # a worker may ask for a longer pause; it gets jobs again after an hour
     worker_networks: tuple[str, ...] = ()
     """Networks that workers may be in, such as 10.1.0.0/16, whoever registers them. Empty: see `reach.py`."""

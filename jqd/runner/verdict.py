@@ -27,6 +27,7 @@ INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose 
 SNOOZE_STATUS = 102
 SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
+MAX_INTERRUPTIONS = 20  # of a job at work when worker or daemon is stopped: it is dead at one more
 INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result is too large to be kept
@@ -90,7 +91,7 @@ def end_attempt(
     started_at_ms: int,
     finished_at_ms: int,
     result_bytes_max: int,
-    max_interruptions: int = 0,
+    max_interruptions: int = MAX_INTERRUPTIONS,
     wrong: Callable[[bytes], str] = nothing_follows,
 ) -> Outcome:
     """The outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.

@@ -90,6 +90,7 @@ async def test_failures_are_tried_again_or_not_as_in_an_answer(edge: Whole, kind
         ({"status": 503, "retry_after": 0}, Fate.RETRY, 503, 0),
         ({"status": 422, "should_retry": True, "retry_after": 1}, Fate.RETRY, 422, 1_000),
         ({"type": "snooze", "retry_after": 9}, Fate.RETRY, 102, 9_000),
+        ({"type": "refused", "interrupted": True, "retry_after": 9}, Fate.RETRY, 503, 0),
     ):
         claim = await handed(edge)
         assert await report(edge, {**claim, **said}, kind=kind) == [(200, "")]

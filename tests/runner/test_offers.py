@@ -172,3 +172,32 @@ async def test_the_same_claim_twice_is_a_bug(open_house: OpenHouse) -> None:
         with pytest.raises(AssertionError, match="in hand already"):
             house.runner.run_jobs(card.id, "mail", held)
         await house.stopped(1)
+
+
+async def test_who_stops_in_good_order_tells_what_that_interrupts_and_nothing_of_what_had_not_begun(
+    open_house: OpenHouse,
+) -> None:
+    begun = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        _, refused, cut = request.job_ids()
+        await reply.begin()
+        await reply.outcome(job_id=refused, type="refused")
+        await reply.outcome(job_id=cut, type="refused", interrupted=True, message="the worker is stopping")
+        begun.set()
+        await trio.sleep_forever()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, batch=3)
+        held = hold(3, max_retry=0)
+        house.run(held)
+        await begun.wait()
+        await house.stopped(2)
+        house.runner.stop_work("its daemon was stopped")
+        await house.stopped(3)
+        assert (house.returned, house.unsent) == (ids(held[1:2]), ids(held[1:2]))
+        assert {job_id: (one.reason, one.message) for job_id, one in house.outcomes.items()} == {
+            held[0].job.id: ("interrupted", "INTERRUPTED: its daemon was stopped"),
+            held[2].job.id: ("interrupted", "INTERRUPTED: the worker is stopping"),
+        }
+        assert house.runner.stats()["interrupted"] == 2

@@ -295,6 +295,9 @@ def test_a_job_handed_back_and_one_that_begins() -> None:
     for said, told in (
         ({"job_id": "A", "type": "refused", "status": 200}, Refused("A")),
         ({"id": "A", "type": "refused", "retry_after": 2}, Refused("A", 2.0)),
+        ({"id": "A", "type": "refused", "message": "full"}, Refused("A")),
+        ({"id": "A", "type": "refused", "interrupted": True, "message": "m"}, Refused("A", None, "m")),
+        ({"id": "A", "type": "refused", "interrupted": True}, Refused("A", None, "handed back")),
         ({"type": "started"}, Started(None)),
         ({"job_id": "", "id": "A", "type": "started"}, Started("")),
     ):
