@@ -14,6 +14,7 @@ from jqd.runner.pulls import Pulls
 from jqd.runner.reach import Reach
 from jqd.runner.styles import style_of
 from jqd.runner.suspects import Solitude, Suspects
+from jqd.runner.turns import Turns
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -59,6 +60,7 @@ class Gates:
         self._lent: dict[Claim, tuple[Gate, str]] = {}
         self.pulls = Pulls(self.note_free)
         """Polls of workers that ask for jobs by themselves."""
+        self.turns = Turns()
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
         )

@@ -1,7 +1,8 @@
 """Handlers: what runs a jobtype, said by name, without any program that registers. Each version is a worker of its own.
 
-The newest version takes all jobs, but for those that are said with the weight 0: these take no jobs but those of type
-`name@3`, which are for version 3 alone, whatever its weight is.
+A batch goes to one version. The newest takes at most `weight` percent of the jobs, what it leaves goes to the one
+before it by that one's weight, and so on; the oldest takes all that is left. A job of type `name@3` is for version
+3 alone.
 """
 
 from typing import Annotated, Literal
@@ -18,7 +19,7 @@ from jqd.words.tenant import bare, tenant_of
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
 
-Weight = Annotated[Literal[0, 100], Meta(description="100, all jobs, or 0, only those of type name@version")]
+Weight = Annotated[int, Meta(ge=0, le=100, description="a whole number of percent, 0 to 100")]
 Source = Annotated[
     str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")
 ]
@@ -99,11 +100,15 @@ def is_deleted(body: msgspec.Raw) -> bool:
     return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
-def current(handler: Handler) -> int:
-    """Number of the version that takes jobs which are for none by name; 0: there is none."""
-    running = [version for version in handler.versions if not version.out]
-    takers = [version for version in running if version.options.weight] or running[:1]
-    return takers[-1].number if takers else 0
+def shares(handler: Handler) -> dict[int, float]:
+    """Number of a version → its part of the batches."""
+    left, found = 1.0, dict[int, float]()
+    running = [version for version in reversed(handler.versions) if not version.out]
+    for place, version in enumerate(running, 1):
+        part = left if place == len(running) else left * version.options.weight / 100
+        found[version.number] = part
+        left -= part
+    return found
 
 
 def card_of(name: str, definition: Definition) -> Card:
@@ -138,14 +143,14 @@ def is_version(text: str) -> bool:
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
     """The workers that a handler is."""
-    takes, found = current(handler), []
+    parts, found = shares(handler), []
     for version in handler.versions:
         if version.out:
             continue
-        card, own = card_of(bare(name), version), id_of(name, version.number)
+        card, own, part = card_of(bare(name), version), id_of(name, version.number), parts[version.number]
         said = {field: getattr(card, field) for field in Card.__struct_fields__}
-        jobs = (name, own) if version.number == takes else (own,)
-        said |= {"id": own, "name": bare(own), "jobs": jobs, "handler": name, "tenant": tenant_of(name)}
+        said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        said["tenant"] = tenant_of(name)
         options = version.options.of_jobs
         said["options"] = {} if options == NOTHING else {name: options}
         found.append(

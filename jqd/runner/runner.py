@@ -151,7 +151,8 @@ class Runner:
             if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / gate.window(jobtype), free, worker))
-        if not roomy:
+        takers = (worker for worker, _ in posting if worker.takes(jobtype, priority))
+        if not (roomy := self._gates.turns.among(jobtype, takers, roomy)):
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
         return Offer(worker, free, self._config.batch_bytes_max)
@@ -186,6 +187,7 @@ class Runner:
             return
         gate = self._gates.gate(worker)
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
+        self._gates.turns.took(worker, jobtype, len(entries))
         for part, losses in self._posts(entries, gate.post_jobs_max):
             parcel = Parcel(self._shared, worker, gate, jobtype, part, losses=losses)
             if self._start is None:

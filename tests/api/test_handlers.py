@@ -60,7 +60,7 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
     [
         ({"lang": "python"}, "/lang"),
         ({"body": "nowhere"}, "/body"),
-        ({"options": {"weight": 50}}, "/options/weight"),
+        ({"options": {"weight": 101}}, "/options/weight"),
         ({"options": {"colour": "red"}}, "/options/colour"),
         ({"options": 7}, "/options"),
         ({"options": {"secrets": ["hidden", 5]}}, "/options/secrets/1"),
@@ -81,14 +81,14 @@ async def test_what_is_wrong_is_named(edge, said, why):
     assert edge.workers.list() == []
 
 
-async def test_the_newest_takes_all_jobs_but_for_versions_that_are_there_by_name_alone(edge):
-    await put(edge, options={"weight": 0})
+async def test_versions_share_the_batches_by_their_weights(edge):
     await put(edge)
-    row = await put(edge, options={"weight": 0})
-    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0), (2, 1), (3, 0)]
+    await put(edge, options={"weight": 40})
+    row = await put(edge, options={"weight": 10})
+    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0.54), (2, 0.36), (3, 0.1)]
     workers = edge.workers.list()
     assert [(worker.id, worker.style, worker.takes("mail", 0)) for worker in workers] == [
-        (f"mail@{number}", "webhook", number == 2) for number in (1, 2, 3)
+        (f"mail@{number}", "webhook", True) for number in (1, 2, 3)
     ]
     assert [worker.takes("mail@2", 0) for worker in workers] == [False, True, False]
     await put(edge)
@@ -158,7 +158,7 @@ async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
 
 async def test_an_endpoint_that_says_410_takes_its_version_out_and_no_worker_is_unregistered(edge):
     await put(edge)
-    await put(edge)
+    await put(edge, options={"weight": 50})
     assert (await edge.call("DELETE", "/v1/workers/mail@2")).status == 409
     assert edge.workers.unregister("mail@2", "it answered 410")
     assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
@@ -191,13 +191,13 @@ async def test_two_puts_in_one_moment_are_two_versions(edge):
     await put(edge)
     edge.journal.hold = trio.Event()
     async with trio.open_nursery() as nursery:
-        for weight in (0, 100):
+        for weight in (10, 20):
             nursery.start_soon(partial(put, edge, options={"weight": weight}))
         await trio.testing.wait_all_tasks_blocked()
         edge.journal.hold.set()
     handler = edge.workers.handler("mail")
     assert [version.number for version in handler.versions] == [1, 2, 3]
-    assert {version.options.weight for version in handler.versions[1:]} == {0, 100}
+    assert {version.options.weight for version in handler.versions[1:]} == {10, 20}
 
 
 async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_without(edge, autojump_clock):

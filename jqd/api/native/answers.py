@@ -314,7 +314,7 @@ class VersionShare(Struct, frozen=True):
     """One version of a handler."""
 
     version: int
-    share: Annotated[float, Meta(description="of the jobs that are for no version by name: 1 all, 0 none")]
+    share: Annotated[float, Meta(description="its part of the batches, 0 to 1")]
     out: str | None
     """Why it gets none."""
 

@@ -12,7 +12,7 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_body, read_query
 from jqd.desk import handlers
 from jqd.desk.reserved import expect_allowed
-from jqd.runner.handler import Definition, Handler, Version, current
+from jqd.runner.handler import Definition, Handler, Version, shares
 from jqd.words.tenant import bare, tenant_of
 
 
@@ -55,7 +55,8 @@ async def delete(parts: Parts, request: Request, name: str) -> Response:
 
 
 def _row(name: str, handler: Handler, version: Version) -> answers.Handler:
-    options, takes = version.options, current(handler)
+    options = version.options
+    parts = shares(handler)
     return answers.Handler(
         name=bare(name),
         tenant=tenant_of(name) or UNSET,
@@ -82,5 +83,7 @@ def _row(name: str, handler: Handler, version: Version) -> answers.Handler:
         server_only=version.server_only,
         set_at=iso(version.set_at_ms),
         out=version.out or None,
-        versions=[VersionShare(one.number, float(one.number == takes), one.out or None) for one in handler.versions],
+        versions=[
+            VersionShare(one.number, round(parts.get(one.number, 0.0), 4), one.out or None) for one in handler.versions
+        ],
     )
