@@ -297,10 +297,9 @@ class LookMethods:
     def _counts(self, row: object, now_ms: int) -> Counts:
         try:
             return decode_counts(row if isinstance(row, bytes) else b"", now_ms)
-        except ValueError as error:
-            raise codec.Unreadable(
-                f"the key {self._keys['counts']} holds a row that jqd did not write: {error}"
-            ) from error
+        except ValueError as error:  # the other jobtypes are told all the same
+            self._burial.warn(f"the key {self._keys['counts']} holds a row that jqd did not write: {error}")
+            return decode_counts(b"", now_ms)
 
     # ------------------------------------------------------------ cleaning
 

@@ -6,11 +6,14 @@ import msgspec
 import pytest
 import redis
 
-from jqd.store import Hold, Page
+from jqd.store import Hold, NameWanted, Page, StoreConfig
 from jqd.store.ends import ROW_BYTES_MAX
 from jqd.testing.recount import miscounted
-from jqd.words.job import Fate, Job, State
+from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.job import Fate, Job, State, Wanted
 from tests.contract.bench import StoreBench, outcome
+from tests.contract.change import push_named
 from tests.contract.lent import handed
 from tests.store.counting import mirror
 from tests.store.test_faults import KEYS
@@ -152,3 +155,44 @@ async def test_what_a_worker_holds_is_over_when_it_cannot_be_read(bench: StoreBe
     assert (await bench.view(bad)).state is State.FAILED
     assert await bench.state(good) is State.RUNNING
     await delete(bench, bad)
+
+
+@pytest.mark.parametrize(
+    "name", ["jobs", "tries", "outcome", "generation", "result", "logs", "leases", "names", "counts"]
+)
+@pytest.mark.parametrize(
+    "row",
+    [BAD, b"", b"x", b"\xdc\xff\xff", b"C\xff", b"G5:\xff", b"X\xff", b"E?", b"5:6", b"\x97\x01\xa1a\xff", b"9" * 40],
+)
+async def test_no_call_stops_at_rubbish_in_every_row_of_one_kind(name: str, row: bytes) -> None:
+    clock = ManualClock()
+    store = FakeStore(clock, StoreConfig(url="redis://fake"))
+    await store.look(fresh=True)
+    bench = StoreBench(store, clock)
+    owner, named = await bench.join(), await push_named(bench)
+    jobs = [await bench.push() for _ in range(4)]
+    held = await bench.claim(owner, limit=3)
+    await bench.settle(handed(held[1]), outcome(held[0], Fate.RETRY, log="said"))
+    await store.touch([(held[1].job.id, held[1].fence)], progress=b"\x01")
+    await bench.settle(outcome(held[2], Fate.SUCCEEDED, keep_result=True, result=b"\x05"))
+    await bench.cancel(held[1].job.id)
+    rows = store.server.keyspace.keys[store.keys[name].encode()]
+    assert isinstance(rows, dict)
+    rows.update(dict.fromkeys(rows, row))
+    for job in (*jobs, named):
+        await store.get_job(job.id)
+    assert len((await store.list_jobs(None, None, None, 100, "")).jobs) >= 4
+    await store.list_types()
+    await store.stats()
+    await store.resolve(named.name)
+    await store.reserve_names([NameWanted(named.name, bench.make().id, "d", False)])
+    await store.get_waiting_jobtypes([Wanted()], 9)
+    await store.touch([(held[1].job.id, held[1].fence)])
+    await bench.push()
+    await bench.claim(owner)
+    await store.promote(9)
+    await bench.members(owner)
+    await bench.settle(outcome(held[1], Fate.DEAD))
+    await store.purge(9)
+    await store.queue_place(jobs[3].id)
+    await store.delete_dead([job.id for job in jobs])
