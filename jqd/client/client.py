@@ -8,7 +8,6 @@ with Client("http://127.0.0.1:7420") as client:
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
@@ -31,12 +30,11 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
-from jqd.client.info import Ack, Cancel, JobInfo, Taken, job_info, job_map, listed_job
+from jqd.client.info import Ack, Cancel, JobInfo, PushOptions, Taken, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.pushes import cuts, how_safe, less, of_all, taken
 from jqd.words.clock import Clock, SystemClock
-from jqd.words.job import Keep
-from jqd.words.units import Duration, Durations, duration_s
+from jqd.words.units import Duration, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
@@ -91,24 +89,7 @@ class Client(Manage):
 
     # ------------------------------------------------------------ push
 
-    def push(
-        self,
-        name: str,
-        argument: Any = None,
-        *,
-        priority: int | None = None,
-        max_retry: int | None = None,
-        keep_result: Keep | None = None,
-        timeout: Duration | None = None,
-        job_id: str | None = None,
-        run_at: datetime | float | str | None = None,
-        delay: Duration | None = None,
-        replace: bool | None = None,
-        tags: Sequence[str] | None = None,
-        backoff: Durations | None = None,
-        expires_in: Duration | None = None,
-        ack: Ack | None = None,
-    ) -> str:
+    def push(self, name: str, argument: Any = None, *, ack: Ack | None = None, **options: Unpack[PushOptions]) -> str:
         """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
 
         `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: how long one attempt may take, in
@@ -120,22 +101,7 @@ class Client(Manage):
         long after its date, or after the push, it is dead unless an attempt has begun. For options that are left out
         the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than `ack` asks for.
         """
-        told = job_map(
-            name,
-            argument,
-            priority=priority,
-            max_retry=max_retry,
-            keep_result=keep_result,
-            timeout=timeout,
-            job_id=job_id,
-            run_at=run_at,
-            delay=delay,
-            replace=replace,
-            tags=tags,
-            backoff=backoff,
-            expires_in=expires_in,
-        )
-        return self.push_one(told, ack=ack).job_id
+        return self.push_one(job_map(name, argument, **options), ack=ack).job_id
 
     def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> Taken:
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""

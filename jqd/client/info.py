@@ -1,10 +1,9 @@
 """The daemon's answers about jobs as types, and jobs as the daemon wants them pushed. Pure."""
 
 import enum
-import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
@@ -119,49 +118,62 @@ def job_info(told: Any) -> JobInfo:
         raise ValueError(f"not understood: {error}") from None
 
 
-def job_map(
-    name: str,
-    argument: Any = None,
-    *,
-    priority: int | None = None,
-    max_retry: int | None = None,
-    keep_result: Keep | None = None,
-    timeout: Duration | None = None,
-    job_id: str | None = None,
-    run_at: datetime | float | str | None = None,
-    delay: Duration | None = None,
-    replace: bool | None = None,
-    tags: Sequence[str] | None = None,
-    backoff: Durations | None = None,
-    expires_in: Duration | None = None,
-) -> dict[str, Any]:
+class Usual(TypedDict, total=False):
+    """What may be said of all jobs of a type, where their pusher says nothing; None: the daemon's own default."""
+
+    priority: int | None
+    max_retry: int | None
+    timeout: Duration | None
+    keep_result: Keep | None
+    backoff: Durations | None
+
+
+class Each(Usual, total=False):
+    """And of one job."""
+
+    run_at: datetime | float | str | None
+    delay: Duration | None
+    replace: bool | None
+    tags: Sequence[str] | None
+    expires_in: Duration | None
+
+
+class PushOptions(Each, total=False):
+    """And its id: what may be said of a push."""
+
+    job_id: str | None
+
+
+FIELDS = ("name", "argument", *PushOptions.__annotations__)
+DURATIONS = frozenset({"timeout", "delay", "expires_in"})
+
+
+def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
     """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
-    if isinstance(run_at, datetime):
-        if run_at.tzinfo is None:
-            raise ValueError(f"run_at {run_at} has no time zone; write datetime.now(UTC) + … or use delay")
-        run_at = run_at.isoformat()
-    if isinstance(tags, str):
-        raise TypeError(f"tags is a list of strings, not the string {tags!r}")
-    fields = {
-        "priority": priority,
-        "max_retry": max_retry,
-        "keep_result": keep_result,
-        "timeout": None if timeout is None else duration_s(timeout),
-        "job_id": job_id,
-        "run_at": run_at,
-        "delay": None if delay is None else duration_s(delay),
-        "replace": replace,
-        "tags": list(tags) if tags is not None else None,
-        "backoff": None if backoff is None else durations_s(backoff),
-        "expires_in": None if expires_in is None else duration_s(expires_in),
-    }
-    told: dict[str, Any] = {"name": name}
-    if argument is not None:
-        told["argument"] = argument
-    return told | {key: value for key, value in fields.items() if value is not None}
+    told: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
+    for field, value in options.items():
+        if field not in FIELDS:
+            raise TypeError(f"a push has no option {field!r}{suggestion(field, FIELDS)}")
+        if value is not None:
+            told[field] = _plain(field, value)
+    return told
 
 
-FIELDS = tuple(inspect.signature(job_map).parameters)
+def _plain(field: str, value: Any) -> Any:
+    """An option as it is sent. Raises TypeError and ValueError."""
+    if field in DURATIONS:
+        return duration_s(value)
+    if field == "backoff":
+        return durations_s(value)
+    if field == "tags":
+        if isinstance(value, str):
+            raise TypeError(f"tags is a list of strings, not the string {value!r}")
+        return list(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{field} {value} has no time zone; write datetime.now(UTC) + … or use delay")
+        return value.isoformat()
+    return value
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from jqd.client.http import Answer, Http, encode, job_path, odd, query
 from jqd.client.info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
+from jqd.words.meant import suggestion
+from jqd.words.units import Duration
 
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
 Date = datetime | float | timedelta
-UNSET: Any = object()  # stands for an argument that was not given, for None may be given
 
 
 class Matching(TypedDict, total=False):
@@ -36,6 +37,15 @@ class Matching(TypedDict, total=False):
     since: Date | None
     """It ended, or was pushed, then or later: a date, Unix seconds, or a time ago."""
     before: Date | None
+
+
+class Changes(TypedDict, total=False):
+    """Of a job that has not begun; what is left out stays."""
+
+    priority: int | None
+    run_at: datetime | float | str | None
+    delay: Duration | None
+    argument: Any
 
 
 class Changed(NamedTuple):
@@ -106,37 +116,21 @@ class Manage(Constraints, Schedules, Tokens):
             if not cursor:
                 return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
 
-    def retry(
-        self,
-        job_id: str,
-        *,
-        priority: int | None = None,
-        run_at: datetime | float | str | None = None,
-        delay: float | timedelta | None = None,
-        argument: Any = UNSET,
-    ) -> JobInfo:
+    def retry(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
         """Have a job tried anew that failed or was cancelled, changed before in the same step if anything is given.
 
         Raises NotFound, Invalid, Conflict.
         """
-        told = _changes(priority, run_at, delay, argument)
+        told = _changes(**changes)
         return self._act("POST", f"{job_path(job_id)}/retry", encode(told) if told else None)
 
     def run_now(self, job_id: str) -> JobInfo:
         """Have a job run at once that waits for its date. Raises NotFound, Conflict."""
         return self._act("POST", f"{job_path(job_id)}/run-now")
 
-    def change(
-        self,
-        job_id: str,
-        *,
-        priority: int | None = None,
-        run_at: datetime | float | str | None = None,
-        delay: float | timedelta | None = None,
-        argument: Any = UNSET,
-    ) -> JobInfo:
+    def change(self, job_id: str, **changes: Unpack[Changes]) -> JobInfo:
         """Change a job that waits; what is left out stays. Raises NotFound, Invalid, Conflict when it does not wait."""
-        return self._act("PATCH", job_path(job_id), encode(_changes(priority, run_at, delay, argument)))
+        return self._act("PATCH", job_path(job_id), encode(_changes(**changes)))
 
     def why(self, job_id: str) -> dict[str, Any]:
         """What keeps a job: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
@@ -279,11 +273,14 @@ def _map(what: str, answer: Answer) -> dict[str, Any]:
     return answer.body
 
 
-def _changes(priority: int | None, run_at: Any, delay: Any, argument: Any) -> dict[str, Any]:
-    """What is to be changed of a job."""
-    told = job_map("", priority=priority, run_at=run_at, delay=delay)
+def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
+    """What is to be changed of a job. Raises TypeError."""
+    for given in (one for one in changes if one not in Changes.__annotations__):
+        raise TypeError(f"no change is called {given!r}{suggestion(given, [*Changes.__annotations__])}")
+    argument = {"argument": changes.pop("argument")} if "argument" in changes else {}
+    told = job_map("", **changes)
     del told["name"]
-    return told if argument is UNSET else told | {"argument": argument}
+    return told | argument
 
 
 def _seconds(field: str, given: Date | None) -> float | None:

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get
 
 from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
+from jqd.client.info import Usual
 from jqd.words.extra import install_with
-from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX, Keep
+from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
 from jqd.words.meant import suggestion
-from jqd.words.units import Duration, Durations, duration_s, durations_s
+from jqd.words.units import Duration, duration_s, durations_s
 from jqd.worker.context import at_work
 from jqd.worker.gathering import Batch
 from jqd.worker.job import Job, Loop
@@ -36,18 +37,17 @@ if TYPE_CHECKING:
     from jqd.testing.trial import Mode, Trial
     from jqd.worker.service import Service
 
-DECLARED = (
-    "name",
-    "priority",
-    "max_retry",
-    "timeout",
-    "keep_result",
-    "backoff",
-    "server_only",
-    "loop",
-)  # what a declaration may say
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Declaring(Usual, total=False):
+    """What may be said where a job is declared."""
+
+    server_only: bool | None
+
+
+DECLARED = ("name", *Declaring.__annotations__, "loop")
 
 
 class Declares(Protocol):
@@ -212,31 +212,8 @@ class App:
     @overload
     def job(self, name: Callable[P, R], /) -> Job[P, R, R]: ...
     @overload
-    def job(
-        self,
-        name: str | None = None,
-        *,
-        priority: int | None = None,
-        max_retry: int | None = None,
-        timeout: Duration | None = None,
-        keep_result: Keep | None = None,
-        backoff: Durations | None = None,
-        server_only: bool | None = None,
-        loop: Loop | None = None,
-    ) -> Declares: ...
-    def job(
-        self,
-        name: Callable[..., Any] | str | None = None,
-        *,
-        priority: int | None = None,
-        max_retry: int | None = None,
-        timeout: Duration | None = None,
-        keep_result: Keep | None = None,
-        backoff: Durations | None = None,
-        server_only: bool | None = None,
-        loop: Loop | None = None,
-        **unknown: Any,
-    ) -> Any:
+    def job(self, name: str | None = None, *, loop: Loop | None = None, **options: Unpack[Declaring]) -> Declares: ...
+    def job(self, name: Callable[..., Any] | str | None = None, *, loop: Loop | None = None, **options: Any) -> Any:
         """Register a plain or async function as a job; `name` defaults to the function's.
 
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
@@ -246,21 +223,14 @@ class App:
         `server_only`: it is pushed, changed and cancelled with the master key only, or by jobs. Raises ValueError or
         TypeError for what can never work.
         """
-        for given in unknown:
+        for given in (one for one in options if one not in DECLARED):
             raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
         if callable(name):
             return self._register(name, None, {}, loop)
-        options = _options(
-            priority=priority,
-            max_retry=max_retry,
-            timeout=timeout,
-            keep_result=keep_result,
-            backoff=backoff,
-            server_only=server_only,
-        )
+        said = _options(**options)
         if loop is not None:
             _loop(loop)
-        return lambda function: self._register(function, name, options, loop)
+        return lambda function: self._register(function, name, said, loop)
 
     def _register(
         self, function: Callable[..., Any], name: str | None, options: Mapping[str, Any], loop: Loop | None

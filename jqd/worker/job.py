@@ -1,18 +1,17 @@
 """A function under a job's name, and how it may be called and pushed."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack
 
 import anyio.to_thread
 import msgspec
 
 from jqd.client import Ack, Client
-from jqd.client.info import job_map
-from jqd.words.job import NAME_LENGTH_MAX, Keep, is_name
-from jqd.words.units import Duration, Durations
+from jqd.client.info import Each, job_map
+from jqd.words.job import NAME_LENGTH_MAX, is_name
+from jqd.words.meant import suggestion
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
 
@@ -138,36 +137,17 @@ class Job(Generic[P, C, R]):
         self,
         *,
         id: str | None = None,  # noqa: A002 - what it is called everywhere
-        delay: Duration | None = None,
-        run_at: datetime | float | str | None = None,
-        replace: bool | None = None,
-        tags: Sequence[str] | None = None,
-        timeout: Duration | None = None,
-        max_retry: int | None = None,
-        keep_result: Keep | None = None,
-        priority: int | None = None,
-        backoff: Durations | None = None,
-        expires_in: Duration | None = None,
         ack: Ack | None = None,
+        **options: Unpack[Each],
     ) -> Pushing[P, R]:
         """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
 
         They are those of `Client.push`; `id` is your own id for the job, `job_id` there.
         """
-        given = {
-            "job_id": id,
-            "delay": delay,
-            "run_at": run_at,
-            "replace": replace,
-            "tags": tags,
-            "timeout": timeout,
-            "max_retry": max_retry,
-            "keep_result": keep_result,
-            "priority": priority,
-            "backoff": backoff,
-            "expires_in": expires_in,
-        }
-        return Pushing(self, self._sender, given, ack)
+        known = ("id", "ack", *Each.__annotations__)
+        for given in (one for one in options if one not in known):
+            raise TypeError(f"a job has no option {given!r}{suggestion(given, known)}")
+        return Pushing(self, self._sender, {"job_id": id, **options}, ack)
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Push one job with the options of its declaration: see `Pushing.push`."""
