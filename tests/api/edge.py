@@ -20,7 +20,7 @@ from jqd.desk import Desk
 from jqd.doors import DoorConfig
 from jqd.runner import Workers
 from jqd.store import JobView
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.constraints import Constraints
 from jqd.words.job import State
 from jqd.words.jobid import parse_id

@@ -21,7 +21,7 @@ from jqd.store import (
     StoreStats,
     TypeView,
 )
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id

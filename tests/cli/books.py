@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from jqd.journal import JournalConfig, open_journal
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.job import NIL, ChangeKind, Fate, Outcome
 from jqd.words.jobid import ALPHABET, IdSource
 from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes

@@ -27,7 +27,7 @@ from jqd.client import (
 from jqd.client.info import Taken
 from jqd.client.pending import Pending
 from jqd.client.sending import Sender
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.worker.context import at_work
 
 WAIT_S = 20.0  # for the buffer's thread on a busy machine

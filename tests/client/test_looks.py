@@ -22,8 +22,8 @@ from jqd.client import (
 from jqd.client.client import WAIT_S_MAX
 from jqd.client.http import TRIES_MAX
 from jqd.client.pushes import PUSH_JOBS_MAX
+from jqd.testing.clock import ManualClock
 from jqd.testing.daemon import Answer, ScriptedDaemon
-from jqd.words.clock import ManualClock
 from jqd.words.media import MSGPACK
 from tests.client.scripted import use
 

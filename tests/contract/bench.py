@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from jqd.store import Claimed, JobView, Member, Owner, Store
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from jqd.store import StoreConfig, open_store
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.store.counting import of_fake, of_server
 from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server

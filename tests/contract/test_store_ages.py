@@ -5,8 +5,8 @@ import pytest
 from msgspec import Raw
 
 from jqd.store import Ages, Release, StoreConfig
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN
 from jqd.words.job import ChangeKind, Fate, Wanted
 from jqd.words.rules import Rule

@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from jqd.store import Ages, Owner, StoreConfig
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.constraints import BETWEEN, WITHIN, items_of
 from jqd.words.job import Fate, Held, Job, Wanted
 from jqd.words.jobid import parse_id

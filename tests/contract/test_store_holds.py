@@ -5,7 +5,7 @@ import redis
 
 from jqd.store import CALL_JOBS_MAX, Hold, OnItsWay, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import StaleOwner
 from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
 from jqd.words.record import cancel_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, State
 from tests.contract.bench import StoreBench, outcome
 from tests.contract.change import push_named

@@ -7,8 +7,8 @@ from msgspec import Raw
 from jqd.store import NameWanted, Release, StoreConfig
 from jqd.store.scripts import Script
 from jqd.testing import store as fakes
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Held, State
 from jqd.words.rules import Rule
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome

@@ -4,7 +4,7 @@ import pytest
 
 from jqd.store.scripts import Script
 from jqd.testing import store as memory
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.contract.limited import KEYED, claim, item, rule
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import ChangeKind, Fate
 from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome, rule

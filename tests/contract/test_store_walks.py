@@ -30,8 +30,8 @@ from jqd.store import (
     open_store,
 )
 from jqd.store.keys import Keys
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StoreChanged, StoreError
 from jqd.words.job import INTERRUPTED, SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.words.jobid import IdSource, journal_number

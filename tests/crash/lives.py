@@ -7,9 +7,9 @@ import trio
 
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Job
 from jqd.words.record import Head, Lane, encode_jobs
 from tests.journal.conftest import opened

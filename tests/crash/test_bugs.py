@@ -19,9 +19,9 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.store import JobView
 from jqd.testing.bugs import BUGS, Bug, planted
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalLocked, JournalRefused
 from jqd.words.job import Fate, Outcome
 from jqd.words.record import Lane, encode_outcomes

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import CALLS, Fail, MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
 from tests.journal.conftest import no_failure, opened

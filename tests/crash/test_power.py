@@ -9,8 +9,8 @@ import random
 import trio
 
 from jqd.journal import Journal
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
 from tests.crash.disk import quiet

@@ -11,7 +11,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from jqd.doors import Door, DoorConfig, bind
 from jqd.doors.certificate import SOON_DAYS, dates_ms
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.dates import iso, ms_of
 from jqd.words.errors import ConfigError
 from tests.doors.pipes import Log

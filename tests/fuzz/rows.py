@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from jqd.store import Member
+from jqd.testing.clock import ManualClock
 from jqd.testing.keyspace import SortedSet
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreError
 from tests.contract.bench import StoreBench
 from tests.store.test_planted import CALLS, Furnished

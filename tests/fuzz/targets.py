@@ -33,8 +33,8 @@ from jqd.runner.styles.lines import _Lines
 from jqd.runner.styles.stream import AnswerReader
 from jqd.store import codec, ends
 from jqd.store.keys import Keys
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import AnswerGarbled, DeskError, JournalError
 from jqd.words.jobid import IdSource
 from jqd.words.record import DECODERS, Head, Lane, encode_jobs

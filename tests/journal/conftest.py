@@ -8,8 +8,8 @@ from pathlib import Path
 import trio
 
 from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.record import Lane
 
 DIRECTORY = Path("/journal")

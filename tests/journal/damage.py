@@ -15,9 +15,9 @@ import trio
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
 from jqd.journal.repair import repair
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.words import log
-from jqd.words.clock import ManualClock
 from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, opened, push, read_lane, segments
 

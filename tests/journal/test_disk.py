@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jqd.journal import Files, JournalConfig, open_journal
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.clock import SystemClock
 from jqd.words.errors import JournalLocked, JournalRefused
 from tests.journal.conftest import push, read_lane, until
 

@@ -16,8 +16,8 @@ from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, TORN_KIND
 from jqd.journal.recover import recover
 from jqd.journal.segment import Frame, Walker, first_of
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Job, Outcome
 from jqd.words.record import (
     Head,

@@ -7,8 +7,8 @@ import pytest
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, unpack_head
 from jqd.journal.repair import repair
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, opened, push, segments
 from tests.journal.damage import said

@@ -6,8 +6,8 @@ import pytest
 
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_head, unpack_head
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFile, MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until

@@ -7,8 +7,8 @@ import pytest
 import trio.testing
 
 from jqd.journal import commit
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, FULL, always, no_failure, once, opened, push, read_lane, segments, until

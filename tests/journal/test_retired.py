@@ -9,8 +9,8 @@ import pytest
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.inspect import retired_in, snapshot
 from jqd.journal.retired import RETIRED
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
 

@@ -13,8 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from jqd.journal import Journal, JournalConfig
 from jqd.journal.commit import PATIENCE_S_MAX
 from jqd.journal.frame import HEAD_BYTES
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.jobid import SEQUENCES, parse_id
 from jqd.words.record import Lane

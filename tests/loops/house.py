@@ -21,9 +21,9 @@ from jqd.loops.settle import Settle
 from jqd.runner import Offer, Pull, Stopped, Worker
 from jqd.scheduler import Scheduler
 from jqd.store import Owner
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.constraints import Constraints
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Job, Wanted

@@ -12,9 +12,9 @@ import trio.testing
 
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JqdError
 from jqd.words.job import Job
 from jqd.words.record import Head, Lane, encode_jobs

@@ -18,8 +18,8 @@ from jqd.loops.standing import Known, Through
 from jqd.runner.linger import Linger
 from jqd.scheduler import Scheduler
 from jqd.store import Claimed, RateWanted, Renewed, Suspects
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.constraints import Constraints
 from jqd.words.job import Job, Wanted
 from jqd.words.lease import LeaseConfig

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from jqd.journal import Journal, Slice
 from jqd.loops import frames
 from jqd.loops.frames import LARGE_BYTES, Frames
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.cuts import Steps
 from jqd.words.errors import JournalStuck
 from jqd.words.job import Job

@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from jqd.loops.permits import SILENT_S, Permits
 from jqd.store import Claimed, Owner, Permit, RateWanted, StoreConfig
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.constraints import home_of
 from jqd.words.job import Fate, Held, Job
 from jqd.words.record import Lane

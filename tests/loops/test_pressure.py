@@ -11,7 +11,7 @@ from jqd.control import Control
 from jqd.loops.pressure import LAGS, LOOK_S, RETRY_S, STEP_S, Pressure, PressureConfig, Watermark
 from jqd.store import Store
 from jqd.store.shapes import StoreStats
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import StoreAway
 from jqd.words.record import Lane
 

@@ -22,9 +22,9 @@ from jqd.runner import Card, Workers
 from jqd.runner.handler import Handler
 from jqd.runner.workers import body_of
 from jqd.store import StoreConfig
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import NotFound, NotYet
 from jqd.words.lease import LeaseConfig
 from jqd.words.rules import NIL, Rule, Rules

@@ -5,8 +5,8 @@ import pytest
 
 from jqd.loops.shelved import owing
 from jqd.store import CALL_JOBS_MAX
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import Fate, Held, Outcome
 from tests.contract.bench import StoreBench, outcome

@@ -8,7 +8,7 @@ from jqd.loops import standing
 from jqd.loops.membership import Membership
 from jqd.loops.standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Look, Member, Owner, Renewed
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.lease import LeaseConfig
 
 LIVES = ("A", "B")

@@ -13,8 +13,8 @@ from jqd.runner.suspects import (
     COMPANY_LOSSES,
     Extent,
 )
+from jqd.testing.clock import ManualClock
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
 

@@ -8,7 +8,7 @@ from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
 from jqd.runner import views as views_module
 from jqd.runner.limits import Gate
 from jqd.runner.views import WELL
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 
 CARD = Card(name="w", id="w", url="http://here:80/", max_jobs=4)
 

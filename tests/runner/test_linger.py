@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.runner.linger import STALE_S, Linger
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from tests.runner.conftest import OpenHouse, hold
 
 LINGER_S = 0.2

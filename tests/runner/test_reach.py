@@ -10,9 +10,9 @@ from jqd.runner import Card, Reach, Workers
 from jqd.runner.carry import network
 from jqd.runner.carry.network import NEXT_ADDRESS_S, Origin
 from jqd.runner.reach import LOOK_UP_S, Standing, standing_of
+from jqd.testing.clock import ManualClock
 from jqd.testing.worker import open_worker
 from jqd.words.address import ip_of
-from jqd.words.clock import ManualClock
 from jqd.words.errors import Invalid
 from tests.runner.conftest import OpenHouse, hold, ids
 

@@ -10,8 +10,8 @@ import trio.testing
 
 from jqd.runner import Report
 from jqd.runner.verdict import INVALID_JOBS
+from jqd.testing.clock import ManualClock
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker
-from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, Fate, Wanted
 from tests.runner.conftest import Eventually, OpenHouse, claims, hold, ids
 

@@ -6,7 +6,7 @@ import pytest
 
 from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
 from jqd.runner.limits import PROBE_S, Gate
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.rules import Rules
 
 MAX_S = 3_600.0

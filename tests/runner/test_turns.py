@@ -10,8 +10,8 @@ from jqd.runner import Gates, Report, Runner, RunnerConfig, Workers, make_pool
 from jqd.runner.handler import Handler, HandlerOptions, Version
 from jqd.runner.limits import Gate
 from jqd.runner.workers import HANDLER
+from jqd.testing.clock import ManualClock
 from jqd.words.backoff import Backoff
-from jqd.words.clock import ManualClock
 from jqd.words.job import Held
 from tests.runner.conftest import claims, hold
 

@@ -8,8 +8,8 @@ import pytest
 from jqd.runner import Workers
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import UNREACHABLE_S, no_more
+from jqd.testing.clock import ManualClock
 from jqd.words import fields
-from jqd.words.clock import ManualClock
 from jqd.words.errors import Invalid, JqdError
 from jqd.words.rules import Rules
 from jqd.words.shares import Share

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from jqd.store import RedisStore, StoreConfig, open_store
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.store.proxy import Proxy, open_proxy
 from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server

@@ -20,8 +20,8 @@ from jqd.store import (
     Verdict,
 )
 from jqd.store.counts import Counts
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State
 from jqd.words.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
 from jqd.words.record import Lane

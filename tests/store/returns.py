@@ -16,7 +16,7 @@ import trio
 from jqd.store import Ages, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.store.shapes import SEATS_SOON_S
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.job import ChangeKind, Fate, Held, Job, entrust
 from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, rule

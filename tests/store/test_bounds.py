@@ -12,7 +12,7 @@ import redis
 from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, looks, open_store
 from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import StoreRefused
 from jqd.words.job import Fate, Held, Job, State, Wanted
 from jqd.words.jobid import IdSource, journal_number

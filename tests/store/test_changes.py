@@ -9,7 +9,7 @@ import redis
 
 from jqd.store import NameWanted, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StoreAway, StoreChanged
 from jqd.words.job import Change, ChangeKind, Job, State
 from jqd.words.record import Lane, cancel_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jqd.store import codec
 from jqd.store.codec import Unreadable
 from jqd.store.keys import Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
 from jqd.words.jobid import IdSource, parse_id
 

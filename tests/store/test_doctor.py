@@ -20,7 +20,8 @@ from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_embedded, ope
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
-from jqd.words.clock import ManualClock, SystemClock
+from jqd.testing.clock import ManualClock
+from jqd.words.clock import SystemClock
 from jqd.words.errors import StoreAway
 from jqd.words.finding import Finding, Severity, refusals
 from jqd.words.job import Job

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged
 from tests.contract.bench import JOURNAL, StoreBench
 

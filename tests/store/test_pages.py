@@ -18,7 +18,7 @@ import redis
 from bench.memory import used_bytes
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Job, State, Wanted
 from jqd.words.jobid import IdSource
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome

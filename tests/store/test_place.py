@@ -9,7 +9,7 @@ import redis
 from jqd.store import JobView, StoreConfig, open_store
 from jqd.store.doctor import examine
 from jqd.store.place import judge_places
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import StoreChanged, StoreMisplaced
 from jqd.words.finding import Finding, Severity
 from jqd.words.job import Job

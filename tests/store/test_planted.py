@@ -27,7 +27,7 @@ from jqd.store import (
     open_store,
 )
 from jqd.store.keys import KINDS, STEMS, Keys
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import StoreRefused, StoreUnsettled
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
 from jqd.words.record import Lane

@@ -7,8 +7,8 @@ import redis
 
 from jqd.store import StoreConfig
 from jqd.store.keys import KINDS
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.store.counting import KEYS, of_fake
 from tests.store.owners import OWNERS

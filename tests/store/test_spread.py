@@ -20,8 +20,8 @@ from jqd.store import (
     Verdict,
     open_store,
 )
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.words.jobid import partition_of
 from jqd.words.record import Lane

@@ -8,9 +8,9 @@ import redis
 
 from jqd.store import Hold, NameWanted, Page, StoreConfig
 from jqd.store.ends import ROW_BYTES_MAX
+from jqd.testing.clock import ManualClock
 from jqd.testing.recount import miscounted
 from jqd.testing.store import FakeStore
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Job, State, Wanted
 from tests.contract.bench import StoreBench, outcome
 from tests.contract.change import push_named

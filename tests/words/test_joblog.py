@@ -14,8 +14,8 @@ import pytest
 import structlog
 import trio
 
+from jqd.testing.clock import ManualClock
 from jqd.words import log
-from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Outcome
 from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
 from tests.words.test_lossy import REFUSALS

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.quotas import PUSHED_MAX, Numbers, Quota, Quotas
 from jqd.words.rules import Rules
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, structs
 
+from jqd.testing.clock import ManualClock
 from jqd.words import cuts
-from jqd.words.clock import ManualClock
 from jqd.words.cuts import finish
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import ChangeKind, Job

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.testing.clock import ManualClock
 from jqd.words.backoff import Backoff
-from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.clock import SystemClock
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Exit, Fate, Job, Outcome, State
 from jqd.words.jobid import (

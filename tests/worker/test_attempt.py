@@ -14,7 +14,7 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd import App, Context, Failed, Retry, Snooze, current
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.log import configure
 from jqd.worker.lines import LINES_PER_S
 from jqd.worker.service import Service, ServiceConfig

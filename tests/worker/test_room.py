@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.worker.service import PATIENCE_S as PATIENCE
 from jqd.worker.service import QUEUE_JOBS_DEFAULT, Service, ServiceConfig
 from tests.worker.exchange import PATIENCE_S, Exchange, gated, jobs, packed, run_batch

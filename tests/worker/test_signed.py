@@ -6,7 +6,7 @@ from jqd import App
 from jqd.runner.sign import signature
 from jqd.runner.styles import STYLES, Sending
 from jqd.runner.worker import Worker
-from jqd.words.clock import ManualClock
+from jqd.testing.clock import ManualClock
 from jqd.words.errors import ConfigError
 from jqd.words.job import Held, Job
 from jqd.worker.serve import serve

@@ -26,6 +26,7 @@ from jqd.runner.ledger import Entry
 from jqd.runner.workers import KIND, body_of
 from jqd.scheduler import SchedulerConfig
 from jqd.scheduler import dates as decide_module
+from jqd.testing.clock import ManualClock
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.aged import PERIOD_S
 from jqd.testing.sim.link import Link
@@ -34,7 +35,6 @@ from jqd.testing.sim.plan import LEASE, PULLED, PULLERS, STORE, TRIM
 from jqd.testing.sim.spent import spend
 from jqd.testing.sim.worker import HOSTS, SLOTS
 from jqd.words.backoff import Backoff
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalError, JournalRefused
 from jqd.words.job import Outcome
 

@@ -24,9 +24,10 @@ from jqd.doors import Answer, Heading
 from jqd.runner import Running, Workers
 from jqd.runner.verdict import Report, end_attempt
 from jqd.store import Owner
+from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from jqd.words.backoff import Backoff
-from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.clock import SystemClock
 from jqd.words.constraints import Constraints
 from jqd.words.job import Held, Wanted
 from jqd.words.jobid import IdSource

@@ -1,0 +1,38 @@
+"""A clock that tests move by hand."""
+
+
+class ManualClock:
+    """A clock that stands still until told otherwise, for tests and simulation."""
+
+    def __init__(self, *, wall_ms: int = 1_800_000_000_000, mono_s: float = 1_000.0) -> None:
+        self._wall_ms = wall_ms
+        self._mono_s = mono_s
+        self._suspended_s = 0.0
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, UTC."""
+        return self._wall_ms
+
+    def mono_s(self) -> float:
+        """Seconds, growing only by `advance`."""
+        return self._mono_s
+
+    def boot_s(self) -> float:
+        """Seconds, growing by `advance` and by `suspend`."""
+        return self.mono_s() + self._suspended_s
+
+    def suspend(self, seconds: float) -> None:
+        """Let the machine be suspended for so long: the monotonic clock does not notice."""
+        self._suspended_s += seconds
+        self._wall_ms += round(seconds * 1000)
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass on both clocks."""
+        if seconds < 0:
+            raise ValueError(f"time cannot pass backwards ({seconds} s); use set_wall_ms to step the wall clock")
+        self._mono_s += seconds
+        self._wall_ms += round(seconds * 1000)
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Step the wall clock, as an operator or NTP would; the monotonic clock does not notice."""
+        self._wall_ms = wall_ms
