@@ -144,6 +144,22 @@ async def test_one_bad_row_of_any_kind_stops_no_look_and_can_be_deleted(
     assert await bench.store.get_job(bad.id) is None or place is has_a_date
 
 
+async def test_a_look_at_a_server_that_takes_no_writes_shows_it_all_the_same(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    await bench.store.look(fresh=True)
+    good, bad = await bench.push(), await bench.push()
+    plant(client, bad)
+    client.config_set("min-replicas-to-write", 1)
+    try:
+        views = (await listed(bench)).jobs
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    assert [(view.id, view.state) for view in views] == [(bad.id, State.FAILED), (good.id, State.WAITING)]
+    assert await bench.state(bad) is State.FAILED
+    check(client)
+
+
 async def test_what_a_worker_holds_is_over_when_it_cannot_be_read(bench: StoreBench, client: "redis.Redis") -> None:
     await bench.store.look(fresh=True)
     good, bad = await bench.push(), await bench.push()
