@@ -1,6 +1,7 @@
 """Whatever is accepted can be shown, listed, changed, tried again and cancelled, in both languages, as what it was."""
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -104,9 +105,14 @@ def _in_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_in_json(job) for job in value]
     return {
-        name: tagged.show_packed(pack(field)) if name == "argument" else tagged.show(field)
+        name: tagged.show_packed(pack(field)) if name == "argument" else _in_words(field)
         for name, field in value.items()
     }
+
+
+def _in_words(value: Any) -> Any:
+    """JSON has no such number: it is refused as text is."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def date_of(shown: str | None) -> int:
