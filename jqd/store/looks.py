@@ -23,6 +23,7 @@ from jqd.words.jobid import parse_id
 from jqd.words.tenant import bare, tenant_of
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
+PASSED = 500  # the same of what has ended, where few are looked for: the store passes over others by their outcomes
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # queues whose waiting jobs are listed
 LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
@@ -122,24 +123,38 @@ class LookMethods:
         """See EdgeStore."""
         walked = _decode_cursor(cursor)
         found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
-        left = LIST_SCAN
+        left, step, are_any = LIST_SCAN, VIEWS, False
+        fits = jobtype or "", int(tenant is None), state.value if state and PLACES[state] == ("ended",) else ""
         sources = await self._sources(state, jobtype, tenant)
         for at in range(0, len(sources), LIST_SOURCES):
             group = [
                 _Source(*place, walked.get(":".join(place), (0.0, ""))) for place in sources[at : at + LIST_SOURCES]
             ]
             while len(found) < limit and left > 0:
-                rows = await self._newest(group, min(VIEWS, limit - len(found), left))
+                rows = await self._newest(group, min(step if step > VIEWS else limit - len(found), step, left))
                 if not rows:
                     break
-                left -= len(rows)
-                for source, (job_id, score) in rows:
-                    walked[source.name] = score, job_id
-                views = await self._views([job_id for _, (job_id, _) in rows], brief=max(1, row_bytes))
-                found |= {v.id: v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag, tenant)}
+                views = await self._views([job_id for _, (job_id, _) in rows], brief=max(1, row_bytes), fits=fits)
+                before = len(found)
+                for (source, (job_id, score)), view in zip(rows, views, strict=True):
+                    left, walked[source.name] = left - 1, (score, job_id)
+                    if isinstance(view, JobView) and _matches(view, state, jobtype, tag, tenant):
+                        found[view.id] = view
+                    if len(found) == limit:
+                        break
+                are_few = 4 * (len(found) - before) < len(rows) and any(fits[::2]) and not row_bytes
+                step = PASSED if are_few and all(source.place == "ended" for source, _ in rows) else VIEWS
+                are_any = bool(found) or are_any or await self._are_any(state, jobtype, tenant)
+                if not are_any:
+                    return Page([], "")
             else:
                 return Page(_newest_first(found.values()), _encode_cursor(walked))
         return Page(_newest_first(found.values()), "")
+
+    async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
+        """Whether the counts know of jobs that are looked for: else none is looked at, however many there are."""
+        counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
+        return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 
     async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:
         sources: list[tuple[str, str]] = []
@@ -195,19 +210,22 @@ class LookMethods:
             source.done = len(source.rows) < count
 
     async def _views(
-        self, job_ids: Sequence[str], *, brief: int = 0, again: bool = False
+        self, job_ids: Sequence[str], *, brief: int = 0, fits: tuple[str, int, str] = ("", 0, ""), again: bool = False
     ) -> list[JobView | OnItsWay | None]:
-        """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all."""
+        """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all.
+
+        `fits`: the jobtype, whether of each tenant, and the state of what ended, that are looked for; None for others.
+        """
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
             flat += (job_id, "" if number is None else last_field(number))
-        answer = await self._caller.call("get_jobs", self._caller.identity, brief, *flat)
+        answer = await self._caller.call("get_jobs", self._caller.identity, brief, *fits, *flat)
         rows = codec.list_of(self._keys, "jobs", answer)
-        views = [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
+        views = [None if row is None else self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
         with suppress(StoreAway):  # a server that takes no writes now lets us look all the same
             if await self._burial.bury() and not again:
-                return await self._views(job_ids, brief=brief, again=True)
+                return await self._views(job_ids, brief=brief, fits=fits, again=True)
         return views
 
     def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:

@@ -97,7 +97,7 @@ class Whole(Edge):
         told = outcome(
             held.job.id, fence=held.fence, fate=fate, attempt=held.attempt, finished_at_ms=self.clock.wall_ms()
         )
-        told = msgspec.structs.replace(told, **{"generation": held.generation, **fields})
+        told = msgspec.structs.replace(told, **{"jobtype": held.job.jobtype, "generation": held.generation, **fields})
         await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
         self._outcomes += 1
 

@@ -116,7 +116,9 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "asked": (LIVING, lambda of: of.ids("asked") - of.held),
     "leases": (
         LIVING,
-        lambda of: _marked(of.ids("leases") - {b"silences"}, plain=of.fences | of.ids("beats"), p=of.held, g=of.held),
+        lambda of: _marked(
+            of.ids("leases") - {b"silences"}, plain=of.fences | of.ids("beats"), p=of.held | of.ids("ended"), g=of.held
+        ),
     ),
     "beats": (LIVING, lambda of: of.ids("beats") - of.rows("leases").keys()),
     "early": (LIVING, lambda of: of.ids("early") - of.held),

@@ -212,6 +212,44 @@ async def test_what_failed_is_listed_at_the_same_cost_however_much_has_ended(ben
     assert costs[0] == costs[1]
 
 
+async def test_few_of_a_name_are_found_among_many_that_ended_and_none_costs_the_same_however_many(
+    bench: StoreBench, count: Count, client: "redis.Redis"
+) -> None:
+    owner, rare = await bench.join(), list[str]()
+    for number in range(MANY // 500):
+        await fill(bench, 300)
+        jobs = [await bench.push("rare") for _ in range(2)]
+        if number == 3:
+            await bench.cancel(jobs[0].id)
+        await fill(bench, 200)
+        for jobtype in ("mail", "rare"):
+            while held := await bench.claim(owner, jobtype, 500):
+                await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held))
+        bench.clock.advance(1)
+        rare[:0] = [job.id for job in reversed(jobs)]
+    count.look()
+    for state, name in [(None, "none"), (State.WAITING, None), (State.FAILED, "rare"), (State.RUNNING, "mail")]:
+        assert await bench.store.list_jobs(state, name, None, 50, "") == ([], "")
+        assert count.look().inside <= 150, "the first step, and the counts"
+    cancelled = await bench.store.list_jobs(State.CANCELLED, None, None, 50, "")
+    assert len(cancelled.jobs) == 1
+    assert count.look().inside <= 3 * MANY, "of each that is passed over the outcome is read, and no more"
+    found, cursor = list[str](), ""
+    while page := await bench.store.list_jobs(None, "rare", None, 3, cursor):
+        found += [view.id for view in page.jobs]
+        if not (cursor := page.cursor):
+            break
+    assert found == rare
+    client.hset(Keys("jqd")["counts"], "of:rare", "rubbish")
+    assert len((await bench.store.list_jobs(State.SUCCEEDED, "rare", None, 50, "")).jobs) == len(rare) - 1
+    found, cursor = [], ""
+    while page := await bench.store.list_jobs(State.SUCCEEDED, "mail", None, 150, cursor):
+        found += [view.id for view in page.jobs]
+        if not (cursor := page.cursor):
+            break
+    assert len(found) == len(set(found)) == MANY
+
+
 async def test_jobs_of_a_call_that_was_cut_short_are_found_when_it_is_repeated(
     bench: StoreBench, client: "redis.Redis"
 ) -> None:
