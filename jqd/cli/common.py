@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -61,6 +61,38 @@ def waits(text: str) -> float | list[float]:
     """Of `--backoff`: one wait, or with a comma all of them. Raises Usage."""
     found = [duration(part, "--backoff") for part in text.split(",") if part.strip()]
     return found if "," in text else duration(text, "--backoff")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Options:
+    """What a job is pushed with, now or at dates."""
+
+    text: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Take the argument, or each line, as a string, also when it looks like JSON."""
+    priority: int | None = None
+    """Smaller runs first."""
+    max_retry: int | None = None
+    """Attempts after the first."""
+    timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """Time one attempt may take: 90, 30s, 5m, 2h."""
+    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m."""
+    keep_result: Annotated[bool | None, Parameter(negative="")] = None
+    """Keep what the worker returns for an hour; push with --wait or --result does so by itself."""
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None
+    """A word to find it by, as `jobs --tag` does; may be given several times."""
+
+    def said(self) -> dict[str, Any]:
+        """As the client takes it. Raises Usage."""
+        return {
+            "priority": self.priority,
+            "max_retry": self.max_retry,
+            "timeout": None if self.timeout is None else duration(self.timeout, "--timeout"),
+            "backoff": None if self.backoff is None else waits(self.backoff),
+            "keep_result": self.keep_result,
+            "tags": self.tag,
+        }
 
 
 def age(text: str, flag: str) -> float:

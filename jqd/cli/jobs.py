@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, checked_id, duration, waits
+from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, plain, show
@@ -30,18 +30,12 @@ def push(
     /,
     *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    text: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    priority: int | None = None,
+    given: Options | None = None,
     run_at: str | None = None,
     in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
-    max_retry: int | None = None,
-    timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
-    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     expires_in: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
@@ -57,10 +51,6 @@ def push(
         JSON if it begins like JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
     lines
         Push a job for every line of this file that is not blank (- for stdin); each line is an argument.
-    text
-        Take the argument, or each line, as a string, also when it looks like JSON.
-    priority
-        Smaller runs first.
     run_at
         Not before this date: ISO 8601 with a zone, or Unix seconds.
     in_
@@ -69,18 +59,8 @@ def push(
         Your own id for the job.
     replace
         Replace a job with the same id.
-    max_retry
-        Attempts after the first.
-    timeout
-        Time one attempt may take: 90, 30s, 5m, 2h.
-    keep_result
-        Keep what the worker returns for an hour; --wait and --result do so by themselves.
     require_result
-        Keep it, and fail the job when it is too large for that; otherwise only the result is dropped.
-    tag
-        A word to find it by, as `jobs --tag` does; may be given several times.
-    backoff
-        Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m.
+        Keep the result, and fail the job when it is too large for that; otherwise only the result is dropped.
     expires_in
         Fail it unless an attempt has begun so long after its date, or after now: 90, 30s, 5m, 2h, 1d.
     wait
@@ -88,27 +68,23 @@ def push(
     result
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     """
-    common = common or Common()
+    common, given = common or Common(), given or Options()
     _expect_words([argument, *more], lines, id_, result)
     options: dict[str, Any] = {
-        "priority": priority,
+        **given.said(),
         "run_at": _run_at(run_at),
         "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
-        "max_retry": max_retry,
-        "timeout": None if timeout is None else duration(timeout, "--timeout"),
-        "tags": tag,
-        "backoff": None if backoff is None else waits(backoff),
         "expires_in": None if expires_in is None else duration(expires_in, "--expires-in"),
-        "keep_result": "required" if require_result else keep_result or result or wait or None,
+        "keep_result": "required" if require_result else given.keep_result or result or wait or None,
     }
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
         if lines is not None:
-            pushed = push_lines(client, name, lines, options, as_text=text)
+            pushed = push_lines(client, name, lines, options, as_text=given.text)
             return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
-        job_id = _push(client, name, read_argument(argument, as_text=text), options)
+        job_id = _push(client, name, read_argument(argument, as_text=given.text), options)
         if not wait and not result:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -18,6 +20,19 @@ from jqd.client.info import FINAL_STATES
 IDS_MAX = 1_000  # named in one request
 
 Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Sure:
+    """How sure one is, of many jobs."""
+
+    dry_run: Flag = False
+    """Only count them."""
+    yes: Flag = False
+    """Do not ask whether to do it."""
+
+
 Act = Callable[[Client, str], dict[str, Any]]
 
 
@@ -26,8 +41,7 @@ def cancel(
     all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
-    dry_run: Flag = False,
-    yes: Flag = False,
+    sure: Sure | None = None,
     common: Common | None = None,
 ) -> int:
     """Cancel jobs that have not ended: those named, or with --all those that match all other options.
@@ -40,23 +54,16 @@ def cancel(
         All jobs in that state, of that name, with that tag; says how many and asks, unless --yes is given.
     state
         waiting, scheduled, running or retrying.
-    dry_run
-        Only count them.
-    yes
-        Do not ask whether to cancel them.
     """
-    common, which = common or Common(), which or Matching()
-    filters = _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
+    common, which, sure = common or Common(), which or Matching(), sure or Sure()
+    filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if all_ and filters in ([], ["--dry-run"]):
         raise Usage("all of which? Give --state, --name, --tag or --error")
     if state in FINAL_STATES:
         raise Usage(f"--state {state}: it has ended, and only jobs that have not are cancelled")
     with common.client() as client:
         if all_:
-            asked = {"state": state, **which.asked()}
-            if not (dry_run or yes):
-                _sure("cancel", client.cancel_many(**asked, dry_run=True).matched)
-            return _told(client.cancel_many(**asked, dry_run=dry_run), common)
+            return _many("cancel", partial(client.cancel_many, state=state, **which.asked()), sure, common)
         return _each(job_ids, "cancel", lambda job_id: _cancel(client, job_id), common)
 
 
@@ -65,12 +72,11 @@ def retry(
     all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
-    dry_run: Flag = False,
     argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     text: Flag = False,
     priority: int | None = None,
     in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
-    yes: Flag = False,
+    sure: Sure | None = None,
     common: Common | None = None,
 ) -> int:
     """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
@@ -84,8 +90,6 @@ def retry(
         given.
     state
         failed or cancelled.
-    dry_run
-        Only count them.
     argument
         Of one job: its argument is this from now on, written as for push.
     text
@@ -94,11 +98,9 @@ def retry(
         Of one job: its priority is this from now on.
     in_
         Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
-    yes
-        Do not ask whether to try them anew.
     """
-    common, which = common or Common(), which or Matching()
-    _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
+    common, which, sure = common or Common(), which or Matching(), sure or Sure()
+    _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, "failed", "cancelled"):
         raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
     changes: dict[str, Any] = {} if argument is None else {"argument": read_argument(argument, as_text=text)}
@@ -110,10 +112,8 @@ def retry(
         raise Usage(f"--{next(iter(changes)).replace('delay', 'in')} changes one job; name it")
     with common.client() as client:
         if all_:
-            asked = {"state": state or "failed", **which.asked()}
-            if not (dry_run or yes):
-                _sure("try anew", client.retry_many(**asked, dry_run=True).matched)
-            return _told(client.retry_many(**asked, dry_run=dry_run), common)
+            act = partial(client.retry_many, state=state or "failed", **which.asked())
+            return _many("try anew", act, sure, common)
         if len(job_ids) == 1:
             return _each(job_ids, "retry", lambda job_id: (client.retry(job_id, **changes).state, Exit.DONE), common)
         return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)
@@ -138,8 +138,7 @@ def delete(
     all_: Whole = False,
     state: str | None = None,
     which: Matching | None = None,
-    dry_run: Flag = False,
-    yes: Flag = False,
+    sure: Sure | None = None,
     common: Common | None = None,
 ) -> int:
     """Delete jobs for good that have ended: those named, or with --all those that failed and match all other options.
@@ -152,13 +151,9 @@ def delete(
         All jobs that failed; with --state those that ended so.
     state
         failed, cancelled or succeeded.
-    dry_run
-        Only count them.
-    yes
-        Do not ask whether to delete them.
     """
-    common, which = common or Common(), which or Matching()
-    _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
+    common, which, sure = common or Common(), which or Matching(), sure or Sure()
+    _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, *FINAL_STATES):
         raise Usage(f"--state {state}: only jobs that have ended are deleted; cancel them first")
     with common.client() as client:
@@ -166,10 +161,8 @@ def delete(
             if len(job_ids) == 1:
                 return _each(job_ids, "delete", lambda job_id: _delete(client, job_id), common)
             return _named(job_ids, "delete", "deleted", lambda ids: client.delete_many(job_ids=ids), common)
-        asked = {"state": state or "failed", **which.asked()}
-        if not (dry_run or yes):
-            _sure("delete for good", client.delete_many(**asked, dry_run=True).matched)
-        return _told(client.delete_many(**asked, dry_run=dry_run), common)
+        act = partial(client.delete_many, state=state or "failed", **which.asked())
+        return _many("delete for good", act, sure, common)
 
 
 def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
@@ -265,6 +258,13 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
 
     with common.client() as client:
         return _each(names, what, lambda name: acted(client, name), common, called="name")
+
+
+def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) -> int:
+    """Do it to all that match, when somebody is sure."""
+    if not (sure.dry_run or sure.yes):
+        _sure(what, act(dry_run=True).matched)
+    return _told(act(dry_run=sure.dry_run), common)
 
 
 def _sure(what: str, matched: int) -> None:

@@ -8,9 +8,9 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, duration, waits
+from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.look import Flag, rows_of
+from jqd.cli.look import rows_of
 from jqd.cli.render import show
 from jqd.cli.table import ago, lasting, table, tenants_of, whose
 
@@ -36,13 +36,7 @@ def set_(
     overlap: Literal["skip", "queue", "replace"] | None = None,
     jitter: str | None = None,
     until: str | None = None,
-    text: Flag = False,
-    priority: int | None = None,
-    max_retry: int | None = None,
-    timeout: str | None = None,
-    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    keep_result: Flag = False,
-    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    given: Options | None = None,
     common: Common | None = None,
 ) -> int:
     """Have a job pushed at dates that come again, and show the next ones.
@@ -69,34 +63,11 @@ def set_(
         Each job starts up to so much later, each schedule's at another moment: 5m.
     until
         None after this date, like 2030-01-31T08:00:00Z.
-    text
-        Take the argument as a string, also when it looks like JSON.
-    priority
-        Smaller runs first.
-    max_retry
-        Attempts after the first.
-    timeout
-        Time one attempt may take: 90, 30s, 5m, 2h.
-    backoff
-        Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m.
-    keep_result
-        Keep what the worker returns for an hour.
-    tag
-        A word to find its jobs by; may be given several times.
     """
-    common = common or Common()
+    common, given = common or Common(), given or Options()
     if (cron is None) == (every is None):
         raise Usage("when? Give --cron or --every, one of them")
-    job = {
-        "name": jobtype,
-        "argument": read_argument(argument, as_text=text),
-        "priority": priority,
-        "max_retry": max_retry,
-        "timeout": None if timeout is None else duration(timeout, "--timeout"),
-        "backoff": None if backoff is None else waits(backoff),
-        "keep_result": keep_result or None,
-        "tags": tag,
-    }
+    job = {"name": jobtype, "argument": read_argument(argument, as_text=given.text), **given.said()}
     with common.client() as client:
         told = client.set_schedule(
             name,
