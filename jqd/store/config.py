@@ -33,7 +33,6 @@ class StoreConfig:
     crash_limit: Count = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
     alone_s: Seconds = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
     name_reserve_s: Seconds = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
-    handler_versions: Count = 10  # kept of each handler
     i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
     partition: int = field(default=0, metadata={INTERNAL: True})
     """Which one a store object is; `parts` says it."""
