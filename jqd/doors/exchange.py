@@ -123,16 +123,13 @@ class Exchange:
 
     @property
     def peer(self) -> str | None:
-        """See Asked."""
         return self.wire.client[0]
 
     @property
     def whole(self) -> bool:
-        """See Asked."""
         return self.body.done
 
     def read_nowait(self) -> bytes:
-        """See Asked."""
         buffer = self.wire.buffer
         if self.body.done or not buffer:
             return b""
@@ -145,7 +142,6 @@ class Exchange:
         return piece
 
     async def read(self) -> bytes | None:
-        """See Asked."""
         wire = self.wire
         try:
             if self.head.expects and not (self._continued or wire.buffer or self.sent):
@@ -190,7 +186,6 @@ class Exchange:
 
     @contextmanager
     def while_there(self) -> Iterator[trio.CancelScope]:
-        """See Asked."""
         with trio.CancelScope() as self._work:
             try:
                 yield self._work

@@ -82,7 +82,6 @@ class SocketPipe:
         """See Pipe. There is nothing to agree on."""
 
     async def receive_some(self, size: int) -> bytes:
-        """See Pipe."""
         self._straight += 1
         if self._straight >= STRAIGHT_MAX:  # who sends without a pause does not have the loop for itself
             self._straight = 0
@@ -98,7 +97,6 @@ class SocketPipe:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
 
     async def receive_next(self, size: int) -> bytes:
-        """See Pipe."""
         self._straight = 0
         try:
             while True:
@@ -111,13 +109,11 @@ class SocketPipe:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
 
     def has_left(self) -> bool:
-        """See Pipe."""
         asked = select.poll()
         asked.register(self._sock, _LEFT)
         return bool(asked.poll(0))
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """See Pipe."""
         try:
             return self._sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -126,7 +122,6 @@ class SocketPipe:
             raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """See Pipe."""
         rest = memoryview(data)
         while rest := rest[self.send_now(rest) :]:
             try:
@@ -135,19 +130,16 @@ class SocketPipe:
                 raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
     async def finish(self) -> None:
-        """See Pipe."""
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             raise trio.BrokenResourceError(f"closing failed: errno {error.errno}") from error
 
     def close(self) -> None:
-        """See Pipe."""
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
     def abort(self) -> None:
-        """See Pipe."""
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         finally:

@@ -71,7 +71,6 @@ class TlsPipe:
         self._ended = False
 
     async def begin(self, turn: Turn) -> None:
-        """See Pipe."""
         first = await self._raw.receive_some(FIRST_BYTES)
         if not first.startswith(HELLO):
             self._plain = True
@@ -90,7 +89,6 @@ class TlsPipe:
             raise NotAgreedError(getattr(error.__cause__, "reason", None) or str(error.__cause__), alert) from error
 
     async def receive_some(self, size: int) -> bytes:
-        """See Pipe."""
         if self._plain or self._ended:  # behind our last word what comes is only read over
             return await self._raw.receive_some(size)
         try:
@@ -101,11 +99,9 @@ class TlsPipe:
             raise
 
     async def receive_next(self, size: int) -> bytes:
-        """See Pipe."""
         return await self.receive_some(size)
 
     def has_left(self) -> bool:
-        """See Pipe."""
         return self._raw.has_left()
 
     def send_now(self, data: bytes) -> int:
@@ -113,11 +109,9 @@ class TlsPipe:
         return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """See Pipe."""
         await (self._raw if self._plain else self._stream).send_all(data)
 
     async def finish(self) -> None:
-        """See Pipe."""
         self._ended = True
         if self._plain:
             await self._raw.finish()
@@ -125,11 +119,9 @@ class TlsPipe:
             await self._stream.aclose()
 
     def close(self) -> None:
-        """See Pipe."""
         self._raw.close()
 
     def abort(self) -> None:
-        """See Pipe."""
         self._raw.abort()
 
 
@@ -142,7 +134,6 @@ class _Context:
         self.outgoing = ssl.MemoryBIO()
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any) -> ssl.SSLObject:
-        """See ssl.SSLContext."""
         self.outgoing = outgoing
         return self._context.wrap_bio(incoming, outgoing, **options)
 
@@ -156,20 +147,16 @@ class _Under(trio.abc.Stream):
         """What was read already."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """See trio.abc.ReceiveStream."""
         if self.ahead:
             ahead, self.ahead = self.ahead, b""
             return ahead
         return await self._raw.receive_some(max_bytes or FIRST_BYTES)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """See trio.abc.SendStream."""
         await self._raw.send_all(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """See trio.abc.SendStream."""
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """See trio.abc.AsyncResource."""
         await self._raw.finish()

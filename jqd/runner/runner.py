@@ -201,7 +201,6 @@ class Runner:
         return job_id in self._shared.parcels
 
     async def wait_free(self) -> None:
-        """See Gates."""
         await self._gates.wait_free()
 
     # ------------------------------------------------ for the loop that settles

@@ -16,32 +16,25 @@ class Runners:
         self._runners = runners
 
     def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
-        """See Runner."""
         return self._of(job_id).done(job_id, report, fence=fence, worker_id=worker_id)
 
     def ended(self, job_id: str) -> Outcome | None:
-        """See Runner."""
         return self._of(job_id).ended(job_id)
 
     async def wait_noted(self, job_id: str) -> None:
-        """See Runner."""
         await self._of(job_id).wait_noted(job_id)
 
     def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
-        """See Runner."""
         return self._of(held.job.id).end(held, report, worker_id)
 
     def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
-        """See Runner."""
         for claim in claims:
             self._of(claim[0]).unheard([claim], told=told)
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
-        """See Runner."""
         return self._of(attempt.job_id).succeed_late(attempt, report)
 
     def running(self, job_id: str) -> Running | None:
-        """See Runner."""
         return self._of(job_id).running(job_id)
 
     @property

@@ -335,7 +335,6 @@ class Stay:
             place.waiting -= bool(losses)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """See Solitude."""
         house = self._house
         if not losses:
             wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))

@@ -91,7 +91,6 @@ class Strict:
     """The oldest job goes first, whosever it is; names keep one order."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """See Policy."""
         return row.head_id, row.jobtype
 
     def chosen(self, row: Waiting) -> None:
@@ -109,7 +108,6 @@ class Random:
         self._draws: dict[str, float] = {}
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """See Policy."""
         draw = self._draws.get(row.jobtype)
         if draw is None:
             draw = self._draws[row.jobtype] = self._source.random()
@@ -121,7 +119,6 @@ class Random:
         """It stays the first until something begins."""
 
     def started(self, jobtype: str, count: int) -> None:
-        """See Policy."""
         self._draws.clear()
 
 
@@ -135,21 +132,18 @@ class Fair:
         self._types: dict[str, _Times] = {}
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """See Policy."""
         jobtype = row.jobtype
         tenant = tenant_of(jobtype)
         types = self._types.get(tenant)
         return self._tenants.of(tenant), types.of(jobtype) if types else 0.0, row.head_id, jobtype
 
     def chosen(self, row: Waiting) -> None:
-        """See Policy."""
         tenant = tenant_of(row.jobtype)
         self._tenants.reached(tenant)
         if tenant in self._types:
             self._types[tenant].reached(row.jobtype)
 
     def started(self, jobtype: str, count: int) -> None:
-        """See Policy."""
         tenant = tenant_of(jobtype)
         forgotten = self._tenants.pass_by(tenant, count / self._weights.get(tenant, 1))
         if forgotten is not None:

@@ -141,7 +141,6 @@ class Connection:
         return answer
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
-        """See durable.OneConnection."""
         make: Callable[[], redis.Redis] = self._client.client
         mark = script_words(self._keys, "mark", (0,), whole=True)
 
@@ -207,7 +206,6 @@ class RedisStore(Store):
         super().__init__(config, keys, self._bulk, self._beat)
 
     async def look(self, *, fresh: bool) -> Look:
-        """See Store."""
         probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
@@ -253,20 +251,17 @@ class RedisStore(Store):
         return answer
 
     async def new_life(self, identity: str) -> None:
-        """See Store."""
         await self._bulk.call("new_life", identity.rpartition(".")[2], token_hex(8))
 
     async def wait_durable(
         self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
     ) -> bool:
-        """See Store."""
         if self._finder is not None and self._finder.replicated:
             replicas = max(replicas, 1)  # a failover forgets what only the master had
         return await self._durability.wait(replicas, timeout_s)
 
     @property
     def durability_rule(self) -> str:
-        """See Store."""
         return str(self._durability.rule)
 
     def close(self) -> None:

@@ -84,7 +84,6 @@ class Durability:
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float) -> bool:
-        """See Store.wait_durable."""
         if not replicas and self._known() and self.rule in (Rule.ALWAYS, Rule.NOTHING):
             return True
         before = self._begun

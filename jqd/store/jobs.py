@@ -101,14 +101,12 @@ class JobMethods:
         await self._caller.call_behind("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See EdgeStore."""
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(codec.list_of(self._keys, "names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
         return [NameGiven(Verdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
-        """See EdgeStore."""
         await self._ask_names(wanted, 0)
 
     async def _ask_names(self, wanted: Sequence[NameWanted], ttl_ms: int) -> object:
@@ -119,7 +117,6 @@ class JobMethods:
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[Standing]:
-        """See EdgeStore."""
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
@@ -133,7 +130,6 @@ class JobMethods:
         return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """See EdgeStore."""
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
         given, life = codec.list_of(self._keys, "fence", answer)

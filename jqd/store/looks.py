@@ -74,12 +74,10 @@ class LookMethods:
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """See EdgeStore."""
         (view,) = await self._views([job_id])
         return view
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        """See EdgeStore."""
         found = codec.list_of(
             self._keys, "ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms)
         )
@@ -105,7 +103,6 @@ class LookMethods:
         )
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """See EdgeStore."""
         answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
         return None if answer is None else codec.text(self._keys, "names", answer)
 
@@ -120,7 +117,6 @@ class LookMethods:
         *,
         row_bytes: int = 0,
     ) -> Page:
-        """See EdgeStore."""
         walked = _decode_cursor(cursor)
         found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
         left, step, are_any = LIST_SCAN, VIEWS, False
@@ -249,7 +245,6 @@ class LookMethods:
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """See EdgeStore."""
         bound(job_ids)
         if not job_ids:
             return []
@@ -283,7 +278,6 @@ class LookMethods:
     # ------------------------------------------------------------ numbers
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
-        """See EdgeStore."""
         views: dict[str, TypeView] = {}
         place = "0"
         while True:
@@ -299,7 +293,6 @@ class LookMethods:
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
-        """See EdgeStore."""
         *numbers, row = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
         told = [codec.whole(self._keys, "jobs", number) for number in numbers]
         total, later, running, ended, dead, types, now_ms = told
@@ -325,7 +318,6 @@ class LookMethods:
     # ------------------------------------------------------------ cleaning
 
     async def drop_result(self, job_id: str) -> None:
-        """See EdgeStore."""
         await self._caller.call("drop_result", job_id)
 
     async def purge(self, limit: int) -> int:
@@ -339,7 +331,6 @@ class LookMethods:
         )
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """See EdgeStore."""
         bound(job_ids)
         if not job_ids:
             return []
@@ -349,7 +340,6 @@ class LookMethods:
         return [codec.text(self._keys, "dead", job_id) for job_id in answer]
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """See EdgeStore."""
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
         return codec.whole(self._keys, "ended", answer)
 

@@ -22,7 +22,6 @@ class SeatMethods:
     async def touch(
         self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
-        """See EdgeStore."""
         bound(claims)
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
@@ -41,7 +40,6 @@ class SeatMethods:
         return found
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """See EdgeStore."""
         bound(claims)
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("release_entrusted", self._caller.identity, how.value, *flat)

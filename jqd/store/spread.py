@@ -58,13 +58,11 @@ class Spread:
     async def wait_durable(
         self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
     ) -> bool:
-        """See EdgeStore."""
         numbers = range(len(self._stores)) if where is None else where
         return all(await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s)))
 
     @property
     def durability_rule(self) -> str:
-        """See EdgeStore."""
         rules: dict[str, list[str]] = {}
         for number, store in enumerate(self._stores):
             rules.setdefault(store.durability_rule, []).append(str(number))
@@ -80,7 +78,6 @@ class Spread:
         return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
-        """See EdgeStore."""
         homes = [self._of_name(one.name) for one in wanted]
 
         async def free(store: EdgeStore, its: Sequence[NameWanted]) -> list[None]:
@@ -97,17 +94,14 @@ class Spread:
         return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
 
     async def reserve_change(self, job_id: str) -> int:
-        """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
 
     # ------------------------------------------------------------ one job, or those that are named
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
@@ -115,39 +109,32 @@ class Spread:
         return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
 
     async def drop_result(self, job_id: str) -> None:
-        """See EdgeStore."""
         await self._one(self._of(job_id), lambda store: store.drop_result(job_id))
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """See EdgeStore."""
         return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """See EdgeStore."""
         return await self._those(job_ids, job_ids, lambda store, its: store.unfinished(its, dead=dead))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """See EdgeStore."""
         return await self._those(job_ids, job_ids, lambda store, its: store.delete_dead(its))
 
     async def touch(
         self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
-        """See EdgeStore."""
         homes = [self._of(job_id) for job_id, _ in claims]
         return await self._in_order(
             homes, claims, lambda store, its: store.touch(its, renew=renew, silence_s=silence_s, progress=progress)
         )
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
-        """See EdgeStore."""
         job_ids = [job_id for job_id, _ in claims]
         return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its, how))
 
     # ------------------------------------------------------------ all there are
 
     async def stats(self) -> StoreStats:
-        """See EdgeStore."""
         answers = await self._ask({n: store.stats for n, store in enumerate(self._stores)})
         told = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
         lost = {n: answer for n, answer in sorted(answers.items()) if isinstance(answer, Exception)}
@@ -209,7 +196,6 @@ class Spread:
         *,
         row_bytes: int = 0,
     ) -> Page:
-        """See EdgeStore."""
         walks = _decode_cursor(cursor, len(self._stores))
         found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))

@@ -77,7 +77,6 @@ class Plain:
         self._raw = raw
 
     async def send(self, data: bytes) -> None:
-        """See Line."""
         left = memoryview(data)
         while left:
             try:
@@ -86,7 +85,6 @@ class Plain:
                 await trio.lowlevel.wait_writable(self._raw)
 
     async def receive(self) -> bytes:
-        """See Line."""
         while True:
             await trio.lowlevel.wait_readable(self._raw)
             try:
@@ -95,11 +93,9 @@ class Plain:
                 continue
 
     def is_quiet(self) -> bool:
-        """See Line."""
         return _is_quiet(self._raw)
 
     def close(self) -> None:
-        """See Line."""
         trio.lowlevel.notify_closing(self._raw)
         self._raw.close()
 
@@ -111,15 +107,12 @@ class Secured:
         self._raw, self._stream = raw, stream
 
     async def send(self, data: bytes) -> None:
-        """See Line."""
         await self._stream.send_all(data)
 
     async def receive(self) -> bytes:
-        """See Line."""
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     def is_quiet(self) -> bool:
-        """See Line."""
         return _is_quiet(self._raw)
 
     def close(self) -> None:

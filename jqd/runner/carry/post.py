@@ -43,7 +43,6 @@ class Post:
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        """See Carrier."""
         worker, style = sending.worker, style_of(sending.worker)
         request = (await self._written(style, sending)).dressed(worker, sending.sent_at_ms)
         with self._connections.one(worker.endpoint):
@@ -73,7 +72,6 @@ class Post:
         return await trio.to_thread.run_sync(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
-        """See Carrier."""
         request = style_of(sending.worker).cancel(sending, job_id)
         if request is None:
             return None

@@ -34,11 +34,9 @@ class LightJQ(Style):
     single = True
 
     def copies(self, worker: Worker) -> bool:
-        """See Style."""
         return True
 
     def request(self, sending: Sending) -> Request:
-        """See Style."""
         (only,) = sending.held
         url = sending.url.rstrip("/") + "/worker-job"
         return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only), only.job.id)

@@ -42,7 +42,6 @@ class Lines(Style):
         return worker.batch or 1
 
     def request(self, sending: Sending) -> Request:
-        """See Style."""
         body = b"".join(line_of(held.job.argument) for held in sending.held)
         headers = batch_headers(sending, CONTENT_TYPE, accept="text/plain")
         message = sending.batch_id if self.batch(sending.worker) != 1 else sending.held[0].job.id
@@ -80,7 +79,6 @@ class _Lines:
         return False
 
     def feed(self, data: bytes) -> Iterator[Answer]:
-        """See Reader."""
         self._begun += data
         if b"\n" in data:
             *lines, self._begun = self._begun.split(b"\n")
@@ -90,7 +88,6 @@ class _Lines:
             raise AnswerGarbled(f"a line has more than the {self._limit} bytes that are read")
 
     def end(self) -> Sequence[Answer]:
-        """See Reader."""
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
             last.append(Said(job_id, Report()))  # not a line, but a good status

@@ -57,23 +57,19 @@ class Native(Style):
     """See Style."""
 
     def copies(self, worker: Worker) -> bool:
-        """See Style."""
         return worker.language != "json"
 
     def request(self, sending: Sending) -> Request:
-        """See Style."""
         language = sending.worker.language or "msgpack"
         body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms, language)
         headers = batch_headers(sending, media.NAMES[language])
         return Request("POST", sending.url, headers, body, sending.batch_id)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
-        """See Style."""
         values_max = VALUES_PER_JOB * len(sending.held) + VALUES_MORE
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max)
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
-        """See Style."""
         headers = [*common_headers(sending.daemon), (BATCH_ID, sending.batch_id)]
         url = f"{sending.url}?job_id={quote(job_id, safe='')}"
         return Request("DELETE", url, headers, message=f"{job_id}-cancel")

@@ -49,7 +49,6 @@ class AnswerReader:
         return isinstance(self._cutter, _JsonCutter) and self._cutter.held + len(data) > READ_AT_ONCE_BYTES
 
     def feed(self, data: bytes) -> Iterator[Answer]:
-        """See Reader."""
         if self._cutter is None:
             self._encoding = encoding_of(self._content_type)
             kind = _MessagePackCutter if self._encoding == "msgpack" else _JsonCutter
@@ -57,7 +56,6 @@ class AnswerReader:
         return map(decode_answer, self._cutter.cut(data), repeat(self._encoding))
 
     def end(self) -> Sequence[Answer]:
-        """See Reader."""
         if self._cutter is None:
             return [ItemFailures()]
         self._cutter.end()

@@ -45,11 +45,9 @@ class WebHook(Style):
     single = True
 
     def copies(self, worker: Worker) -> bool:
-        """See Style."""
         return worker.language == "msgpack" or worker.method in BODILESS
 
     def request(self, sending: Sending) -> Request:
-        """See Style."""
         (only,) = sending.held
         worker, job = sending.worker, only.job
         url = fill(sending.url, bare(job.jobtype), job.id)
@@ -68,13 +66,11 @@ class WebHook(Style):
         return Request(worker.method, url, headers, body, message)
 
     def judge(self, status: int) -> Judgement:
-        """See Style."""
         if 200 <= status < 300:
             return Judgement.READ
         return Judgement.MISPLACED if status in MISPLACED else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
-        """See Style."""
         (only,) = sending.held
         return _Body(bool(only.job.keep_result), content_type, value_bytes_max)
 
@@ -96,13 +92,11 @@ class _Body:
         return not data and len(self._body) > READ_AT_ONCE_BYTES and media.language_of(self._content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:
-        """See Reader."""
         self._body += data[: self._room - len(self._body)]
         self._size += len(data)
         return ()
 
     def end(self) -> Sequence[Answer]:
-        """See Reader."""
         if not self._wanted:
             return [Said(None, Report())]
         if self._size > len(self._body):  # one that was cut is no value any more
