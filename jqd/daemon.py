@@ -190,7 +190,6 @@ class Daemon:
         return Parts(config.api, desk, Porter(desk.tokens, config.needs_tokens, root.draw()), config.http.guard)
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
-        """What every surface asks."""
         desk = Desk(
             config=self.config.api,
             journal=self.journal,

@@ -58,14 +58,12 @@ class _Body:
             raise self._too_large()
 
     def add(self, chunk: bytes) -> None:
-        """The next piece."""
         self._size += len(chunk)
         if self._size > self._max:
             raise self._too_large()
         self._chunks.append(chunk)
 
     def whole(self) -> bytes:
-        """All of it."""
         return b"".join(self._chunks)
 
     def _too_large(self) -> Refusal:

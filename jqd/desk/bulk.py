@@ -100,7 +100,6 @@ class Tally(msgspec.Struct):
     """Of the jobs that were named those that it was not done to, where there are any."""
 
     def refuse(self, job_id: str, status: int, detail: str) -> None:
-        """One that was named."""
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 

@@ -151,7 +151,6 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
 
 
 async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
-    """What may be changed."""
     began_s = trio.current_time()
     view, given = await _reserve(desk, view, kind)
     revision, array = given.revision, _array(desk, view, kind, fields)
@@ -246,7 +245,6 @@ def _array(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any]) -> byt
 
 
 def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes, fields: dict[str, Any]) -> bytes:
-    """That as a frame."""
     anew, revision, eligible_at_ms = kind is Kind.RETRY, given.revision, _eligible_at_ms(view, kind, fields)
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)

@@ -89,7 +89,6 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], b
 
 
 async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
-    """Of one tenant."""
     with ExitStack() as charges:
         charge, over = await _within(desk, firings, charges)
         return over | await _fire_all(desk, [each for each in firings if each.one.name not in over], charge, is_told)

@@ -69,11 +69,9 @@ class Takers:
                 self._named.setdefault(jobtype, []).append(worker)
 
     def count(self, jobtype: str) -> int:
-        """How many they are."""
         return len(self._all.get(tenant_of(jobtype), ())) + len(self._named.get(jobtype, ()))
 
     def of(self, jobtype: str) -> Iterator[Worker]:
-        """Them."""
         return chain(self._named.get(jobtype, ()), self._all.get(tenant_of(jobtype), ()))
 
 

@@ -92,7 +92,6 @@ async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = 
 
 
 async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
-    """What may be pushed."""
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(desk, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
         await desk.journal.wsync(frame.position, shielded=True)

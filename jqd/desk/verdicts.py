@@ -48,5 +48,4 @@ class Sorted:
                 self.ended[job_id] = ended
 
     def count(self, place: int, outcome: Outcome) -> None:
-        """This one counts."""
         self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome

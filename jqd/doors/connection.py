@@ -126,7 +126,6 @@ class Connection:
         self._scope.cancel()
 
     def change(self, config: DoorConfig) -> None:
-        """Other limits hold."""
         self._wire.config = config
 
     def close_soon(self) -> None:

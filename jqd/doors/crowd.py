@@ -72,7 +72,6 @@ class Crowd(Generic[G]):
             self._addresses[guest.address].idle[guest] = None
 
     def stir(self, guest: G) -> None:
-        """It says something."""
         if guest in self._idle:
             del self._idle[guest]
             del self._addresses[guest.address].idle[guest]

@@ -204,7 +204,6 @@ class Exchange:
     # ------------------------------------------------------------ out
 
     async def answer(self, answer: Answer) -> None:
-        """Give a whole answer."""
         self.begin(answer.status, answer.headers)
         try:
             if answer.stream is not None:

@@ -60,9 +60,7 @@ class Pipe(Protocol):
         """Say that nothing more is sent. Raises trio.BrokenResourceError when the peer has gone."""
         ...
 
-    def close(self) -> None:
-        """Let go of it."""
-        ...
+    def close(self) -> None: ...
 
     def abort(self) -> None:
         """Break it off, so that the peer cannot take what came for the whole."""

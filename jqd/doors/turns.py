@@ -95,7 +95,6 @@ class Others:
         """When somebody else than before asked."""
 
     def note(self, owner: str) -> None:
-        """This one asks."""
         if owner != self._latest:
             self._changed_s = trio.current_time() if self._latest else -math.inf
             self._latest = owner

@@ -362,7 +362,6 @@ class Journal:
         return sum(segment.size for segment in self._commits.segments)
 
     def stats(self) -> JournalStats:
-        """A snapshot."""
         figures = self._commits.figures
         commits = max(1, figures.commits)
         damaged = [*self._damaged, *self._unreadable.values()]

@@ -82,7 +82,6 @@ class Reader:
             raise
 
     def close(self) -> None:
-        """Close the open segment."""
         fd, self._fd = self._fd, None
         self._segment = self._walker = None
         if fd is not None:

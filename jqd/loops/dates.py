@@ -58,7 +58,6 @@ class Dates:
         self._log = get_logger("schedules")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fire until cancelled."""
         task_status.started()
         while True:
             changed = self._schedules.changed

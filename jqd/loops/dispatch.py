@@ -44,7 +44,6 @@ class Dispatch:
             each.changed = self._changed
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Dispatch until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._note_free)
             task_status.started()

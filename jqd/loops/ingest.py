@@ -180,7 +180,6 @@ class Ingest(Generic[Record]):
             self._free = trio.Event()
 
     def let_go(self) -> None:
-        """Go on."""
         self._free.set()
 
     async def wait_applied(self, position: int) -> None:
@@ -366,7 +365,6 @@ class Ingest(Generic[Record]):
             self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
-        """Read on from there."""
         self._looked = position
         self._journal.read_cancel(self.lane, position, self.reader)
 

@@ -24,7 +24,6 @@ class Lent:
         self._mine = mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(LOOK_S)

@@ -101,11 +101,9 @@ class Outbox:
         return tenant in self.shelves and self._clock.mono_s() - self._told_s < SHELVES_HOLD_S
 
     def ring(self) -> None:
-        """Something was put there."""
         self._bell.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Empty it until cancelled."""
         task_status.started()
         while True:
             with trio.move_on_after(SHELF_LOOK_S if self.shelves else LOOK_S):

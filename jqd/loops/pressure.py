@@ -52,7 +52,6 @@ class Watermark:
         self.reached = False
 
     def note(self, value: float, limit: float, release: float) -> bool:
-        """Whether that changed something."""
         before, self.value, self.limit = self.reached, value, limit
         self.reached = value >= limit * (release if before else 1.0)
         return self.reached is not before
@@ -93,7 +92,6 @@ class Pressure:
         return Pressed(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
 
     def stats(self) -> Mapping[str, object]:
-        """A snapshot."""
         marks = {
             mark.name: {"value": round(mark.value, 3), "limit": mark.limit, "reached": mark.reached}
             for mark in self._marks.values()
@@ -101,7 +99,6 @@ class Pressure:
         return {**marks, "refused": self.refused}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
         async with trio.open_nursery() as nursery:
             for number in range(len(self._stores)):
                 nursery.start_soon(self._ask, number)

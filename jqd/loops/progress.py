@@ -40,7 +40,6 @@ class Progress:
         self._log = get_logger("ingest")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
         task_status.started()
         while True:
             self.look()

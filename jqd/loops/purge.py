@@ -22,7 +22,6 @@ class Purge:
         self._log = get_logger("purge")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Purge until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(PURGE_EVERY_S)

@@ -46,7 +46,6 @@ class Reap:
         self._dead.clear()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Reap until cancelled."""
         task_status.started()
         while True:
             await self._found.wait()

@@ -49,7 +49,6 @@ class Renew:
         self._log = get_logger("renew")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Renew until cancelled."""
         task_status.started()
         membership = self._membership
         while True:

@@ -90,7 +90,6 @@ class Follow:
         return (self._membership.life or "").partition(".")[2]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask until cancelled."""
         task_status.started()
         self._rules.askers += 1
         await self._rules.loaded.wait()  # what our journal says is no news

@@ -58,7 +58,6 @@ class Silence:
         self._log = get_logger("silence")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
         task_status.started()
         while True:
             try:

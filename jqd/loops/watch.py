@@ -64,7 +64,6 @@ class Watch:
             raise StoreUnsafe(f"{self.reason}. {accept}`jqd doctor` tells more")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled."""
         task_status.started()
         while True:
             try:

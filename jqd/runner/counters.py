@@ -34,7 +34,6 @@ class Counters:
     entrusted: int = 0
 
     def ended(self, fates: Iterable[Fate]) -> None:
-        """Attempts ended so."""
         counts = Counter(fates)
         self.succeeded += counts[Fate.SUCCEEDED]
         self.failed += counts[Fate.FAILED]
@@ -42,5 +41,4 @@ class Counters:
         self.dead += counts[Fate.DEAD]
 
     def snapshot(self) -> dict[str, int]:
-        """By name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}

@@ -102,7 +102,6 @@ class Ledger:
 
     @property
     def at_work(self) -> int:
-        """Jobs queued or running."""
         return self._at_work
 
     @property
@@ -160,7 +159,6 @@ class Ledger:
             entry.phase = QUEUED
 
     def stop(self, ended: Iterable[tuple[Entry, Outcome]]) -> None:
-        """Attempts ended."""
         for entry, outcome in ended:
             assert outcome.job_id == entry.held.job.id
             self._stop(entry)

@@ -29,7 +29,6 @@ class Linger:
         return now_s < over_s
 
     def over(self, jobtype: str) -> None:
-        """Some were claimed."""
         self._since.pop(jobtype, None)
 
     def next_s(self, now_s: float) -> float:

@@ -54,7 +54,6 @@ class Shared:
     posts: int = 0
 
     def end(self, held: Held, report: Report, worker: str, started_at_ms: int, scopes: Sequence[str] = ()) -> Outcome:
-        """How an attempt ended."""
         return end_attempt(
             held,
             report,
@@ -302,7 +301,6 @@ class Parcel:
             self._end(ended, self._heard_at_s)
 
     def _end(self, ended: Sequence[Ended], now_s: float, *, cleared: bool = True) -> None:
-        """`cleared`: their worker stands."""
         shared, name, scopes = self._shared, self.worker.id, self.worker.scopes
         outcomes = [(one, shared.end(one.held, report, name, one.started_at_ms, scopes)) for one, report in ended]
         self._leave([entry for entry, _ in ended], now_s, ended=True)

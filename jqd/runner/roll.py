@@ -41,7 +41,6 @@ class Roll:
         return self._workers.get(worker_id)
 
     def at(self, server: Server) -> Worker | None:
-        """The oldest there."""
         found = [self._workers[worker_id] for worker_id in self._servers.get(server, ())]
         return min(found, key=_place, default=None)
 

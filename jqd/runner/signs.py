@@ -37,7 +37,6 @@ class Signs:
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
     def came(self, worker_id: str, ttl_s: float | None) -> None:
-        """Here."""
         self.unreachable_since_s.pop(worker_id, None)
         self._heard_at_s[worker_id] = self._clock.mono_s()
         now_s = self.seen_at_s[worker_id] = self.now_s()
@@ -71,7 +70,6 @@ class Signs:
         self.unreachable_since_s.pop(worker_id, None)
 
     def keep(self, worker_ids: Collection[str]) -> None:
-        """Forget all others."""
         for notes in (self.seen_at_s, self._heard_at_s):
             for worker_id in notes.keys() - worker_ids:
                 del notes[worker_id]

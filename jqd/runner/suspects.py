@@ -247,7 +247,6 @@ class Solitude:
         self._coming.add(request)
 
     def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
-        """It is sent now."""
         self._coming.discard(request)
         # What goes there while something breaks there may go to the dead, whose path of it had nothing at work.
         self._alone = None if self.at_work or now_s < self._settled_at_s else request
@@ -359,7 +358,6 @@ class Stay:
             place.waiting += -1 if back else 1
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
-        """It is sent now."""
         for place in (self._own, self._house):
             place.entered(self, jobs, losses, now_s, self._worker)
 
@@ -373,7 +371,6 @@ class Stay:
         return self._house.is_alone(self)
 
     def answered(self) -> None:
-        """Its worker lives."""
         self._house.answered(self)
 
     def lost(self, now_s: float) -> Burst:

@@ -54,7 +54,6 @@ class SchedulerConfig:
 
     @property
     def by_tenant(self) -> Mapping[str, int]:
-        """The weights."""
         return {one.partition("=")[0]: int(one.partition("=")[2]) for one in self.weights}
 
 
@@ -159,7 +158,6 @@ class _Times:
         self._first = 0.0
 
     def of(self, name: str) -> float:
-        """Where it stands."""
         time = self._of.get(name, 0.0)
         return time if time > self._first else self._first
 

@@ -50,7 +50,6 @@ class Accepted:
     """Which server and which life of it we looked at; shared by all connections of a store."""
 
     def __init__(self, run_id: str = "", life: str = "") -> None:
-        """Nothing: anything is accepted."""
         self.run_id = run_id
         self.identity = f"{run_id}.{life}"
         self.changed = ""

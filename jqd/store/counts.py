@@ -36,7 +36,6 @@ class Counts(NamedTuple):
 
     @property
     def jobs(self) -> int:
-        """All there are."""
         return int(sum(self[:7]))
 
 

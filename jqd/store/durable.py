@@ -80,7 +80,6 @@ class Durability:
         self._good, self._good_replicas = 0, 0  # the last round that went well
 
     def forget(self) -> None:
-        """Another server answers."""
         self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float) -> bool:

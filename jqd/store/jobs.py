@@ -42,9 +42,7 @@ class Caller(Protocol):
         """The same, done behind what was called so before, without waiting for the answers to that."""
         ...
 
-    async def info(self, *sections: str) -> dict[str, str]:
-        """Facts about the server."""
-        ...
+    async def info(self, *sections: str) -> dict[str, str]: ...
 
 
 class JobMethods:
@@ -245,5 +243,4 @@ def in_steps(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def milliseconds(seconds: float) -> int:
-    """As scripts count."""
     return round(seconds * 1000)

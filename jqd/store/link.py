@@ -76,7 +76,6 @@ class Wire:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is unanswered."""
         return not self._sent and not self._again
 
     def is_stale(self) -> bool:
@@ -145,7 +144,6 @@ class Wire:
             left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable, "no more was taken") :]
 
     async def _read(self) -> None:
-        """The next answers."""
         count = await self._do(self._socket.recv_into, self._buffer, trio.lowlevel.wait_readable, "no answer")
         if not count:
             raise redis.ConnectionError("the server closed the connection")

@@ -190,7 +190,6 @@ def digest_of(name: str, constraint: Constraint) -> int:
 
 
 def with_digest(name: str, constraint: Constraint) -> Constraint:
-    """As it is kept."""
     return msgspec.structs.replace(constraint, digest=digest_of(name, constraint))
 
 
@@ -215,7 +214,6 @@ _argument_decoder = msgspec.msgpack.Decoder()
 
 
 def body_of(constraint: Constraint) -> bytes:
-    """Of its rule."""
     return _encoder.encode(constraint)
 
 

@@ -140,7 +140,6 @@ class Marks:
         self._rows: list[deque[tuple[float, int]]] = [deque(maxlen=MARKS) for _ in range(DISTANCES)]
 
     def note(self, number: int, now_s: float) -> None:
-        """It stands there now."""
         if self._rows[0] and number < self._rows[0][-1][1]:
             self.forget()  # it went back: what was seen says nothing
         self._watched_s, self._at_s = self._watched(now_s), now_s

@@ -62,7 +62,6 @@ _TYPES: Mapping[type, str] = {
 
 
 def type_of(value: Any) -> str:
-    """As messages call it."""
     return _TYPES[type(value)]
 
 

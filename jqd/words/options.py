@@ -35,7 +35,6 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     backoff: Waits | UnsetType = UNSET
 
     def said(self) -> Iterator[tuple[str, Any]]:
-        """Their names and values."""
         for field in FIELDS:
             value = getattr(self, field)
             if value is not UNSET:

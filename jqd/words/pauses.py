@@ -60,7 +60,6 @@ class Paused:
 
 
 def body_of(since_ms: int, by: str = "") -> bytes:
-    """Of such a rule."""
     return _encoder.encode((since_ms, by))
 
 

@@ -297,5 +297,4 @@ def _read(rule: Rule) -> Quota:
 
 
 def body_of(quota: Quota) -> bytes:
-    """Of its rule."""
     return _encoder.encode(quota)

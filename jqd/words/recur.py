@@ -65,7 +65,6 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
         return None if found is None or 0 < self.until_ms < found else found
 
     def dates(self, at_ms: int) -> Iterator[int]:
-        """All after an instant."""
         found = self.after(at_ms)
         while found is not None:
             yield found

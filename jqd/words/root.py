@@ -34,7 +34,6 @@ _decoder = msgspec.json.Decoder(Root)
 
 
 def draw() -> str:
-    """A new secret."""
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
@@ -52,7 +51,6 @@ class RootFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The daemon ends."""
         with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
             self._path.unlink()
 

@@ -43,7 +43,6 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is about."""
         return self.kind, self.name
 
     @property

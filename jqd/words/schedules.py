@@ -120,7 +120,6 @@ NEVER = Fired(0)
 
 
 def body_of(schedule: Schedule) -> bytes:
-    """Of its rule."""
     return _encoder.encode(schedule)
 
 
@@ -149,7 +148,6 @@ class Schedules:
 
     @property
     def known(self) -> dict[str, Known]:
-        """By name."""
         finish(self.looks())
         return self._known
 

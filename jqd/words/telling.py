@@ -12,7 +12,6 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def telling_line(text: str) -> str:
-    """One line, or nothing."""
     lines = [line for line in readable(text).split("\n") if line.strip()]
     for above, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
         if _FRAME.fullmatch(below) and not _FRAME.fullmatch(above):

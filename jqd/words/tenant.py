@@ -38,7 +38,6 @@ def annotate(tenant: str, name: str) -> str:
 
 
 def tenant_of(name: str) -> str:
-    """Whose it is."""
     return name.partition(SEPARATOR)[0] if SEPARATOR in name else ""
 
 

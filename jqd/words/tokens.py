@@ -154,7 +154,6 @@ class Tokens:
 
 
 def body_of(token: Token) -> bytes:
-    """Of its rule."""
     return _encoder.encode(token)
 
 

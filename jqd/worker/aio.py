@@ -47,7 +47,6 @@ class AsyncioLoop:
 
     @property
     def now(self) -> list[Item]:
-        """The items at work."""
         return list(self._running.copy().values())
 
     def submit(self, items: Iterable[Item]) -> None:
@@ -201,15 +200,12 @@ class _Guarded(Coroutine[Any, Any, Any]):
         return getattr(self._coro, name)
 
     def send(self, value: Any) -> Any:
-        """As a coroutine's."""
         return self._step(self._coro.send, value)
 
     def throw(self, *what: Any) -> Any:
-        """As a coroutine's."""
         return self._step(self._coro.throw, *what)
 
     def close(self) -> None:
-        """As a coroutine's."""
         self._coro.close()
 
     def __await__(self) -> Any:

@@ -52,7 +52,6 @@ class Item:
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 
     def speak(self) -> Voice:
-        """Its voice."""
         if self.voice is None:
             self.voice = Voice() if self.speaks is None else self.speaks(self)
         return self.voice

@@ -45,7 +45,6 @@ class Beats:
             self._items[item] = None
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await trio.sleep(EVERY_S)
             for item in list(self._items):

@@ -56,7 +56,6 @@ class Errand(Batch):
         self.key, self._ended = key, ended
 
     def put_bare(self, outcome: bytes) -> None:
-        """See `Batch`."""
         self._ended(self.key, outcome)
 
 
@@ -180,7 +179,6 @@ class Child:
             self._tell(Spoke(batch.key, lines, far is not None, *(far or (None, ""))))
 
     def _tasks(self) -> str:
-        """See `Service.tasks`."""
         tasks = [item for item in list(self._items.values()) if item.function.loop is not None]
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks)
 

@@ -40,7 +40,6 @@ class Alone:
         self._voice = Voice()
 
     def speak(self) -> Voice:
-        """See `Attempted`."""
         return self._voice
 
 
@@ -77,7 +76,6 @@ class Context:
 
     @property
     def voice(self) -> Voice:
-        """The worker's own."""
         return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:

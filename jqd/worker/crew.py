@@ -78,11 +78,9 @@ class Crew:
 
     @property
     def orphans(self) -> int:
-        """See `Hands`."""
         return sum(held.item.batch.gone for process in self._all for held in process.held.values())
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """See `Hands`."""
         for item in items:
             self._waiting.add(item)
         self._dispatch()
@@ -102,7 +100,6 @@ class Crew:
 
     @property
     def is_helpless(self) -> bool:
-        """See `Hands`."""
         return bool(self._died) and self._died.keys() >= {kind_of(job) for job in self._jobs.values()}
 
     def stranded(self, item: Item) -> bool:
@@ -110,11 +107,9 @@ class Crew:
         return kind_of(item.function) in self._died
 
     def is_suspect(self, item: Item) -> bool:
-        """See `Hands`."""
         return item.job_id in self._suspects
 
     def trouble(self) -> str | None:
-        """See `Hands`."""
         if not self._died:
             return None
         told = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
@@ -304,7 +299,6 @@ class Crew:
             self._sooner.set()
 
     def _heard(self, process: Process, held: Held, outcome: bytes) -> None:
-        """A job has ended."""
         held.item.stop = None
         held.item.batch.put(held.item, outcome)
         if held.is_trial:

@@ -19,7 +19,6 @@ class JobHandler(logging.Handler):
         self._log = get_logger("job")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As `logging` calls it."""
         job = at_work.get()
         fields = {} if job is None else {"job_id": job.job_id, "name": job.name, "attempt": job.attempt}
         try:

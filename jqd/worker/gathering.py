@@ -30,7 +30,6 @@ class Batch:
         self._told: list[Mapping[str, Any]] = []
 
     def add(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """One push."""
         if ack is not None:
             raise ValueError("the jobs of a batch are acknowledged together: write app.batch(ack=…)")
         self._told.append(told)

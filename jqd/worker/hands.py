@@ -115,7 +115,6 @@ class Inside:
         """See `Hands`: tasks end with the batch's nursery, and plain functions run on."""
 
     def drain(self) -> None:
-        """See `Hands`."""
         if self._outbox is not None:
             self._outbox.drain()
 
@@ -139,7 +138,6 @@ class Inside:
         )
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """See `Hands`."""
         now_s = self._clock.mono_s()
         held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
         late = self._loop.blocking() if self._loop else ()
@@ -156,7 +154,6 @@ class Inside:
 
     @property
     def is_helpless(self) -> bool:
-        """See `Hands`."""
         return self._has_no_thread or self._is_blocked
 
     @property

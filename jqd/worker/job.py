@@ -154,7 +154,6 @@ class Job(Generic[P, C, R]):
         return self._usual.push(*args, **kwargs)
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """See `Pushing.following`."""
         return self._usual.following(*args, **kwargs)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:

@@ -25,7 +25,6 @@ class Lines:
         self._told, self._second, self._untold, self._most = 0, 0, 0, LINES_PER_S
 
     def began(self, item: Item) -> None:
-        """It begins now."""
         now_s = self._clock.mono_s()
         item.begun_s = item.begun_s or now_s
         item.is_told = self._may(now_s)
@@ -33,7 +32,6 @@ class Lines:
             self._log.info("worker.job_started", **who(item))
 
     def succeeded(self, item: Item) -> None:
-        """Its function has returned."""
         if item.is_told:
             ms = round((self._clock.mono_s() - (item.begun_s or 0.0)) * 1000)
             self._log.info("worker.job_succeeded", **who(item), ms=ms)
@@ -47,7 +45,6 @@ class Lines:
             self._log.info("worker.jobs_succeeded", count=untold, why=f"above {LINES_PER_S} a second jobs are counted")
 
     async def run(self) -> None:
-        """Count until cancelled."""
         try:
             while True:
                 await trio.sleep(COUNT_S)

@@ -39,7 +39,6 @@ OF_HOOKS = {
 
 @cache
 def document() -> bytes:
-    """The document, in JSON."""
     return msgspec.json.encode(draw())
 
 

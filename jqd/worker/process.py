@@ -97,12 +97,10 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._child.pid
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes jobs."""
         ended = self.ended.is_set() or self.was_killed
         return isinstance(self.ready, Ready) and not (ended or self.is_retiring)
 
@@ -113,7 +111,6 @@ class Process:
 
     @property
     def how(self) -> str:
-        """How it ended."""
         return ending(self._child.returncode)
 
     async def wait_ready(self, jobs: Iterable[Declaration] = ()) -> Ready:
@@ -174,7 +171,6 @@ class Process:
                 held.printed.clear()
 
     def tell(self, message: ToProcess) -> None:
-        """Send it soon."""
         self._out.append(frame(message))
         self._more.set()
 

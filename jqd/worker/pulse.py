@@ -36,7 +36,6 @@ class Pulse:
         self._log = get_logger("worker")
 
     async def beat(self) -> None:
-        """Until cancelled."""
         self.listen()
         try:
             while True:
@@ -47,7 +46,6 @@ class Pulse:
 
     @property
     def beat_s(self) -> float:
-        """Between two beats."""
         return self._silent_s * BEAT_SHARE
 
     def listen(self) -> None:
@@ -57,11 +55,9 @@ class Pulse:
         threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
 
     def beaten(self) -> None:
-        """It came round."""
         self._beaten_s = self._clock.mono_s()
 
     def close(self) -> None:
-        """Listen no more."""
         self._over.set()
 
     def _listen(self, loop: int) -> None:

@@ -114,7 +114,6 @@ class Registration:
         self._hurry.set()
 
     async def run(self) -> None:
-        """Stay registered until cancelled."""
         failures = 0
         while True:
             was_known, self._hurry = self._is_known, trio.Event()

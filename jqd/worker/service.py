@@ -136,7 +136,6 @@ class Service:
 
     @property
     def batches(self) -> int:
-        """Batches in hand."""
         return len(self._in_hand)
 
     @property

@@ -18,7 +18,6 @@ class Output:
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
-        """One more."""
         data = line.encode("utf-8", "backslashreplace")
         if len(data) >= OUTPUT_BYTES_MAX:
             data = data[1 - OUTPUT_BYTES_MAX :]
@@ -30,7 +29,6 @@ class Output:
                 self._bytes -= len(self._lines.popleft().encode()) + 1
 
     def text(self) -> str:
-        """All of them."""
         with self._lock:
             return "\n".join(self._lines)
 
@@ -57,7 +55,6 @@ class Voice:
         self._spoke, self._write = spoke, write
 
     def say(self, line: str) -> None:
-        """Keep a line."""
         if self.output is None:
             self.output = Output()
         self.output.add(line)
@@ -65,7 +62,6 @@ class Voice:
             self._spoke()
 
     def reach(self, done: float | None, message: str) -> None:
-        """It is so far."""
         self.far = (done, message)
         if self._spoke is not None:
             self._spoke()
@@ -85,7 +81,6 @@ class Voice:
             self.over()
 
     def over(self) -> None:
-        """Nothing more is printed."""
         if self._part:
             last, self._part = self._part, ""
             self.tell(last)

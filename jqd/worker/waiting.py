@@ -26,7 +26,6 @@ class Waiting:
         self._trials: deque[Item] = deque()
 
     def add(self, item: Item) -> None:
-        """One more."""
         (self._trials if item.job_id in self._suspects else self._ordinary[kind_of(item.function)]).append(item)
 
     def take_all(self) -> list[Item]:

@@ -111,7 +111,6 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)
 
     def end(self, result: Any, status: Any) -> None:
-        """It has ended now."""
         object.__setattr__(result, "status", status)
         object.__setattr__(result, "finished_at", timezone.now())
 

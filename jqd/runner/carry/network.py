@@ -65,9 +65,7 @@ class Line(Protocol):
         """Whether nothing came that was not received, not even the end."""
         ...
 
-    def close(self) -> None:
-        """At once."""
-        ...
+    def close(self) -> None: ...
 
 
 class Plain:

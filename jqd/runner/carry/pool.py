@@ -161,5 +161,4 @@ class Pool:
 
 
 def make_pool(config: RunnerConfig, connections_max: int) -> Pool:
-    """For all workers."""
     return Pool(Network(Reach(config.worker_networks)), connections_max, config.keepalive_s)

@@ -87,7 +87,6 @@ class Wire:
         return self._line.is_quiet()
 
     def close(self) -> None:
-        """At once."""
         self._line.close()
 
     async def _take_in(self) -> bool:

@@ -44,7 +44,6 @@ class Sending(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Where its worker is."""
         assert self.worker.url is not None, f"worker {self.worker.id} has no URL, but something to be sent"
         return self.worker.url
 
