@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from msgspec import Meta
 
 from jqd.api import ApiConfig
+from jqd.desk.config import JobConfig
 from jqd.doors import Guard
 from jqd.journal import JournalConfig
 from jqd.loops.notify import Manager
@@ -24,12 +25,12 @@ from jqd.runner import RunnerConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX
 from jqd.scheduler import SchedulerConfig
 from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
-from jqd.store import INTERNAL, StoreConfig
+from jqd.store import StoreConfig
 from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
-from jqd.words.setting import SECRET, WHOLE, masked
+from jqd.words.setting import INTERNAL, SECRET, WHOLE, masked
 from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
@@ -134,9 +135,15 @@ class Config:
     api: ApiConfig = field(default_factory=ApiConfig)
     pressure: PressureConfig = field(default_factory=PressureConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
+    job: JobConfig = field(default_factory=JobConfig)
     retry: Backoff = field(default_factory=Backoff)
     log: LogConfig = field(default_factory=LogConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
+
+    @property
+    def backoff(self) -> Backoff:
+        """Of attempts that failed, and for how long there are others."""
+        return dataclasses.replace(self.retry, for_s=self.job.retry_for_s)
 
     @property
     def needs_tokens(self) -> bool:

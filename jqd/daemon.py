@@ -203,6 +203,7 @@ class Daemon:
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )
+        desk.options.usual = self.config.job.usual
         self.control.schedules, self.control.quotas = desk.schedules, desk.quotas
         return desk
 

@@ -134,7 +134,7 @@ class Partition:
             membership=self.membership,
             clock=clock,
             source=source,
-            backoff=config.retry,
+            backoff=config.backoff,
         )
 
     def loops(self) -> list[Callable[..., Any]]:
@@ -231,7 +231,7 @@ class Partition:
             clock=shared.clock,
             source=shared.source,
             trusts=self.membership.trusts,
-            backoff=shared.config.retry,
+            backoff=shared.config.backoff,
             daemon=sysid,
             pool=shared.pool,
             wrong=shared.wrong,

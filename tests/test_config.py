@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.config import Config, load, load_all, settings, store_flags
-from jqd.store import INTERNAL, StoreConfig
+from jqd.store import StoreConfig
 from jqd.store.jobs import milliseconds
 from jqd.words.errors import ConfigError
+from jqd.words.setting import INTERNAL
 from jqd.words.setting import read as read_setting
 from jqd.words.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import trio
 from msgspec import structs
 
-from jqd.api import lightjq, skygear
+from jqd.api import lightjq, miniq, skygear
 from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.large import AT_ONCE_BYTES, packed_body
@@ -136,7 +136,7 @@ class Api:
     def _judge(self, heading: Heading) -> Verdict:
         """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
         config = self._parts.config
-        bytes_max = config.array_bytes_max if heading.path in ANY_SIZE else config.job_bytes_max
+        bytes_max = config.array_bytes_max if _any_size(heading.path) else config.job_bytes_max
         found = TABLE.match(heading.raw_path)
         plain = found[heading.method][0].plain if heading.method in found else ()
         self._parts.guard.check(heading.path, heading.headers, plain=plain)
@@ -231,7 +231,7 @@ class Api:
         try:
             if route.query is NoQuery:
                 read_query(request, NoQuery)  # the others read their own
-            if len(request.body) > AT_ONCE_BYTES and request.path not in ANY_SIZE:  # these read theirs piece by piece
+            if len(request.body) > AT_ONCE_BYTES and not _any_size(request.path):  # these read theirs piece by piece
                 request.packed = await packed_body(self._parts, request)
             return await route.handler(self._parts.acting(request.who), request, **names)
         except JqdError as error:
@@ -243,6 +243,10 @@ class Api:
         """What a client is told of a mistake of ours: the id under which the log has it."""
         fault = say_fault(self._log, "api.failed", error)
         return Problem(500, f"a mistake of ours; the daemon's log tells more under the id {fault}", fault=fault)
+
+
+def _any_size(path: str) -> bool:
+    return path in ANY_SIZE or miniq.has(path)
 
 
 def _no_path(path: str, *, look: bool) -> str:

@@ -33,6 +33,7 @@ TAGS = {
     "workers": "Who runs jobs here",
     "daemon": "How this daemon is, and this interface itself",
     "lightjq": "The interface of LightJQ; MessagePack unless JSON is asked for",
+    "miniq": "The pushes of miniq: a job for each line of text",
     "skygear": "The interface of Skygear's job queue",
 }
 PROBLEMS = {
@@ -114,6 +115,8 @@ def tag_of(path: str) -> str:
         return "workers"
     if path in ("/", "/job/enqueue", "/job/cancel"):
         return "skygear"
+    if path.endswith("/add"):
+        return "miniq"
     return "lightjq" if path.startswith(("/job", "/worker", "/done")) else "daemon"
 
 
@@ -162,6 +165,8 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
+    if isinstance(kinds, Document):
+        return {kinds.kind: {"schema": {"type": "string"}}}
     content = _content(kinds, schema, media.JSON)
     if type(kinds) is tuple and any(map(_is_array, kinds)):
         content[LINES] = {"schema": {"type": "string", "description": "the items of the array, one JSON value a line"}}

@@ -6,7 +6,7 @@ table of the surface.
 
 from typing import Any
 
-from jqd.api import lightjq, skygear
+from jqd.api import lightjq, miniq, skygear
 from jqd.api.native import (
     acts,
     audit,
@@ -50,6 +50,7 @@ WORKER = {"worker-id": "the id that the worker was given when it registered"}
 ENROLLED = {201: lightjq.LightRegistered}
 LIGHT: dict[str, Any] = {"query": lightjq.AnyQuery, "plain": {"": media.MSGPACK}}
 POLLED = LIGHT | {"query": lightjq.Polling, "polls": True}
+LINED = {200: miniq.Added}
 SKY = {200: skygear.SkyResult}
 SKYGEAR: dict[str, Any] = {
     "query": lightjq.AnyQuery,
@@ -137,6 +138,8 @@ ROUTES = [
     Route("POST", "/worker", lightjq.register, ENROLLED, lightjq.LightWorker, **LIGHT, refuses=(400,)),
     Route("DELETE", "/worker", lightjq.unregister, {204: None}, headers=WORKER, **LIGHT, refuses=(404,)),
     Route("POST", "/done", lightjq.done, {204: None}, DONE, headers=WORKER, **LIGHT, refuses=(400, 404)),
+    Route("POST", "/add", miniq.add, LINED, Document(miniq.TEXT), miniq.Adding, plain=miniq.PLAIN),
+    Route("POST", "/<client>/job/<jobtype>/add", miniq.add_for, LINED, Document(miniq.TEXT), plain=miniq.PLAIN),
     Route("POST", "/", skygear.act, SKY, (skygear.SkyEnqueue, skygear.SkyCancel), **SKYGEAR),
     Route("POST", "/job/enqueue", skygear.enqueue, SKY, skygear.SkyEnqueue, **SKYGEAR),
     Route("POST", "/job/cancel", skygear.cancel_job, SKY, skygear.SkyCancel, **SKYGEAR),

@@ -55,6 +55,8 @@ NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("PUT", "/v1/quotas/<tenant>"): (Role.MASTER,),
     ("DELETE", "/v1/quotas/<tenant>"): (Role.MASTER,),
     ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
+    ("POST", "/add"): (Role.PUSH,),
+    ("POST", "/<client>/job/<jobtype>/add"): (Role.PUSH,),
     ("POST", "/job"): (Role.PUSH,),
     ("GET", "/job/<job_id>"): (Role.PUSH, Role.VIEWER),
     ("GET", "/job/<job_id>/polling"): (Role.PUSH, Role.VIEWER),

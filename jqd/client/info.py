@@ -63,6 +63,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     eligible_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    exit_code: int | None = None
+    """Of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None

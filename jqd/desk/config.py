@@ -2,7 +2,28 @@
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
+from jqd.words.job import MAX_RETRY_MAX
+from jqd.words.options import JobOptions
 from jqd.words.units import Bytes, Count, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class JobConfig:
+    """What counts for jobs whose pushers, and whoever registered for them, say nothing."""
+
+    expires_in_s: Seconds | None = None  # none began in that time: nobody serves it, or nobody waits for it any more
+    retry_for_s: Seconds | None = None
+    """So long after its date, or its push, a job is tried again, however often. None: as often as `max_retry` says."""
+
+    @property
+    def usual(self) -> JobOptions:
+        """As options."""
+        return JobOptions(
+            max_retry=UNSET if self.retry_for_s is None else MAX_RETRY_MAX,
+            expires_in=UNSET if self.expires_in_s is None else self.expires_in_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,14 @@ import msgspec
 from msgspec import Meta, Raw
 
 from jqd.words.job import NIL, TAGS_MAX, Keep, Name, NewName, Priority
-from jqd.words.options import Retries, Timeout, Waits
+from jqd.words.options import DELAY_S_MAX, Expiry, Retries, Timeout, Waits
 
 NOTHING = Raw(NIL)
-DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
 NOT_YET = {
     "then": "then is not supported yet; push the next job from the worker",
 }
 
 Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
-Expiry = Annotated[
-    float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
-]
 Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
 Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]

@@ -46,6 +46,8 @@ class Options:
 
     def __init__(self, rules: Rules) -> None:
         self.known: dict[str, Registered] = {}
+        self.usual = JobOptions()
+        """What counts where nobody said anything else."""
         self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
         self._unnamed_since_s: dict[str, float] = {}
         self._rules = rules
@@ -104,28 +106,26 @@ class Options:
 
         `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
         """
-        known = self._given
+        known, usual = self._given, dict(self.usual.said())
         if tenant and known:
             names = {job.name for job in jobs}
             known = {name: one for name in names if (one := self._given.get(annotate(tenant, name))) is not None}
-        if not known or not any(job.name in known for job in jobs):
+        if not usual and (not known or not any(job.name in known for job in jobs)):
             return []
         found: dict[JobOptions, list[int]] = {}
-        silent: dict[
-            str, tuple[attrgetter[Any], object, list[int]]
-        ] = {}  # jobtype → those that leave out all, as most do
+        silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}  # what most leave out
         for index, said in enumerate(_said_decoder.decode(array)):
-            registered = known.get(said.name)
-            if registered is None:
+            if said.name not in known and not usual:
                 continue
             if said.name not in silent:
-                given = attrgetter(*(field for field, _ in registered.said()))
-                silent[said.name] = given, given(_NONE), found.setdefault(registered, [])
-            given, none, places = silent[said.name]
+                options = JobOptions(**usual | dict(known.get(said.name, NOTHING).said()))
+                given = attrgetter(*(field for field, _ in options.said()))
+                silent[said.name] = options, given, given(_NONE), found.setdefault(options, [])
+            options, given, none, places = silent[said.name]
             if given(said) == none:
                 places.append(index)
-            elif any((options := registered.without(said)).said()):
-                found.setdefault(options, []).append(index)
+            elif any((left := options.without(said)).said()):
+                found.setdefault(left, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 
     def _ruled(self, rule: Rule) -> None:

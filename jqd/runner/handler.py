@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
-from jqd.words.options import FIELDS, NOTHING, Retries, Timeout, TypeOptions, Waits
+from jqd.words.options import FIELDS, NOTHING, Expiry, Retries, Timeout, TypeOptions, Waits
 from jqd.words.tenant import bare, tenant_of
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
@@ -43,6 +43,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_result: Keep | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
+    expires_in: Expiry | UnsetType = UNSET
 
     def __repr__(self) -> str:
         """Without headers and secrets, whoever asks."""

@@ -179,8 +179,8 @@ class Parcel:
                 self._refused(self._meant(job_id), retry_after_s, interruption)
             case Started(job_id):
                 self._started(self._meant(job_id))
-            case ItemFailures(job_ids):
-                self._item_failures(job_ids)
+            case ItemFailures(job_ids, status):
+                self._item_failures(job_ids, status)
             case Chain():
                 self._note_chain()
             case Unclear(why):
@@ -376,14 +376,14 @@ class Parcel:
             self.missing[job_id].begun = True
             self._heard_at_s = self._shared.clock.mono_s()
 
-    def _item_failures(self, job_ids: Iterable[str]) -> None:
+    def _item_failures(self, job_ids: Iterable[str], status: int) -> None:
         listed = frozenset(job_ids)
         if unknown := listed - self._ids:
             message = f"{INVALID_RESPONSE}: batchItemFailures lists {len(unknown)} ids that are not of this batch"
             self._shared.counters.unknown_ids += len(unknown)
             self.report_all(Report(status=500, message=message))
             return
-        good, bad = Report(), Report(status=500, message="listed in batchItemFailures")
+        good, bad = Report(status=status), Report(status=500, message="listed in batchItemFailures")
         ended = [(entry, bad if entry.held.job.id in listed else good) for entry in self._take_all()]
         self._end(ended, self._shared.clock.mono_s())
 

@@ -109,7 +109,8 @@ def end_attempt(
             return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
         report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
     report = _within_limits(report)
-    fate = _fate(held, report, max_interruptions)
+    since_ms = finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0
+    fate = _fate(held, report, max_interruptions, since_ms)
     own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
     return Outcome(
         job_id=job.id,
@@ -233,8 +234,8 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
     return report
 
 
-def _fate(held: Held, report: Report, max_interruptions: int) -> Fate:
-    """Of an attempt that did not succeed."""
+def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
+    """Of an attempt that did not succeed. `since_ms`: what began earlier is not tried again."""
     if report.reason == INTERRUPTED:
         return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
     if report.reason == SNOOZE:
@@ -243,7 +244,9 @@ def _fate(held: Held, report: Report, max_interruptions: int) -> Fate:
     retry = exit_class is not Exit.FAILED if report.should_retry is None else report.should_retry
     if not retry:
         return Fate.FAILED
-    return Fate.RETRY if held.attempt <= held.job.max_retry else Fate.DEAD
+    job = held.job
+    began_ms = max(job.created_at_ms, job.eligible_at_ms, held.generation // 1000)  # a revision counts microseconds
+    return Fate.RETRY if held.attempt <= job.max_retry and began_ms >= since_ms else Fate.DEAD
 
 
 def _dropped(report: Report, bytes_max: int) -> str:

@@ -1,7 +1,7 @@
 """The truth all daemons share, kept in Redis or Valkey. docs/STORE.md draws its keys and the arrows between states."""
 
 from jqd.store.claims import Claimed
-from jqd.store.config import INTERNAL, StoreConfig
+from jqd.store.config import StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
@@ -41,7 +41,6 @@ from jqd.store.store import Store
 
 __all__ = [
     "CALL_JOBS_MAX",
-    "INTERNAL",
     "MISPLACED",
     "Ages",
     "Claimed",

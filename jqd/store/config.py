@@ -5,11 +5,8 @@ from dataclasses import dataclass, field, replace
 from jqd.store.keys import Keys
 from jqd.words.errors import ConfigError
 from jqd.words.jobid import HOMES
-from jqd.words.setting import SECRET
+from jqd.words.setting import INTERNAL, SECRET
 from jqd.words.units import Count, Seconds
-
-# A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
-INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from jqd.words.units import SECONDS_MAX
 
@@ -17,6 +17,7 @@ class Backoff:
     first_s: float = 1.0  # the wait after the first failure
     factor: float = 2.0  # each further failure waits this much longer
     cap_s: float = 3600.0  # an hour: longer waits look like lost jobs to their owners
+    for_s: float | None = field(default=None, metadata={"internal": True})  # of a job; `job.retry_for_s` says it
     jitter: float = 0.25  # ± this share, so that jobs that failed together do not return together
 
     def __post_init__(self) -> None:

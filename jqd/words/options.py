@@ -25,6 +25,12 @@ Waits = Annotated[
 last one stays. An empty one: as the daemon has it."""
 
 
+DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
+Expiry = Annotated[
+    float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
+]
+
+
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Those that were said."""
 
@@ -33,6 +39,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     keep_result: Keep | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
+    expires_in: Expiry | UnsetType = UNSET
 
     def said(self) -> Iterator[tuple[str, Any]]:
         for field in FIELDS:

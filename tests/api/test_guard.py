@@ -10,6 +10,7 @@ from jqd.api.routes import ROUTES
 from jqd.config import load
 from jqd.doors import Guard
 from jqd.doors.guard import FORM_TYPES
+from jqd.words import media
 from jqd.words.errors import ConfigError, Foreign
 from jqd.words.job import State
 from tests.api.edge import JSON, MSGPACK, Edge
@@ -21,6 +22,7 @@ TARGETS = [(route.method, re.sub("<.*?>", "x", route.path)) for route in ROUTES]
     ("HEAD", "/livez"),
     ("POST", "/v1/jobs/x/none"),
 ]
+PLAIN = {re.sub("<.*?>", "x", route.path): route.plain for route in ROUTES if route.plain and route.body}
 FOREIGN: list[tuple[dict[str, str], int]] = [
     ({"sec-fetch-site": "cross-site"}, 403),
     ({"sec-fetch-site": "same-site"}, 403),
@@ -45,15 +47,15 @@ FOREIGN: list[tuple[dict[str, str], int]] = [
 async def test_no_route_hears_a_foreign_page(headers, status):
     edge = Edge()
     job_id = edge.add(State.FAILED)
+    kind = media.bare(headers.get("content-type", "none"))
     for method, path in [*TARGETS, ("POST", f"/v1/jobs/{job_id}/retry")]:
+        if kind in PLAIN.get(path, ()):
+            continue
         told = await edge.call(method, path, headers=headers)
         assert told.status == status, (method, path, told.raw)
         assert told.body["detail"]
         assert not any(name.startswith("access-control") for name in told.headers)
     assert (edge.journal.frames, edge.workers.list(), edge.store.looks) == ([], [], 0)
-
-
-PLAIN = {re.sub("<.*?>", "x", route.path) for route in ROUTES if route.plain and route.body}
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ async def test_all_fields_of_a_job_that_failed(edge):
         "eligible_at": None,
         "started_at": "1970-01-01T00:00:03.000Z",
         "finished_at": "1970-01-01T00:00:04.000Z",
+        "exit_code": 400,
         "worker": "w2",
         "daemon": None,
         "error": {"code": 7},

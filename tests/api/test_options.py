@@ -7,6 +7,7 @@ import pytest
 
 from jqd.desk import options as desk_options
 from jqd.desk.workers import unneeded_options
+from jqd.words.options import JobOptions
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -51,6 +52,32 @@ async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says
     assert await pushed(edge, {**light, "name": "other"}, path="/job") == [(30.0, 10, False, 0)], (
         "LightJQ's own default"
     )
+
+
+async def test_what_a_daemon_is_told_counts_where_nobody_says_anything(edge):
+    edge.api._parts.desk.options.usual = JobOptions(max_retry=99, expires_in=60.0)
+    await register(edge, {"name": "mail", "expires_in": 5, "timeout": 7})
+    jobs = [
+        {"name": "mail"},
+        {"name": "other"},
+        {"name": "mail", "expires_in": 1, "max_retry": 2},
+        {"name": "mail", "delay": 9},
+    ]
+    assert (await edge.call("POST", "/v1/jobs", jobs)).status == 201
+    *_, one, other, third, dated = edge.journal.jobs()
+    at_ms = one.created_at_ms
+    assert [(job.max_retry, job.timeout_s, job.expires_at_ms - at_ms) for job in (one, other, third, dated)] == [
+        (99, 7.0, 5_000),
+        (99, 30.0, 60_000),
+        (2, 7.0, 1_000),
+        (99, 7.0, 14_000),
+    ]
+    assert (await edge.call("POST", "/v1/jobs", {"name": "other", "job_id": "x"})).status == 201
+    assert (await edge.call("POST", "/v1/jobs", {"name": "other", "job_id": "x"})).status == 200, "no other content"
+    plan = {"every": 60, "job": {"name": "other", "expires_in": 8}}
+    assert (await edge.call("PUT", "/v1/schedules/s", plan)).status == 201
+    assert (await edge.call("POST", "/v1/schedules/s/run-now")).status == 201
+    assert edge.journal.jobs()[-1].expires_at_ms - edge.journal.jobs()[-1].created_at_ms == 8_000
 
 
 async def test_a_jobtype_and_a_pusher_may_have_waits_of_their_own(edge):

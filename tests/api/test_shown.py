@@ -12,10 +12,10 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jqd.desk.job import DELAY_S_MAX
 from jqd.words import tagged
 from jqd.words.dates import INSTANT_MS_MAX, ms_of
 from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
+from jqd.words.options import DELAY_S_MAX
 from tests.api.edge import JSON, MSGPACK, Answer, Edge
 from tests.api.whole import Whole
 from tests.words.test_tagged import pack, packable, same

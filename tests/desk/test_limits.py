@@ -6,12 +6,13 @@ import pytest
 
 from jqd.desk import DeskConfig
 from jqd.desk.batch import read_array
-from jqd.desk.job import DELAY_S_MAX, NOT_YET, NewJob
+from jqd.desk.job import NOT_YET, NewJob
 from jqd.desk.limits import eligible_at_ms
 from jqd.words.dates import INSTANT_MS_MAX
 from jqd.words.errors import Fault
 from jqd.words.fields import FAULTS_MAX
 from jqd.words.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
+from jqd.words.options import DELAY_S_MAX
 from jqd.words.pushed import JobRecord
 
 MIB = 1 << 20

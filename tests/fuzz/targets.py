@@ -128,7 +128,7 @@ def answer(data: bytes) -> None:
     # How it is cut on its way does not change what it says, up to where it is garbled.
     short, long = sorted(told, key=len)
     assert short == long[: len(short)]
-    lines = _Lines(["a", "b"], 10_000, single=bool(how & 1))
+    lines = _Lines(["a", "b"], 10_000, 200, single=bool(how & 1))
     for at in range(0, len(body), size):
         list(lines.feed(body[at : at + size]))
     list(lines.end())

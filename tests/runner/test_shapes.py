@@ -118,7 +118,7 @@ async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:
         house.register(worker.url, style="webhook")
         held = [*hold(1, argument=7, keep_result=True), *hold(1, argument="no such path"), *hold(1, argument=8)]
         done, away, other = await house.run_to_end(held)
-        assert (done.fate, done.status, unpack(done.result)) == (Fate.SUCCEEDED, 200, {"got": 7})
+        assert (done.fate, done.status, unpack(done.result)) == (Fate.SUCCEEDED, 201, {"got": 7})
         assert (away.fate, away.status) == (Fate.RETRY, 404), "a slip in its URL kills no job"
         assert away.message.startswith("MISPLACED: nothing is at its URL; ")
         assert (other.fate, other.result) == (Fate.SUCCEEDED, NIL)

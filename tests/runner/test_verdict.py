@@ -1,6 +1,7 @@
 """From report to outcome: which fate, which delay."""
 
 import random
+from typing import Any
 
 import msgpack
 import pytest
@@ -109,6 +110,34 @@ def test_attempts_are_counted_to_the_last() -> None:
     fates = [end(Report(status=500), attempt=attempt).fate for attempt in (1, 2, 3, 4)]
     assert fates == [Fate.RETRY, Fate.RETRY, Fate.DEAD, Fate.DEAD]
     assert end(Report(status=500), max_retry=0).fate is Fate.DEAD
+
+
+def test_a_job_is_tried_until_its_age_where_that_is_bounded() -> None:
+    """Whatever began last counts: its push, its date, or the content that it has now."""
+    now_ms = NOW_MS + 5
+    cases: list[tuple[dict[str, Any], Fate]] = [
+        ({"created_at_ms": now_ms - 60_000}, Fate.RETRY),
+        ({"created_at_ms": now_ms - 60_001}, Fate.DEAD),
+        ({"created_at_ms": 1, "eligible_at_ms": now_ms - 60_000}, Fate.RETRY),
+        ({"created_at_ms": 1, "generation": (now_ms - 60_000) * 1000}, Fate.RETRY),
+        ({"created_at_ms": 1, "generation": (now_ms - 60_001) * 1000}, Fate.DEAD),
+        ({"created_at_ms": now_ms, "max_retry": 0}, Fate.DEAD),
+    ]
+    for begun, fate in cases:
+        generation = begun.pop("generation", 0)
+        held = Held(Job("A", "mail", **{"max_retry": 9, **begun}), 9, 1, generation)
+        for status, expected in ((500, fate), (400, Fate.FAILED), (200, Fate.SUCCEEDED)):
+            outcome = end_attempt(
+                held,
+                Report(status=status),
+                backoff=Backoff(for_s=60.0),
+                source=random.Random(1),
+                worker="W",
+                started_at_ms=NOW_MS,
+                finished_at_ms=now_ms,
+                result_bytes_max=9,
+            )
+            assert outcome.fate is expected
 
 
 def test_a_snooze_spends_no_attempt_until_there_were_too_many() -> None:

@@ -86,6 +86,9 @@ class Known(Struct, kw_only=True, frozen=True):
     worker_finished_at: (
         Annotated[Instant, Meta(description="the same by the clock of its worker, as it said")] | UnsetType
     ) = UNSET
+    exit_code: (
+        Annotated[int, Meta(description="of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error")] | UnsetType
+    ) = UNSET
     worker: str | None = None
     daemon: str | None = None
     tags: Sequence[str] | UnsetType = UNSET

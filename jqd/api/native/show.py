@@ -80,6 +80,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
+        "exit_code": last.status if last else UNSET,
         "worker": worker or None,
         "daemon": view.daemon or None,
         "tags": view.tags,

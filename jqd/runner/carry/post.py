@@ -154,7 +154,8 @@ async def _hear(wire: Wire, style: Style, sending: Sending, listener: Listener, 
     if judgement is Judgement.READ:
         # What is compressed is not of the type that the head names.
         content_type = wire.headers.get(b"content-type", "") if _coding(wire) == "identity" else ""
-        reader = style.reader(sending, content_type, config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES)
+        value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
+        reader = style.reader(sending, content_type, value_bytes_max, wire.status)
         return await _hear_answers(wire, reader, listener, config, len(sending.held))
     excerpt = await hear_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"

@@ -47,7 +47,7 @@ class LightJQ(Style):
             return Judgement.NOT_TAKEN
         return Judgement.LATER if 200 <= status < 300 else super().judge(status)
 
-    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         """See Style; no answer of such a worker is read."""
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=1)
 

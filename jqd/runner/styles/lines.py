@@ -51,10 +51,10 @@ class Lines(Style):
         """See Style: a 202 is an answer like any other 2xx."""
         return Judgement.READ if 200 <= status < 300 else super().judge(status)
 
-    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         """See Style; the type of the answer does not matter."""
         job_ids = [held.job.id for held in sending.held]
-        return _Lines(job_ids, value_bytes_max, single=self.batch(sending.worker) == 1)
+        return _Lines(job_ids, value_bytes_max, status, single=self.batch(sending.worker) == 1)
 
 
 def line_of(argument: bytes) -> bytes:
@@ -67,10 +67,10 @@ def line_of(argument: bytes) -> bytes:
 class _Lines:
     """See Reader."""
 
-    def __init__(self, job_ids: Sequence[str], line_bytes_max: int, *, single: bool) -> None:
+    def __init__(self, job_ids: Sequence[str], line_bytes_max: int, status: int, *, single: bool) -> None:
         self.is_decided = single
         self._left = iter(job_ids)
-        self._limit = line_bytes_max
+        self._limit, self._status = line_bytes_max, status
         self._single = single
         self._begun = bytearray()  # of a line whose end is not here yet
 
@@ -90,7 +90,7 @@ class _Lines:
     def end(self) -> Sequence[Answer]:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
-            last.append(Said(job_id, Report()))  # not a line, but a good status
+            last.append(Said(job_id, Report(status=self._status)))  # not a line, but a good status
         return last
 
     def _read(self, line: bytes) -> Iterator[Answer]:
@@ -99,7 +99,7 @@ class _Lines:
         elif line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
             return
         elif self._single:
-            yield _said(job_id, 200, line)
+            yield _said(job_id, self._status, line)
         elif number := _STATUS.match(line):
             yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])
         else:

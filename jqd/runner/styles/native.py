@@ -65,9 +65,9 @@ class Native(Style):
         headers = batch_headers(sending, media.NAMES[language])
         return Request("POST", sending.url, headers, body, sending.batch_id)
 
-    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         values_max = VALUES_PER_JOB * len(sending.held) + VALUES_MORE
-        return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max)
+        return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max, status=status)
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
         headers = [*common_headers(sending.daemon), (BATCH_ID, sending.batch_id)]

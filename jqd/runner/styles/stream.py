@@ -36,10 +36,10 @@ class AnswerReader:
 
     is_decided = False
 
-    def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int) -> None:
-        """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them."""
+    def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
+        """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them. `status`: without any."""
         self._content_type = content_type
-        self._limit = value_bytes_max
+        self._limit, self._status = value_bytes_max, status
         self._counted = _Counted(values_max)
         self._encoding: Encoding = "msgpack"
         self._cutter: _Cutter | None = None
@@ -57,7 +57,7 @@ class AnswerReader:
 
     def end(self) -> Sequence[Answer]:
         if self._cutter is None:
-            return [ItemFailures()]
+            return [ItemFailures(status=self._status)]
         self._cutter.end()
         return []
 

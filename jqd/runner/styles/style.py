@@ -115,6 +115,8 @@ class ItemFailures(NamedTuple):
     """These failed, all others of the request succeeded. An id that is not of the request spoils the whole."""
 
     job_ids: tuple[str, ...] = ()
+    status: int = 200
+    """Of the others."""
 
 
 class Chain(NamedTuple):
@@ -183,10 +185,10 @@ class Style(ABC):
         return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
 
     @abstractmethod
-    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         """For the body of an answer that is to be read; `content_type` is its header, or empty.
 
-        `value_bytes_max`: of what is said of one job.
+        `value_bytes_max`: of what is said of one job. `status`: of the answer, a good one.
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:

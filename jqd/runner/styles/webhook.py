@@ -70,9 +70,9 @@ class WebHook(Style):
             return Judgement.READ
         return Judgement.MISPLACED if status in MISPLACED else super().judge(status)
 
-    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
         (only,) = sending.held
-        return _Body(bool(only.job.keep_result), content_type, value_bytes_max)
+        return _Body(bool(only.job.keep_result), content_type, value_bytes_max, status)
 
 
 class _Body:
@@ -80,9 +80,9 @@ class _Body:
 
     is_decided = True
 
-    def __init__(self, wanted: bool, content_type: str, bytes_max: int) -> None:
+    def __init__(self, wanted: bool, content_type: str, bytes_max: int, status: int) -> None:
         self._content_type = content_type
-        self._wanted = wanted
+        self._wanted, self._status = wanted, status
         self._room = bytes_max if wanted else 0
         self._body = bytearray()
         self._size = 0
@@ -98,10 +98,11 @@ class _Body:
 
     def end(self) -> Sequence[Answer]:
         if not self._wanted:
-            return [Said(None, Report())]
+            return [Said(None, Report(status=self._status))]
         if self._size > len(self._body):  # one that was cut is no value any more
-            return [Said(None, Report(result_bytes=self._size))]
-        return [Said(None, Report(result=value_of(bytes(self._body), self._content_type)))]
+            return [Said(None, Report(status=self._status, result_bytes=self._size))]
+        result = value_of(bytes(self._body), self._content_type)
+        return [Said(None, Report(status=self._status, result=result))]
 
 
 def value_of(body: bytes, content_type: str) -> bytes:
