@@ -22,7 +22,7 @@ from jqd.client import Client, NotFound
 from jqd.words import log
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
-from jqd.worker.aio import guard_tasks, is_cancelled
+from jqd.worker.aio import is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -151,8 +151,6 @@ class Mount:
         """As `Attempts.run_async`, under whatever loop runs here."""
         job: Any = item.function
         at_work.set(self._attempts.context(item))
-        if job.loop == "asyncio":
-            guard_tasks()
         try:
             with anyio.move_on_after(item.timeout_s) as scope:
                 args, kwargs = self._attempts.values(item)

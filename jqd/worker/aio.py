@@ -10,7 +10,7 @@ has started, would take all others along.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any
@@ -170,61 +170,6 @@ class AsyncioLoop:
     def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
             self._outbox.tell(item, told, is_outcome)
-
-
-class Exited(Exception):
-    """A task that a job has started called `sys.exit()`."""
-
-
-class _Guard:
-    """Makes the tasks of a loop, as it made them before. Those of jobs let no SystemExit through."""
-
-    def __init__(self, before: Any) -> None:
-        self._before = before
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, coro: Any, **how: Any) -> Any:
-        context = how.get("context")
-        if (at_work.get() if context is None else context.get(at_work)) is not None:
-            coro = _Guarded(coro)
-        return asyncio.Task(coro, loop=loop, **how) if self._before is None else self._before(loop, coro, **how)
-
-
-class _Guarded(Coroutine[Any, Any, Any]):
-    """What a task runs. No `async def`: of a task that is cancelled at once nobody would await what that awaits."""
-
-    def __init__(self, coro: Any) -> None:
-        self._coro = coro
-
-    def __getattr__(self, name: str) -> Any:
-        """Its name, and how it is: anyio asks that before it cancels a task."""
-        return getattr(self._coro, name)
-
-    def send(self, value: Any) -> Any:
-        return self._step(self._coro.send, value)
-
-    def throw(self, *what: Any) -> Any:
-        return self._step(self._coro.throw, *what)
-
-    def close(self) -> None:
-        self._coro.close()
-
-    def __await__(self) -> Any:
-        """As a coroutine's; a task steps it itself."""
-        return self._coro.__await__()
-
-    def _step(self, step: Callable[..., Any], *what: Any) -> Any:
-        try:
-            return step(*what)
-        except SystemExit as error:
-            raise Exited(f"a task that a job has started raised SystemExit: {error}") from error
-
-
-def guard_tasks() -> None:
-    """Let no task that a job starts end the program whose loop runs here: asyncio lets SystemExit through to it."""
-    loop = asyncio.get_running_loop()
-    before = loop.get_task_factory()
-    if not isinstance(before, _Guard):
-        loop.set_task_factory(_Guard(before))
 
 
 def is_cancelled() -> bool:
