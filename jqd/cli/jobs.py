@@ -205,6 +205,8 @@ def _show_result(info: JobInfo, output: Output) -> Exit:
         print(info.result)
     else:
         show(info.result, "jsonl" if output == "table" else output)
+        if info.message:  # of a success it says nothing else
+            print(f"jqd: {info.message}", file=sys.stderr)
     return code
 
 

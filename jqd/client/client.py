@@ -235,10 +235,10 @@ class Client(Manage):
     def result(self, job_id: str, wait: Duration | None = None, consume: bool = False) -> Any:
         """What the job's worker returned. `consume`: the daemon drops it then; without, it does after some time.
 
-        None is what the worker returned, or stands for a result that was dropped. Raises `NoResult` when the job was
-        pushed without `keep_result`, `TimedOut` when it has not ended (after `wait`), `JobFailed` when it
-        failed or was cancelled, `NotFound`. A result is read first and dropped second, so that no lost answer loses
-        it; two clients that consume it at the same moment may both get it.
+        None is what the worker returned, or stands for a result that was dropped after its time. Raises `NoResult` when
+        the job was pushed without `keep_result`, or returned more than can be kept, `TimedOut` when it has not ended
+        (after `wait`), `JobFailed` when it failed or was cancelled, `NotFound`. A result is read first and dropped
+        second, so that no lost answer loses it; two clients that consume it at the same moment may both get it.
         """
         wait_s = _wait_s(wait)
         info, kept = self._get(job_id, wait_s)
@@ -252,6 +252,8 @@ class Client(Manage):
                 f"{_named(info)} has succeeded, but was pushed without keep_result=True, "
                 "so nobody kept what it returned"
             )
+        if info.result is None and info.message:  # of a success it says nothing else
+            raise NoResult(f"{_named(info)} has succeeded; {info.message}")
         if consume and info.result is not None:
             try:
                 self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=True))

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from jqd.client import Client, JobInfo
+from jqd.client import Client, JobFailed, JobInfo, NoResult
 from tests.live.harness import LEASE, Daemon, Process, pair
 from tests.live.puller import Puller
 from tests.live.test_hooks import Hook, hook, registered, say
@@ -77,4 +77,6 @@ def test_of_a_worker_in_python(small: Daemon, tmp_path: Path) -> None:
         for keep in WANTED:
             job_id = client.push("echo", LARGE, keep_result=keep)
             assert ended(client.get(job_id, WAIT_S)) == expected(keep)
+            with pytest.raises(JobFailed if keep == "required" else NoResult, match="RESULT_DROPPED"):
+                client.result(job_id)
         worker.stop()
