@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from jqd.client.errors import (
     BufferFull,
-    JqdClientError,
     NotPushed,
     TimedOut,
     TooLarge,
@@ -223,14 +222,7 @@ class Buffer:
 
     def forget(self) -> None:
         """In a child of a fork: what waits here is the parent's, which alone sends it."""
-        for one in (*self._out, *self._waiting):
-            why = f"job {one.job_id} waited in the buffer of the process that forked; only that one knows of it"
-            one.end(JqdClientError(why))
         self._begin()
-
-    def held_for_fork(self) -> threading.Condition:
-        """To be held while the process forks, so that the child finds nothing half done."""
-        return self._changed
 
     # ------------------------------------------------------------ inside
 

@@ -7,8 +7,8 @@ run and then leaves with 1 itself.
 import atexit
 import os
 import sys
-from contextlib import ExitStack, suppress
-from threading import Condition, RLock
+from contextlib import suppress
+from threading import RLock
 from typing import Protocol
 
 from jqd.client.pending import Pending
@@ -23,7 +23,6 @@ class Leaves(Protocol):
 
     def leave(self) -> list[Pending]: ...
     def forget(self) -> None: ...
-    def held_for_fork(self) -> Condition: ...
 
 
 class Leaving:
@@ -32,8 +31,7 @@ class Leaving:
     def __init__(self) -> None:
         self._buffers: list[Leaves] = []
         self._expected_in = 0  # the process whose end is awaited
-        self._lock = RLock()  # held by whoever forks: no buffer is opened or closed meanwhile, and no other forks
-        self._forking = ExitStack()
+        self._lock = RLock()
 
     def add(self, buffer: Leaves) -> None:
         """It is open."""
@@ -79,27 +77,12 @@ class Leaving:
                 stream.flush()
         os._exit(CODE)
 
-    def before_fork(self) -> None:
-        """Let no buffer be half changed."""
-        self._lock.acquire()
-        # Another for each fork: while one is closed, the next thread that forks may fill its own.
-        self._forking = held = ExitStack()
-        held.callback(self._lock.release)
-        for buffer in self._buffers:
-            held.enter_context(buffer.held_for_fork())
-
-    def after_in_parent(self) -> None:
-        """Go on."""
-        self._forking.close()
-
     def after_in_child(self) -> None:
-        """Begin with empty buffers."""
-        self._forking.close()
+        """Begin with empty buffers, and with locks of our own: a thread that is not here may hold the others."""
+        self._lock = RLock()
         for buffer in self._buffers:
             buffer.forget()
 
 
 LEAVING = Leaving()
-os.register_at_fork(
-    before=LEAVING.before_fork, after_in_parent=LEAVING.after_in_parent, after_in_child=LEAVING.after_in_child
-)
+os.register_at_fork(after_in_child=LEAVING.after_in_child)

@@ -1,5 +1,6 @@
 """A job that waits in a buffer for its way to a daemon, and what became of it."""
 
+import os
 from collections.abc import Callable, Mapping
 from threading import Condition
 from typing import Any
@@ -13,6 +14,7 @@ class Pending:
     __slots__ = (
         "_done",
         "_hurry",
+        "_process",
         "duplicate",
         "error",
         "is_over",
@@ -48,7 +50,7 @@ class Pending:
         """Why no daemon is known to have taken it."""
         self.is_told = False
         """Somebody has heard of the error."""
-        self._done, self._hurry = done, hurry
+        self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
         """It is known what became of it, and its buffer knows it, too. What was taken is kept no longer: whoever pushed
@@ -60,9 +62,12 @@ class Pending:
     def confirm(self, wait_s: float | None) -> None:
         """Return when a daemon has acknowledged the job. Raises what its push met; TimedOut after `wait_s`."""
         if not self.is_over:
+            if self._process != os.getpid():  # so in a child of a fork nobody waits for a lock that is the parent's
+                why = f"job {self.job_id} waited in the buffer of the process that forked; only that one knows of it"
+                raise JqdClientError(why)
             self._hurry()
-        with self._done:
-            self._done.wait_for(lambda: self.is_over, wait_s)
+            with self._done:
+                self._done.wait_for(lambda: self.is_over, wait_s)
         if self.error is not None:
             self.is_told = True
             raise self.error

@@ -5,14 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Condition, Event, Thread
+from threading import Event, Thread
 
 import msgspec
 import pytest
 
 from jqd.client import URL_DEFAULT, Client, WrongUrl
-from jqd.client.leaving import Leaving
-from jqd.client.pending import Pending
 
 PATIENCE_S = 30.0
 
@@ -126,38 +124,36 @@ def test_the_environment_names_the_daemon_and_its_token(monkeypatch: pytest.Monk
         Client()
 
 
-class Plain(Condition):
-    """A buffer that holds nothing."""
+HELD = """
+import os, sys, threading
+from jqd.client import Client
 
-    def leave(self) -> list[Pending]:
-        return []
+buffer = Client(sys.argv[1]).buffer(linger="1h")
+ref = buffer.push("n", "parent")
+held, go = threading.Event(), threading.Event()
 
-    def forget(self) -> None: ...
+def hold():
+    with buffer._changed:
+        held.set()
+        go.wait()
 
-    def held_for_fork(self) -> Condition:
-        return self
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+if os.fork() == 0:
+    try:
+        ref.confirm(9.0)
+    except Exception as error:
+        print(error, flush=True)
+    buffer.push("n", "child")
+    os._exit(0)
+_, status = os.wait()
+os._exit(os.waitstatus_to_exitcode(status))
+"""
 
 
-@pytest.mark.parametrize("what", ["fork", "open", "close"])
-def test_while_a_thread_forks_no_other_does_nor_opens_a_buffer_nor_closes_one(what: str) -> None:
-    """The child would find one that is half done, and held by a thread that it does not have."""
-    leaving, buffer, new, done = Leaving(), Plain(), Plain(), Event()
-    leaving.add(buffer)
-
-    def meanwhile() -> None:
-        if what == "fork":
-            leaving.before_fork()
-            leaving.after_in_parent()
-        else:
-            leaving.add(new) if what == "open" else leaving.discard(buffer)
-        done.set()
-
-    other = Thread(target=meanwhile, daemon=True)
-    leaving.before_fork()
-    other.start()
-    assert not done.wait(0.05), "it is in the midst of it"
-    assert leaving._buffers == [buffer]
-    leaving.after_in_parent()
-    assert done.wait(PATIENCE_S)
-    other.join(PATIENCE_S)
-    assert buffer.acquire(blocking=False), "a push would wait for it for ever"
+def test_a_child_of_a_fork_waits_for_no_lock_that_a_thread_of_its_parent_holds(url: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HELD, url], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "waited in the buffer of the process that forked; only that one knows of it" in ended.stdout
