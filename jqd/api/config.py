@@ -26,6 +26,7 @@ class ApiConfig(DeskConfig):
     for it, and that surface takes nothing."""
     client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
     """Of clients of Skygear, who may call nothing that there is here, and are told so."""
+    lightjq_wait_s_max: Seconds = 86_400.0  # its polls: its interface has no limit, and says 408 when the time is over
     lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})  # a URL may have a password in it
     """Where LightJQ workers are reached that register without a `url`, as their interface has it: by their names."""
 

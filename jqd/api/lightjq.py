@@ -33,7 +33,6 @@ from jqd.words.tenant import bare
 
 MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
-POLLING_S_MAX = 86_400.0  # its interface has no limit, and says that the time is over when it is not before
 ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Denied, 403),
@@ -164,19 +163,19 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
-    wait_s = _polling_s(request)
+    wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
     view = await wait_final(parts.desk, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
     return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
 
 
-def _polling_s(request: Request) -> float:
+def _polling_s(request: Request, max_s: float) -> float:
     """LightJQ has no answer for a wrong time to wait: it counts as the default."""
     try:
-        return request.wait_s(read_query(request, Polling).timeout, POLLING_S_MAX)
+        return request.wait_s(read_query(request, Polling).timeout, max_s)
     except (Invalid, Problem):
-        return request.wait_s(POLLING_S, POLLING_S_MAX)
+        return request.wait_s(POLLING_S, max_s)
 
 
 async def register(parts: Parts, request: Request) -> Response:

@@ -3,6 +3,7 @@
 import trio
 
 from jqd.api.app import ANY_SIZE
+from jqd.api.miniq import TEXT
 from jqd.api.route import Route
 from jqd.api.routes import ROUTES
 from jqd.words.media import JSON, MSGPACK
@@ -27,6 +28,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _pulls(surface)
     await _many(surface)
     await _skygear(surface)
+    await _lines(surface)
     await _tokens(surface)
     await _health(surface)
     for route in ROUTES:
@@ -256,6 +258,19 @@ async def _tokens(surface: Surface) -> None:
     await ask(one, 404, into="none", accept=MSGPACK)
 
 
+async def _lines(surface: Surface) -> None:
+    of_one, of_any = "POST /<client>/job/<jobtype>/add", "POST /add"
+    for call, into, query in ((of_one, "-", ""), (of_any, "", "?jobtype=a")):
+        await surface.ask(call, 200, b"x\n# none\ny\n", into=into, query=query, kind=TEXT)
+        await surface.ask(call, 400, b"\n", into=into, query=query, kind=TEXT, accept=MSGPACK)
+        await surface.ask(call, 400, b"\xff", into=into, query=query, kind=TEXT)
+        await surface.ask(call, 413, b"x\n" * (ARRAY_JOBS + 1), into=into, query=query, kind=TEXT)
+        await surface.ask(call, 415, b"{}", into=into, query=query)
+        await surface.ask(
+            call, 403, b"x", into=into, query=query, kind=TEXT, fields={"origin": "http://elsewhere.example"}
+        )
+
+
 async def _health(surface: Surface) -> None:
     await surface.ask("GET /v1/audit", 200, query="?limit=1")
     for path in ("/openapi.json", "/openapi.yaml", "/docs"):
@@ -278,7 +293,7 @@ async def _refused(surface: Surface, route: Route) -> None:
         await surface.ask(f"HEAD {route.path}", 422, into=into, query="?odd=1")
     if native:
         await surface.ask(call, 422, b"{}" if _takes_body(route) else None, into=into, query="?odd=1")
-    if _takes_body(route):
+    if _takes_body(route) and TEXT not in route.plain:
         headers = {"worker-id": "none"} if route.path == "/done" else {}
         await surface.ask(call, 400, b"{", into=into, fields=headers)
         await surface.ask(call, 400, b"\xc1", into=into, kind=MSGPACK, fields=headers)

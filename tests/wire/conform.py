@@ -38,6 +38,7 @@ KEY = "the master key"
 ENV = {
     "JQD_HTTP__TOKENS": "required",
     "JQD_API__MASTER_KEY": KEY,
+    "JQD_API__LIGHTJQ_WAIT_S_MAX": "0.05",
     "JQD_API__WAIT_S_MAX": "0.05",  # nobody ends the jobs that are waited for
     "JQD_RUNNER__WORKER_NETWORKS": '["127.0.0.0/8"]',  # invented workers are asked for nothing elsewhere
     "JQD_LOG__LEVEL": "warning",
