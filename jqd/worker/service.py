@@ -56,8 +56,7 @@ class ServiceConfig:
     concurrency: int = CONCURRENCY_DEFAULT
     """Plain functions at once, and as many async ones."""
     queue_jobs: int = QUEUE_JOBS_DEFAULT
-    """Jobs that may wait here for a thread or their turn, over all batches, at most: fewer as long as some wait in
-    vain."""
+    """Jobs that may wait here for a thread or their turn, over all batches."""
     body_bytes_max: int = BODY_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
     linger_s: float = LINGER_S
@@ -99,8 +98,6 @@ class Service:
         self._idle = trio.Event()
         self._idle.set()
         self._refusing: str | None = None
-        self._may_wait = self._config.queue_jobs
-        self._lessened_s = -PATIENCE_S
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's life."""
@@ -147,7 +144,7 @@ class Service:
     def room(self) -> int:
         """Jobs that may come now: as many as may run and wait at once, less those that do."""
         in_hand = self.jobs_in_hand + self._hands.orphans
-        return max(0, self._config.concurrency + self._may_wait - in_hand)
+        return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:
         """Return when no batch is in hand."""
@@ -232,8 +229,6 @@ class Service:
             batch.gone = True
             self._hands.forget(batch)
             self._in_hand.discard(batch)
-            if self._lessened_s < batch.arrived_s:  # nobody waited in vain while it was here
-                self._may_wait = min(self._config.queue_jobs, self._may_wait + len(batch.items))
             if not self._in_hand:
                 self._idle.set()
 
@@ -247,7 +242,7 @@ class Service:
     def _expect_room(self) -> None:
         if not self.room:
             config = self._config
-            detail = f"{config.concurrency} jobs may run here and {self._may_wait} wait, and so many do"
+            detail = f"{config.concurrency} jobs may run here and {config.queue_jobs} wait, and so many do"
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
@@ -294,11 +289,9 @@ class Service:
 
         `patience_s`: before that no job of the batch has. This is asked at each turn, and to go through all takes long.
         """
-        now_s = self._clock.mono_s()
-        waited_s = now_s - batch.arrived_s
+        waited_s = self._clock.mono_s() - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._hands.trouble() is None):
             return
-        in_vain = False
         for item in list(batch.waiting):
             too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
             if (too_long or stuck) and item.begin():
@@ -306,12 +299,7 @@ class Service:
                 # Others need not stay away because a suspect found no place of its own.
                 is_suspect = self._hands.is_suspect(item)
                 after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
-                in_vain = in_vain or not (stuck or is_suspect)
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, why, retry_after=after_s))
-        if in_vain and now_s - self._lessened_s >= PATIENCE_S:
-            # So many need not wait here: half as many, as long as that goes on, down to as many as run at once.
-            least = min(self._config.concurrency, self._config.queue_jobs)
-            self._may_wait, self._lessened_s = max(least, self._may_wait // 2), now_s
 
     # ------------------------------------------------------------ the rest
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from jqd.testing.clock import ManualClock
 from jqd.worker.service import PATIENCE_S as PATIENCE
-from jqd.worker.service import QUEUE_JOBS_DEFAULT, Service, ServiceConfig
+from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import PATIENCE_S, Exchange, gated, jobs, packed, run_batch
 
 # ---------------------------------------------------------------- stuck threads
@@ -114,10 +114,6 @@ async def test_what_waits_too_long_is_handed_back_and_never_runs(is_async: bool)
             assert "behind other jobs" in told[0]["message"]
         gate.go.set()
         go.set()
-    assert service.room == 1 + QUEUE_JOBS_DEFAULT // 2, "so many need not wait here"
-    clock.advance(0.1)
-    await Exchange(service, packed(*jobs("echo", 3))).run()
-    assert service.room == 4 + QUEUE_JOBS_DEFAULT // 2, "it grows with what ends in time"
     service.close()
     assert exchange.by_id[f"{name}-0"]["type"] == "success", "its own time ran from when it began"
     assert (ran if is_async else gate.ran) == [0]
