@@ -18,7 +18,7 @@ from jqd.desk.job import Date
 from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import EVERYTHING, Text, narrow
 from jqd.desk.quotas import looked
-from jqd.desk.reserved import may_change
+from jqd.desk.reserved import any_reserved, may_change
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
@@ -157,13 +157,15 @@ async def clean(desk: Desk, wanted: Clean) -> Tally:
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
     await _note(desk, "jobs clean", wanted)
-    if wanted.dry_run or desk.principal.is_bound:  # the store knows no tenants when it cleans
+    if wanted.dry_run or desk.principal.is_bound or any_reserved(desk):  # the store asks for nothing but the date
 
         async def act(found: Sequence[Found]) -> None:
             tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
 
         everything = Filter(cursor=wanted.cursor, dry_run=wanted.dry_run)
-        await _each_piece(desk, everything, tally, lambda view: _ended_before(view, before_ms), act)
+        await _each_piece(
+            desk, everything, tally, lambda view: _ended_before(view, before_ms) and may_change(desk, view), act
+        )
         return tally
     tally.cursor, until_s = MORE, trio.current_time() + WITHIN_S
     with _telling(tally):

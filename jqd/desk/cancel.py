@@ -59,6 +59,7 @@ async def cancel(desk: Desk, given: str) -> State:
             return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
         if after.state.is_final or after.generation <= cancelled_to[job_id]:
             return after.state
+        expect_allowed(desk, [after.jobtype])
         before = after  # replaced meanwhile: the cancel was meant for what stood there before
     return before.state
 

@@ -18,7 +18,7 @@ KEPT_S = (
     7 * 86_400.0
 )  # options that no registration names stay so long: a push during a deploy, or over a weekend, gets them
 UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said last: programs that make up names
-# leave some with each
+# leave some with each. What is server_only is not counted: it opens no earlier
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -48,6 +48,8 @@ class Options:
         self.known: dict[str, Registered] = {}
         self.usual = JobOptions()
         """What counts where nobody said anything else."""
+        self.reserved: set[str] = set()
+        """Those that are `server_only`."""
         self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
         self._unnamed_since_s: dict[str, float] = {}
         self._rules = rules
@@ -84,8 +86,10 @@ class Options:
         before = self._unnamed_since_s
         unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
         since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
-        left, over = Counter(map(tenant_of, unnamed)), set[str]()
-        for name in sorted(unnamed, key=self._revision):
+        # Who makes up names must not take from others' jobs that they are for the server alone.
+        plain = [name for name in unnamed if name not in self.reserved]
+        left, over = Counter(map(tenant_of, plain)), set[str]()
+        for name in sorted(plain, key=self._revision):
             if left[tenant_of(name)] > UNNAMED_MAX:
                 left[tenant_of(name)] -= 1
                 over.add(name)
@@ -131,10 +135,13 @@ class Options:
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)
         self._given.pop(rule.name, None)
+        self.reserved.discard(rule.name)
         if not rule.is_deleted:
             said = self.known[rule.name] = _read(rule)
             if any((given := said.options.of_jobs).said()):
                 self._given[rule.name] = given
+            if said.options.server_only:
+                self.reserved.add(rule.name)
 
 
 def _read(rule: Rule) -> Registered:

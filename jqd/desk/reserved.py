@@ -6,21 +6,20 @@ said the schedule was asked then.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming
 from jqd.store import JobView
 from jqd.words.errors import Denied
-from jqd.words.tenant import bare
+from jqd.words.tenant import bare, tenant_of
 
 
 def is_reserved(desk: Desk, jobtype: str) -> bool:
     """Whether a jobtype is `server_only`. A job for one version of a handler alone is of that handler, too."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
-        handler, said = desk.workers.handler(name), desk.options.known.get(name)
-        if handler is not None and handler.versions and handler.versions[-1].server_only:
-            return True
-        if said is not None and said.options.server_only:
+        handler = desk.workers.handler(name)
+        if name in desk.options.reserved or (handler and handler.versions and handler.versions[-1].server_only):
             return True
     return False
 
@@ -37,7 +36,12 @@ def may_change(desk: Desk, view: JobView | Coming) -> bool:
     """Whether a job is for who asks to cancel, change or delete. Of what is on its way nobody knows the type."""
     if desk.principal.is_server:
         return True
-    if isinstance(view, JobView):
-        return not is_reserved(desk, view.jobtype)
-    said = (one.options.server_only for one in desk.options.known.values())
-    return not any(said) and not any(one.versions[-1].server_only for one in desk.workers.handlers().values())
+    return not (is_reserved(desk, view.jobtype) if isinstance(view, JobView) else any_reserved(desk))
+
+
+def any_reserved(desk: Desk) -> bool:
+    """Whether a job of which nobody knows the type may be one that is not for who asks to change."""
+    if desk.principal.is_server:
+        return False
+    handlers = (name for name, one in desk.workers.handlers().items() if one.versions[-1].server_only)
+    return any(desk.principal.sees(tenant_of(name)) for name in chain(desk.options.reserved, handlers))

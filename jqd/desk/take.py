@@ -16,7 +16,7 @@ from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Agreed, Changes, agree, confirm, give_back, has_names, refusals
 from jqd.desk.pinned import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.desk.quotas import reserve
-from jqd.desk.reserved import expect_allowed
+from jqd.desk.reserved import any_reserved, expect_allowed
 from jqd.desk.underway import Turn
 from jqd.store import Replace
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
@@ -200,7 +200,9 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
 
 async def _agree(desk: Desk, batch: Batch) -> Agreed:
     """As `agree`. Of a request under a key all is agreed to, or none."""
-    agreed = await agree(desk, batch, over=Replace.NONE if batch.key or desk.principal.scopes else batch.over)
+    # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
+    is_any = not batch.key and not desk.principal.scopes and not any_reserved(desk)
+    agreed = await agree(desk, batch, over=batch.over if is_any else Replace.NONE)
     if batch.key and agreed.refused:
         raise other_request()
     return agreed

@@ -200,3 +200,16 @@ async def test_options_that_no_registration_names_any_more_go_after_a_week_and_t
     await register(edge, *({"name": name, "timeout": 9} for name in "abc"), worker_id="v")
     await register(edge, "x", worker_id="v")
     assert await tidy() == ["a", "b"]
+
+
+async def test_names_that_are_made_up_do_not_open_what_is_server_only(edge, monkeypatch):
+    """Its worker is down, and somebody else registers and drops thousands of names."""
+    monkeypatch.setattr(desk_options, "UNNAMED_MAX", 1)
+    await register(edge, {"name": "pay", "server_only": True}, worker_id="w")
+    await register(edge, "x", worker_id="w")
+    await register(edge, *({"name": name, "timeout": 9} for name in "abc"), worker_id="v")
+    await register(edge, "x", worker_id="v")
+    desk = edge.api._parts.desk
+    assert [name for _, name in unneeded_options(desk)] == ["a", "b"]
+    edge.clock.advance(8 * 86_400)
+    assert ("options", "pay") in unneeded_options(desk), "a week is enough"

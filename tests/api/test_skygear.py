@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from jqd.api import ApiConfig
+from jqd.desk import cancel as cancel_words
 from jqd.words.errors import JournalRefused, Pressed
 from jqd.words.job import Fate
 from tests.api.edge import JSON, MSGPACK, Answer
@@ -354,6 +355,68 @@ async def test_what_is_server_only_is_cancelled_changed_and_deleted_with_the_key
     assert (await edge.call("DELETE", f"/v1/jobs/{ids[0]}", headers=BEARER)).status == 204
     assert (await edge.call("POST", "/v1/jobs/cancel", {"name": "own"}, headers=BEARER)).body["changed"] == 2
     assert len(edge.journal.frames) > frames
+
+
+async def test_the_id_of_a_cancelled_one_is_for_the_server_alone(edge):
+    """Another content took it without `replace`, and what stood there was gone."""
+    await register(edge, RESERVED)
+    own = {"name": "own", "argument": 1, "job_id": "inv-1"}
+    assert (await edge.call("POST", "/v1/jobs", own, headers=BEARER)).status == 201
+    await edge.apply()
+    assert (await edge.call("DELETE", "/v1/jobs/inv-1", headers=BEARER)).status == 204
+    for more in ({}, {"replace": True}):
+        told = await edge.call("POST", "/v1/jobs", {"name": "other", "job_id": "inv-1", **more})
+        assert (told.status, len(await edge.claim("other"))) == (422 if more else 409, 0), told.body
+    assert (await edge.call("GET", "/v1/jobs/inv-1")).body["name"] == "own"
+    assert (await edge.call("POST", "/v1/jobs", {**own, "argument": 2}, headers=BEARER)).status == 201
+
+
+async def test_where_a_tenant_has_none_its_cancelled_jobs_leave_their_ids_as_ever(edge):
+    """What another tenant says of its jobtypes is nothing to it."""
+    put = await edge.call("PUT", "/v1/handlers/secret", {**HOOK, "server_only": True})
+    assert put.status == 201
+    acme = {"jqd-tenant": "acme"}
+    for argument in (1, 2):
+        told = await edge.call("POST", "/v1/jobs", {"name": "mail", "argument": argument, "job_id": "x"}, headers=acme)
+        assert told.status == 201
+        await edge.apply()
+        assert (await edge.call("DELETE", "/v1/jobs/x", headers=acme)).status == 204
+
+
+@pytest.mark.parametrize("tenant", [{}, {"jqd-tenant": "acme"}], ids=["all", "one"])
+async def test_a_clean_leaves_what_is_server_only_to_the_key(edge, tenant):
+    assert (await edge.call("POST", "/v1/workers", {**WORKER, "jobs": [RESERVED]}, headers=tenant)).status == 201
+    for name in ("own", "mail"):
+        told = await edge.call("POST", "/v1/jobs", {"name": name, "job_id": name}, headers={**BEARER, **tenant})
+        assert told.status == 201
+        await edge.apply()
+        assert (await edge.call("DELETE", f"/v1/jobs/{name}", headers={**BEARER, **tenant})).status == 204
+    before = {"before": edge.clock.wall_ms() / 1000 + 9}
+    for keys, changed in (({}, 1), (BEARER, 1), (BEARER, 0)):
+        told = await edge.call("POST", "/v1/jobs/clean", before, headers={**keys, **tenant})
+        assert (told.status, told.body["changed"]) == (200, changed)
+        left = (await edge.call("GET", "/v1/jobs/own", headers=tenant)).status
+        assert left == (404 if keys else 200)
+
+
+async def test_a_cancel_does_not_follow_its_job_to_one_that_is_not_for_who_cancels(edge, monkeypatch):
+    """The server replaced it meanwhile, and the second cancel of the request was for that."""
+    await register(edge, RESERVED)
+    await edge.push(job_id="x")
+    record, cancels = cancel_words.record_cancels, list[Any]()
+
+    async def replaced(desk: Any, found: Any) -> Any:
+        cancels.append(found)
+        to = await record(desk, found)
+        told = await edge.call("POST", "/v1/jobs", {"name": "own", "job_id": "x", "replace": True}, headers=BEARER)
+        assert told.status == 201
+        await edge.apply()
+        return to
+
+    monkeypatch.setattr(cancel_words, "record_cancels", replaced)
+    told = await edge.call("DELETE", "/v1/jobs/x")
+    assert (told.status, "server_only" in told.body["detail"], len(cancels)) == (403, True, 1)
+    assert len(await edge.claim("own")) == 1
 
 
 async def test_nobody_is_asked_for_a_key_that_is_not_set():

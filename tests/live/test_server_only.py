@@ -26,7 +26,7 @@ def test_what_a_worker_declares_holds_at_both_daemons_and_outlives_it(tmp_path: 
             told = push(two.url, KEY, keep_result=True)
             done = httpx2.get(f"{one.url}/v1/jobs/{told.json()['job_id']}/result?wait=20", timeout=30)
             assert done.json() == {"result": 1}
-            later = push(two.url, KEY, delay=600).json()["job_id"]
+            later = push(two.url, KEY, delay=600, job_id="inv-1").json()["job_id"]
             look = f"{one.url}/v1/jobs/{later}"
             wait_for(lambda: httpx2.get(look).json()["name"] == "pay", "in the store")
             for url in (one.url, two.url):
@@ -36,6 +36,9 @@ def test_what_a_worker_declares_holds_at_both_daemons_and_outlives_it(tmp_path: 
                 assert cancelled["changed"] == 0
             assert httpx2.patch(look, json={"priority": 1}, headers=KEY).status_code == 200
             assert httpx2.delete(look, headers=KEY).status_code == 204
+            for url in (one.url, two.url):
+                taken = httpx2.post(url + "/v1/jobs", json={"name": "order", "job_id": later})
+                assert taken.status_code == 409, "without `replace` nobody looks what it would replace"
             outer = httpx2.post(one.url + "/v1/jobs", json={"name": "order", "keep_result": True}).json()["job_id"]
             followed = f"{two.url}/v1/jobs/{outer}.0/result?wait=20"
             wait_for(lambda: httpx2.get(followed, timeout=30).json() == {"result": 7}, "jobs push it")
