@@ -73,7 +73,7 @@ class Api:
 
         def is_report() -> bool:
             """Only of who was let in to a call that there is: what is kept for workers is nobody else's."""
-            return found is not None and bool(self.urgent(asked))
+            return found is not None and found[0].method != "GET" and bool(self.urgent(asked))
 
         with Part(self._room, lambda: self.whose(asked), is_report) as part:
             try:
@@ -137,6 +137,8 @@ class Api:
         """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
         config = self._parts.config
         bytes_max = config.array_bytes_max if _any_size(heading.path) else config.job_bytes_max
+        if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
+            bytes_max = SOME_BYTES
         found = TABLE.match(heading.raw_path)
         plain = found[heading.method][0].plain if heading.method in found else ()
         self._parts.guard.check(heading.path, heading.headers, plain=plain)

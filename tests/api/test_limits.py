@@ -165,6 +165,17 @@ async def test_reports_have_room_beside_pushes_and_what_is_none_has_not(autojump
     assert sorted(statuses) == [201, 201, 201, 201, 503]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/livez", "/v1/jobs", "/v1/events"])
+async def test_what_only_looks_has_no_large_body(edge, method, path):
+    """Who has no token filled with bodies of probes what is kept for reports."""
+    headers, never = {"content-type": JSON, "content-length": str(SOME_BYTES + 1)}, trio.Event()
+    assert (await edge.exchange(method, path, headers, [], never)).status == 413
+    told = await edge.call(method, path, chunks=[b" " * SOME_BYTES, b" "])
+    assert (told.status, told.headers["connection"]) == (413, "close")
+    assert (await edge.call(method, "/livez", chunks=[b" " * SOME_BYTES])).status == 200
+
+
 def test_no_worker_takes_the_room_of_others():
     room = Room(1_600_000, shared=lambda: True)
     reported = [fill(room, owner, 20_000, report=True) for owner in "abcd"]
