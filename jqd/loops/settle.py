@@ -1,7 +1,8 @@
 """What stopped in the runner → journal (outcomes) or store (jobs handed back untried).
 
 An outcome is a promise to a worker as a push is one to a pusher: it goes to the journal first, and the `outcomes`
-lane of `ingest` applies it from there. A job handed back promises nothing; it goes straight to `release_jobs`.
+lane of `ingest` applies it from there. A job handed back promises nothing; it goes straight to `release_jobs`. Nor does
+an interruption: while the journal refuses, that is a return that nobody counts.
 Jobs stay in hand until the store knows what became of them.
 """
 
@@ -20,7 +21,7 @@ from jqd.runner import Runner, Stopped
 from jqd.scheduler import Scheduler
 from jqd.store import Release, Store
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
-from jqd.words.job import Held, Outcome
+from jqd.words.job import INTERRUPTED, Held, Outcome
 from jqd.words.log import get_logger
 from jqd.words.record import Lane, encode_outcomes
 
@@ -52,7 +53,7 @@ class Settle:
         self._scheduler = scheduler
         self._membership = membership
         self._say_view = say_view
-        self._returned: deque[tuple[Release, Held]] = deque()
+        self._returned: deque[tuple[Release, tuple[str, int]]] = deque()
         self._unheard: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
         self._unwritten = 0
@@ -73,22 +74,9 @@ class Settle:
         task_status.started()
         while True:
             await self._runner.wait_stopped()
-            stopped = self._runner.get_stopped_jobs(OUTCOMES)
-            for jobtype, count in Counter(_jobtypes(stopped)).items():
-                self._scheduler.jobs_stopped(jobtype, count)
-            if stopped.returned or stopped.unheard:
-                unsent = set(map(_claim, stopped.unsent))
-                self._returned += (
-                    (Release.UNSENT if _claim(held) in unsent else Release.UNGET, held) for held in stopped.returned
-                )
-                told = set(stopped.told)
-                self._unheard += (
-                    (Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard
-                )
-                self._back.set()
-            if stopped.outcomes:
-                self._unwritten = len(stopped.outcomes)
-                await self._write(stopped.outcomes)
+            if outcomes := self._take():
+                self._unwritten = len(outcomes)
+                await self._write(outcomes)
                 self._unwritten = 0
 
     async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -108,20 +96,42 @@ class Settle:
                 else:
                     self.pace.went_well()
 
+    def _take(self) -> Sequence[Outcome]:
+        """What stopped: outcomes to be written. All else goes to `run_returns`."""
+        stopped = self._runner.get_stopped_jobs(OUTCOMES)
+        for jobtype, count in Counter(_jobtypes(stopped)).items():
+            self._scheduler.jobs_stopped(jobtype, count)
+        unsent, told = set(map(_claim, stopped.unsent)), set(stopped.told)
+        returned = map(_claim, stopped.returned)
+        self._returned += ((Release.UNSENT if claim in unsent else Release.UNGET, claim) for claim in returned)
+        self._unheard += ((Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard)
+        if self._returned or self._unheard:
+            self._back.set()
+        return stopped.outcomes
+
     async def _write(self, outcomes: Sequence[Outcome]) -> None:
-        body = encode_outcomes(outcomes)
-        while True:
+        while outcomes:
             try:
-                position = self._journal.write(Lane.OUTCOMES, len(outcomes), body)
+                position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync(position)
             except JournalRefused as error:
                 self._log.error("settle.refused", count=len(outcomes), error=str(error))
-                self._runner.refused(error)
+                outcomes = self._hand_back(outcomes, error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
-                self._runner.noted()
                 self._log.info("settle.batch", count=len(outcomes))
-                return
+                break
+        self._runner.noted()
+
+    def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
+        """Return what promises nobody anything, these or what stopped since. Gives those that wait for the disk."""
+        self._runner.refused(error)
+        cut = [(one.job_id, one.fence) for one in outcomes if one.reason == INTERRUPTED]
+        self._returned += ((Release.UNGET, claim) for claim in cut)
+        self._unwritten = len(outcomes) - len(cut)
+        untaken = self._take()
+        assert not untaken, f"{len(untaken)} outcomes were given while the journal refused others"
+        return [one for one in outcomes if one.reason != INTERRUPTED]
 
     async def _release(self) -> None:
         how, batch = _alike(self._returned)
@@ -129,11 +139,11 @@ class Settle:
         if owner is not None:
             await self._say_view()  # or another daemon would send them where they were refused
             try:
-                await self._store.release_jobs(owner, dict(map(_claim, batch)), how)
+                await self._store.release_jobs(owner, dict(batch), how)
             except StaleOwner as error:
                 # Our epoch was burnt, and these jobs were made ready with that.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))
-        self._runner.out_of_hand(map(_claim, batch))
+        self._runner.out_of_hand(batch)
         for _ in batch:
             self._returned.popleft()
         self._log.info("settle.returned", count=len(batch))

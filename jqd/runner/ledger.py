@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from jqd.words.errors import JournalRefused
-from jqd.words.job import NIL, Fate, Held, Outcome
+from jqd.words.job import INTERRUPTED, NIL, Fate, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
 
@@ -182,13 +182,17 @@ class Ledger:
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once."""
+        """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once.
+
+        No outcomes while the journal refuses those that were taken before.
+        """
         unsent: list[Held] = []
         unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
         told = [claim for claim, may_know in unheard if may_know]
         stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, told)
         taken_bytes = 0
-        while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
+        limit_bytes = TAKE_BYTES_MAX if self._refusal is None else 0
+        while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < limit_bytes:
             entry, outcome, weight = self._outcomes.popleft()
             entry.taken = True
             self._unnoted.append(entry)
@@ -215,8 +219,19 @@ class Ledger:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """The journal takes no outcomes now. They stay in hand, and it is asked again until `noted`."""
+        """The journal takes no outcomes now. They stay in hand, and it is asked again until `noted`.
+
+        Nobody was promised that he hears of an interruption: those that were not taken go back.
+        """
         self._refusal = error
+        outcomes, self._outcomes = self._outcomes, deque()
+        for entry, outcome, weight in outcomes:
+            if outcome.reason == INTERRUPTED:
+                entry.outcome = None
+                self._untaken_bytes -= weight
+                self._returned.append(entry)
+            else:
+                self._outcomes.append((entry, outcome, weight))
         for bell in self._asked.values():
             bell.set()
         self._asked.clear()

@@ -14,7 +14,7 @@ from jqd.store import Claimed, JobView, Member
 from jqd.testing.store import FakeStore
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
-from jqd.words.job import Fate, Job, Outcome, State
+from jqd.words.job import INTERRUPTED, Fate, Job, Outcome, State
 from jqd.words.record import Lane, decode_outcomes
 from tests.loops.house import House, house, offer, until
 
@@ -294,6 +294,42 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
         assert decode_outcomes(piece.body) == [outcome]
         assert here.scheduler.running() == {}
         assert here.runner.out_of_hand_ids == []  # in hand until the store knows
+        nursery.cancel_scope.cancel()
+
+
+async def test_while_the_journal_takes_nothing_what_it_promises_nobody_goes_back_all_the_same(
+    autojump_clock: None,
+) -> None:
+    """An interrupted job would lie in this hand for as long as the disk is full, and cost a death when we stop."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.add(Job("1", "a"), Job("2", "a"), Job("3", "a"))
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        held = await here.store.get_waiting_jobs(owner, "a", 3, priority_min=0, priority_max=0, bytes_max=1000)
+        here.scheduler.jobs_started("a", 3)
+        write, is_full = here.journal.write, True
+
+        def refuse(*args: Any, **how: Any) -> int:
+            if is_full:
+                raise JournalRefused("full", full=True)
+            return write(*args, **how)
+
+        here.journal.write = refuse  # type: ignore[method-assign]
+        await nursery.start(here.settle.run)
+        await nursery.start(here.settle.run_returns)
+        done, cut = [
+            Outcome(one.job.id, one.fence, fate, "a", 0, 1, reason=reason)
+            for one, fate, reason in zip(held, (Fate.SUCCEEDED, Fate.RETRY), ("", INTERRUPTED), strict=False)
+        ]
+        here.runner.stop(Stopped([done, cut], []))
+        await until(lambda: cut.job_id in here.runner.out_of_hand_ids)
+        here.runner.stop(Stopped([], held[2:]))  # it has stopped since
+        await until(lambda: len(here.runner.out_of_hand_ids) == 2)
+        assert here.store.places.hand(owner.sysid) == {done.job_id: done.fence}
+        assert (here.scheduler.running(), here.settle.unwritten) == ({}, 1), "this alone waits for the disk"
+        is_full = False
+        await until(lambda: len(here.runner.out_of_hand_ids) == 3)
+        assert here.settle.pending == 0
         nursery.cancel_scope.cancel()
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jqd.journal import JournalConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX, Entry, Ledger, Phase
 from jqd.runner.verdict import MESSAGE_LENGTH_MAX
-from jqd.words.job import Fate, Held, Job, Outcome
+from jqd.words.errors import JournalRefused
+from jqd.words.job import INTERRUPTED, Fate, Held, Job, Outcome
 from jqd.words.record import encode_outcomes
 
 
@@ -59,6 +60,21 @@ def test_a_refusal_does_not_undo_that_an_earlier_send_may_have_begun_it() -> Non
     for entry in (once, anew, packed):
         ledger.give_back(entry, refused=True)
     assert ledger.get_stopped(9).unsent == [once.held, packed.held]
+
+
+def test_while_the_journal_refuses_no_outcome_is_given_and_interruptions_go_back() -> None:
+    """They promise nobody anything. All others wait for a disk that takes them."""
+    ledger = Ledger()
+    taken, done, cut = ledger.take("w", [held("A"), held("B"), held("C")])
+    ledger.stop([(taken, ended(taken))])
+    ledger.get_stopped(9)
+    ledger.stop([(done, ended(done)), (cut, msgspec.structs.replace(ended(cut), reason=INTERRUPTED))])
+    ledger.refused(JournalRefused("full", full=True))
+    assert ledger.get_stopped(9)[:2] == ([], [cut.held])
+    assert (cut.outcome, ledger.untaken) == (None, 1)
+    ledger.noted()
+    assert ledger.get_stopped(9)[:2] == ([ended(done)], [])
+    assert (ledger.untaken, ledger.untaken_bytes) == (0, 0)
 
 
 def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
