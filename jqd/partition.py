@@ -262,6 +262,7 @@ class Partition:
             constraints=shared.constraints,
             outdated=shared.workers.rules.look_again,
             rules_at=lambda: self.follow.rules_at,
+            hear=lambda: self.follow.hear(),
             drained=self._drained,
             permits=self.permits,
             ageing=self.ageing,

@@ -82,12 +82,14 @@ class Claims:
         constraints: Constraints,
         outdated: Callable[[], object],
         rules_at: Callable[[], int],
+        hear: Callable[[], Awaitable[object]],
         drained: Callable[[], str | None] = lambda: None,
         permits: Permits | None = None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
-        """`outdated`: the store knows other rules than we; `rules_at`: up to where we were told.
+        """`outdated`: the store knows other rules than we; `rules_at`: up to where we were told; `hear`: asks
+        what is new.
 
         `drained`: why we are to begin nothing, or None. `permits`: of other partitions, where there are some.
         `log_fields`: say of which partition a line is.
@@ -115,9 +117,8 @@ class Claims:
         self._store = store
         self._scheduler = scheduler
         self._membership, self._clock = membership, clock
-        self._started = started
-        self._constraints = constraints
-        self._outdated, self._rules_at = outdated, rules_at
+        self._started, self._constraints = started, constraints
+        self._outdated, self._rules_at, self._hear = outdated, rules_at, hear
         self._outdated_since_s: float | None = None
         self._drained, self._permits, self._ageing = drained, permits, ageing
         self._log_fields = log_fields or {}
@@ -290,9 +291,11 @@ class Claims:
             self._outdated_since_s = None
         elif self._outdated_since_s is None:
             self._outdated_since_s = self._clock.mono_s()
-        if claimed.outdated or claimed.unheard:
+        if claimed.outdated:
             self._outdated()
-        return Taken(len(held), moved=bool(held or sent_back or claimed.more))
+        if claimed.unheard:
+            await self._hear()  # now: while many workers come and go there is another view in a moment
+        return Taken(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
 
     async def _claim_with_permits(
         self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects

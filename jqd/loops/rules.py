@@ -34,6 +34,7 @@ from jqd.words.rules import Rule
 
 FIRST_S = 0.02  # between two looks whether the first question can be asked: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
+SAID_S = 0.25  # between two views that are said: each stops claims of all others until they have heard it
 AGAIN_S = 0.1  # between two questions at least, however many want to know: ids that there are not cost no more
 SIGNS_PER_CALL = 500  # ids told in one call
 TIDY_S = 60.0  # between two looks for what is of no use any more
@@ -74,6 +75,7 @@ class Follow:
         self._workers = workers
         self._views = views
         self._viewed = 0  # the revision of our view that this store has
+        self._says_at_s = 0.0  # it is told no other before that
         self._told = told
         self._clock = clock
         self._signs = workers.signs()
@@ -95,8 +97,7 @@ class Follow:
         await self._rules.loaded.wait()  # what our journal says is no news
         while True:
             try:
-                async with self._asking:
-                    more = self._membership.life is not None and await self._ask()
+                more = await self.hear()
             except StoreChanged as error:
                 self._life = None  # the barrier looks who answers there now
                 self._log.debug("rules.store_changed", error=str(error))
@@ -108,21 +109,34 @@ class Follow:
                 if not more:
                     await self._rest()
 
+    async def hear(self) -> bool:
+        """Ask at once what is new; whether there is more. Raises StoreAway, StoreRefused, StoreChanged."""
+        async with self._asking:
+            return self._membership.life is not None and await self._ask()
+
     async def say_view(self) -> None:
-        """How we see the workers, if the store has not heard it: before jobs go back that a worker wants later.
+        """How we see the workers now, if the store has not heard it: before jobs go back that a worker wants later.
 
         Raises StoreAway, StoreRefused. Where the store's life is another, what went back before its end counts no more.
         """
+        revision = self._views.look().revision
+        if self._has_view(revision):
+            return
+        await trio.sleep_until(self._says_at_s)
         async with self._asking:
-            life = self._membership.life
-            if life is None or (self._life == life and self._views.look().revision == self._viewed):
+            if self._has_view(revision):
                 return
             self._rules.look_again()  # the other partitions are told, too, without anybody waiting for them
+            self._says_at_s = 0.0
             try:
                 await self._ask()
             except StoreChanged as error:
                 self._life = None
                 self._log.debug("rules.store_changed", error=str(error))
+
+    def _has_view(self, revision: int) -> bool:
+        life = self._membership.life
+        return life is None or (self._life == life and self._viewed >= revision)
 
     async def _rest(self) -> None:
         """Until the next question is due, or somebody wants to know what is new."""
@@ -143,12 +157,14 @@ class Follow:
         wanted = self._rules.asking()
         asked_at_s = self._clock.boot_s()
         # Ours of an earlier life is heard first: a pause outlasts a restart.
-        view = self._views.look() if self._rules.told.is_set() else None
+        is_due = self._rules.told.is_set() and (not self._viewed or trio.current_time() >= self._says_at_s)
+        view = self._views.look() if is_due else None
         said = [view] if view is not None and view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
         answer = await self._store.follow_rules(self.rules_at, self._signs_at, signs, said)
         self._rules.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
-        self._viewed = view.revision if view is not None else 0
+        if view is not None and said:
+            self._viewed, self._says_at_s = view.revision, trio.current_time() + SAID_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._rules.take(answer.rules)

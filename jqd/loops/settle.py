@@ -8,7 +8,7 @@ Jobs stay in hand until the store knows what became of them.
 
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -134,10 +134,16 @@ class Settle:
         return [one for one in outcomes if one.reason != INTERRUPTED]
 
     async def _release(self) -> None:
-        how, batch = _alike(self._returned)
+        said = len(self._returned)
+        if self._membership.owner is not None:
+            await self._say_view()  # or another daemon would send them where they were refused
+        while said:
+            said -= await self._release_alike(said)
+
+    async def _release_alike(self, most: int) -> int:
+        how, batch = _alike([*islice(self._returned, min(most, OUTCOMES))])
         owner = self._membership.owner
         if owner is not None:
-            await self._say_view()  # or another daemon would send them where they were refused
             try:
                 await self._store.release_jobs(owner, dict(batch), how)
             except StaleOwner as error:
@@ -147,6 +153,7 @@ class Settle:
         for _ in batch:
             self._returned.popleft()
         self._log.info("settle.returned", count=len(batch))
+        return len(batch)
 
     async def _release_unheard(self) -> None:
         """Give back what is in the hands of workers that do not know it. Else silence would, and cost an attempt."""
@@ -157,7 +164,7 @@ class Settle:
         self._log.info("settle.unheard", count=len(released))
 
 
-def _alike(queue: Iterable[tuple[Release, T]]) -> tuple[Release, list[T]]:
+def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
     """What goes back in one call: those at the head of a queue, which is not empty, that go back in one way."""
     how, _ = next(iter(queue))
     return how, [one for _, one in islice(takewhile(lambda one: one[0] is how, queue), OUTCOMES)]

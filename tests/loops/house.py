@@ -171,6 +171,7 @@ class House:
             constraints=Constraints(Rules()),
             outdated=lambda: None,
             rules_at=lambda: 0,
+            hear=trio.lowlevel.checkpoint,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, Alone(clock))
         self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here

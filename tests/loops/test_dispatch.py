@@ -56,6 +56,7 @@ class Side:
             constraints=Constraints(Rules()),
             outdated=lambda: None,
             rules_at=lambda: 0,
+            hear=trio.lowlevel.checkpoint,
             drained=lambda: self.drained,
             permits=self._permits(),
         )

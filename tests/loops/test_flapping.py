@@ -1,0 +1,94 @@
+"""Workers that want a pause again and again, at two daemons of one store: they stop nobody else's jobs."""
+
+import random
+from collections import Counter
+from typing import Any, ClassVar
+
+import trio
+
+from jqd.desk import leases
+from jqd.desk import workers as desk_workers
+from jqd.loops.rules import SAID_S
+from jqd.runner import Card
+from jqd.store import Claimed
+from jqd.testing.store import FakeStore
+from jqd.words.job import Job
+from tests.loops.house import TrioClock, until
+from tests.loops.test_rules import Place
+
+FLAPPING = 100
+JOBS = 40
+CALL_S = 0.002
+
+
+class Counted(FakeStore):
+    """Whose calls take a moment; claims of the healthy jobtype are counted, and views that were said."""
+
+    counts: ClassVar[Counter[str]] = Counter()
+
+    async def get_waiting_jobs(self, *args: Any, **named: Any) -> Claimed:
+        await trio.sleep(CALL_S)
+        claimed = await super().get_waiting_jobs(*args, **named)
+        self.counts["unheard" if claimed.unheard else "claims"] += 1
+        return claimed
+
+    async def follow_rules(self, *args: Any, **named: Any) -> Any:
+        self.counts["views"] += len(args[3])
+        await trio.sleep(CALL_S)
+        return await super().follow_rules(*args, **named)
+
+
+async def flap(daemon: Any, source: random.Random) -> None:
+    """Each moment another worker refuses what it got, and that goes back."""
+    follow, workers = daemon.partitions[0].follow, [w for w in daemon.workers.list() if w.url]
+    while True:
+        for _ in range(5):
+            gate = daemon.gates.gate(source.choice(workers))
+            gate.back_off(trio.current_time(), trio.current_time(), 1.0)
+        refused = daemon.views.look().revision
+        await follow.say_view()
+        assert follow._viewed >= refused, "jobs would go back before all know who refused them"
+        await trio.sleep(0.01)
+
+
+async def healthy(place: Place, began_s: dict[str, float]) -> None:
+    while True:
+        lease = await leases.pull(place.daemon.parts.desk, "well", 1, 10.0)
+        began_s |= {held.job.id: trio.current_time() for held in lease.jobs}
+
+
+async def test_a_hundred_workers_that_flap_hold_up_no_other_jobtype(autojump_clock: None) -> None:
+    source, clock = random.Random(1), TrioClock()
+    store = Counted(clock)
+    places = [Place(number, store, clock, source) for number in range(2)]
+    began_s: dict[str, float] = {}
+    pushed_s: dict[str, float] = {}
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            await nursery.start(place.live)
+        desk = places[0].daemon.parts.desk
+        for number in range(FLAPPING):
+            card = Card(
+                name=f"bad{number}", id=f"bad{number}", url=f"http://127.0.0.1:{number + 1}/", jobs=("bad",), max_jobs=4
+            )
+            await desk_workers.register(desk, card, peer=None)
+        await desk_workers.register(desk, Card(name="well", id="well", jobs=("well",), max_jobs=100), peer=None)
+        await trio.sleep(2)
+        for place in places:
+            await nursery.start(place.daemon.dispatch.run)
+        nursery.start_soon(flap, places[0].daemon, source)
+        nursery.start_soon(healthy, places[1], began_s)
+        await trio.sleep(1)
+        store.counts.clear()
+        start_s = trio.current_time()
+        for number in range(JOBS):
+            job_id = f"{number}"
+            await store.apply_jobs("ab" * 16, number, number + 1, [Job(job_id, "well")])
+            pushed_s[job_id] = trio.current_time()
+            await trio.sleep(0.05)
+        await until(lambda: len(began_s) == JOBS)
+        took_s = trio.current_time() - start_s
+        nursery.cancel_scope.cancel()
+    assert max(began_s[job_id] - pushed_s[job_id] for job_id in pushed_s) < SAID_S
+    assert store.counts["views"] <= took_s / SAID_S + 1, "each stops the claims of all others for a moment"
+    assert store.counts["unheard"] <= store.counts["views"], "one question for each, and it is known"
