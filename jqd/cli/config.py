@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
+import trio
 from cyclopts import Parameter
 
 from jqd.cli.common import worded
@@ -20,6 +21,7 @@ from jqd.cli.table import console, table
 from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
 from jqd.doors import tls_context
 from jqd.reload import reloads
+from jqd.store import StoreConfig, open_store
 from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import ConfigError
 from jqd.words.setting import SECRET, masked, told, unit
@@ -110,6 +112,7 @@ def check(*, given: Given | None = None) -> int:
     try:
         loaded = (given or Given()).load()
         incoming = share_out(open_files_max(), partitions=len(loaded.config.store.parts())).incoming
+        trio.run(_open, loaded.config.store)
         if loaded.config.http.certificate:
             tls_context(*loaded.config.http.certificate, loaded.config.http.tls_clients)
     except ConfigError as error:
@@ -123,6 +126,14 @@ def check(*, given: Given | None = None) -> int:
     with_these = ", with these warnings" if doubts else ""
     print(f"jqd: a daemon could start with this{with_these}: {said}", file=sys.stderr)
     return Exit.DONE
+
+
+async def _open(config: StoreConfig) -> None:
+    """Nothing is connected to before it is used. Raises ConfigError for a URL that no store has."""
+    for part in config.parts():
+        if part.url:
+            async with open_store(part):
+                continue
 
 
 def _doubts(http: HttpConfig, incoming: int) -> Iterator[str]:

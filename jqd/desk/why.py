@@ -93,7 +93,8 @@ def _interrupted(view: JobView) -> str:
         return ""
     last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
     words = f" ({telling_line(last.message)[:WORDS_MAX]})" if last else ""
-    return f"; it was interrupted {view.interruptions} times{words}, and begins anew each time"
+    often = "once" if view.interruptions == 1 else f"{view.interruptions} times"
+    return f"; it was interrupted {often}{words}, and begins anew each time"
 
 
 def _dated(view: JobView) -> Hitch:

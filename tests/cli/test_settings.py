@@ -74,6 +74,7 @@ def test_where_each_was_said_and_no_password(
         ("drain = 5", 1, "did you mean 'drain_s'"),
         ('[http]\ntls_cert = "/none"\ntls_key = "/none"', 1, "http.tls_cert = /none cannot be read"),
         ('insecure = true\n[http]\ntokens = "required"', 1, "exclude each other"),
+        ('[store]\nurl = "http://x"', 1, "store.url 'http://x' must begin with one of redis://"),
         ("[http]\nconnections_max = 20\naddress_connections_max = 20", 0, "could start with this: 2 settings"),
         ("[http]\nconnections_max = 20\naddress_connections_max = 21", 0, "is 21, and there may be 20 connections"),
         ("[http]\nconnections_max = 100000", 0, "http.connections_max is 100000, and there may be"),
