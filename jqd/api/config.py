@@ -1,6 +1,7 @@
 """Limits of the HTTP edge, each with its unit and reason."""
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Annotated
 
 from msgspec import Meta
@@ -9,6 +10,7 @@ from jqd.desk import DeskConfig
 from jqd.words.setting import SECRET, WHOLE
 from jqd.words.units import Bytes, Seconds
 
+PUSHES = 12 / 16  # of the room for bodies, for all pushes that may wait for a turn
 NamedUrls = Annotated[
     tuple[Annotated[str, Meta(pattern=r"^[^=]+=https?://.+$(?!\n)")], ...],
     Meta(description="a list of name=URL, such as mailer=http://127.0.0.1:8000"),
@@ -32,10 +34,10 @@ class ApiConfig(DeskConfig):
 
     def __post_init__(self) -> None:
         DeskConfig.__post_init__(self)
-        if not self.array_bytes_max <= self.bodies_bytes_max:
+        if self.array_bytes_max > self.bodies_bytes_max * PUSHES:
             raise ValueError(
-                f"array_bytes_max = {self.array_bytes_max} must not be more than bodies_bytes_max = "
-                f"{self.bodies_bytes_max}: the largest array must fit into the room for all bodies"
+                f"bodies_bytes_max = {self.bodies_bytes_max} must be at least {ceil(self.array_bytes_max / PUSHES)}: "
+                f"the largest array, array_bytes_max = {self.array_bytes_max}, must fit into what pushes have of it"
             )
         if self.client_key and self.client_key == self.master_key:
             raise ValueError("client_key and master_key must differ: clients would be masters")

@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
+from jqd.api.config import PUSHES
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.doors import SOME_BYTES, Answer, Asked, Heading
@@ -19,7 +20,6 @@ HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
 TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
 NATIVE = "/v1/"
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
-PUSHES = 12 / 16  # of the room, for all pushes that may wait for a turn
 LASTING = 15 / 16  # for these and what workers say: the rest is for small bodies
 
 
@@ -51,8 +51,6 @@ class Room:
     def has_share(self, owner: Owner, held: int, size: int) -> bool:
         """Whether so many bytes more of an owner may stay here while they wait, in a body of which `held` are here."""
         own, all_bytes = self.lasting[owner], sum(self.kinds)
-        if all_bytes == held:
-            return True  # also where the room is smaller than two of the largest bodies
         is_report = owner[1]
         if not is_report and self.kinds[False] + size > self.bytes_max * PUSHES:
             return False

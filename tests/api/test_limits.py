@@ -199,19 +199,37 @@ def test_what_is_kept_for_reports_comes_back():
     assert (room.bytes, room.kinds, room.lasting) == (0, [0, 0], {})
 
 
+@pytest.mark.parametrize("report", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_one_large_body_that_stops_leaves_its_room_to_reports_and_to_small_ones(shared, report):
+    """It filled the last sixteenth, too, where nothing else was there: for 30 s nobody else was heard."""
+    room = Room(1_600_000, shared=lambda: shared)
+    with Part(room, lambda: "a", lambda: report) as part:
+        with contextlib.suppress(Problem):
+            for _ in range(1_600):
+                part.take(1_000)
+        assert part.bytes == (1_500_000 if report else 1_200_000)
+        assert report or fill(room, "a", 50_000, report=True) > 1
+        assert fill(room, "b", SOME_BYTES) >= 100_000 // SOME_BYTES
+
+
 def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
     """While others ask, too: one above half of the room was refused for ever."""
-    room = Room(1_000_000, shared=lambda: True)
+    largest = 1_000_000
+    config = ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_334)
+    room = Room(config.bodies_bytes_max, shared=lambda: True)
     with Part(room, lambda: "a", lambda: False) as part:
         for _ in range(10):
             part.take(100_000)
         with pytest.raises(Problem):
             part.take(1)
+    with pytest.raises(ValueError, match="bodies_bytes_max = 1333333 must be at least 1333334"):
+        ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_333)
     with Part(room, lambda: "a", lambda: False) as first, Part(room, lambda: "b", lambda: False) as second:
         first.take(300_000)
         second.take(450_000)
         with pytest.raises(Problem):
-            second.take(10_000)
+            second.take(260_000)
 
 
 async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge, autojump_clock):
