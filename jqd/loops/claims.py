@@ -4,6 +4,7 @@ One call at a time: `dispatch` starts it, and goes on with the other partitions 
 """
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -353,7 +354,8 @@ class Claims:
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
         # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
         # and it stops as any other does.
-        self._scheduler.jobs_started(jobtype, len(held))
+        for its, count in Counter(one.job.jobtype for one in held).items():
+            self._scheduler.jobs_started(its, count)
         self._started(offer.worker.id, held)
         self.runner.run_jobs(offer.worker.id, jobtype, held, offer.pull)
         self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)

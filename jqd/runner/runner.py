@@ -164,18 +164,18 @@ class Runner:
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
         """Take claimed jobs of one jobtype in hand and see them through. Never waits.
 
-        `pull`: who waits for them at that worker; then they are entrusted to it.
+        `pull`: who waits for them at that worker; then they are entrusted to it. What is of another jobtype, by a row
+        that jqd did not write, goes back to where it belongs.
         """
-        assert all(each.job.jobtype == jobtype for each in held), f"a batch of {jobtype!r} holds other jobs"
         if not held:
             return
         for each in [each for each in held if each.job.id in self._shared.parcels]:
             self._drop_void(each)
         self._linger.over(jobtype)
         entries = self._ledger.take(worker_id, held)
-        if cancelled := self._asked.taken(held):
-            self._give_back([entry for entry in entries if entry.held.job.id in cancelled])
-            entries = [entry for entry in entries if entry.held.job.id not in cancelled]
+        if back := self._asked.taken(held) | {each.job.id for each in held if each.job.jobtype != jobtype}:
+            self._give_back([entry for entry in entries if entry.held.job.id in back])
+            entries = [entry for entry in entries if entry.held.job.id not in back]
         if not entries:
             return
         if pull is not None:

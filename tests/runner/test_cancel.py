@@ -65,6 +65,16 @@ async def test_a_worker_is_told_and_its_word_counts(open_house: OpenHouse) -> No
         assert [told.headers["jqd-batch-id"] for told in worker.cancels] == [batch, batch], "the one the jobs came in"
 
 
+async def test_what_is_of_another_jobtype_goes_back_and_its_neighbours_go_out(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = [*hold(2), *hold(jobtype="other")]
+        house.run(held)
+        await house.stopped(3)
+        assert (house.returned, sorted(house.outcomes)) == ([held[2].job.id], ids(held[:2]))
+        assert [request.job_ids() for request in worker.requests] == [ids(held[:2])]
+
+
 async def test_what_was_not_sent_goes_back_and_its_neighbours_go_out(open_house: OpenHouse) -> None:
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
