@@ -8,7 +8,7 @@ from jqd.store import codec
 from jqd.store.ends import unreadable
 from jqd.store.jobs import Caller
 from jqd.store.keys import Keys
-from jqd.words.job import Held, Job
+from jqd.words.job import Held
 from jqd.words.log import get_logger
 
 WARN_S = 3_600.0  # since the last one was met: what lies among the failed jobs is found there
@@ -17,6 +17,7 @@ WARN_S = 3_600.0  # since the last one was met: what lies among the failed jobs 
 class _Met(NamedTuple):
     why: str
     row: object
+    jobtype: str
 
 
 class Burial:
@@ -40,29 +41,37 @@ class Burial:
         """Something could not be read."""
         self._last = trio.current_time(), why
 
-    def note(self, job_id: str, why: str, row: object = None) -> None:
-        """Met one. It is buried with `bury`, before anybody else has a turn, if it is not to stay where it is."""
+    def note(self, job_id: str, why: str, row: object, jobtype: str = "") -> None:
+        """Met one. It is buried with `bury` unless its row is another by then. `jobtype`: where it is known."""
         self.warn(why)
-        self._met[job_id] = _Met(why, row)
+        self._met[job_id] = _Met(why, row, jobtype)
 
     def held(
-        self, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
+        self,
+        job_id: str,
+        fence: int,
+        row: object,
+        tries: object,
+        generation: object,
+        *,
+        jobtype: str = "",
+        bare: bool = False,
     ) -> Held | None:
         """A job in hand; None, and noted, if it cannot be read. See `decode_held`."""
         try:
             return codec.decode_held(self._keys, job_id, fence, row, tries, generation, bare=bare)
         except codec.Unreadable as error:
-            self.note(job_id, str(error), row)
+            self.note(job_id, str(error), row, jobtype)
             return None
 
-    async def bury(self, jobtype: str = "") -> bool:
-        """All noted. Returns whether there were any. `jobtype`: of all of them, where it is known."""
+    async def bury(self) -> bool:
+        """All noted. Returns whether any was: what changed meanwhile is not, nor what waits where nobody finds it."""
         met, self._met = self._met, {}
         flat: list[object] = []
-        for job_id, (why, row) in met.items():
-            self._log.error("store.unreadable", id=job_id, error=why)
-            end = unreadable(job_id, why, jobtype, row)
-            flat += (job_id, codec.encode_job(Job(job_id, jobtype)), codec.encode_outcome(end))
-        if flat:
-            await self._caller.call("bury", jobtype, *flat)
-        return bool(met)
+        for job_id, (why, row, jobtype) in met.items():
+            flat += (job_id, row or "", jobtype, codec.encode_outcome(unreadable(job_id, why, jobtype, row)))
+        buried = codec.list_of(self._keys, "jobs", await self._caller.call("bury", *flat)) if flat else []
+        for each in buried:
+            job_id = codec.text(self._keys, "jobs", each)
+            self._log.error("store.unreadable", id=job_id, error=met[job_id].why)
+        return bool(buried)

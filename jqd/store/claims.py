@@ -141,8 +141,8 @@ class ClaimMethods:
             (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)
             for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
         ]
-        claimed = Claimed(one for row in rows if (one := self._burial.held(*row)) is not None)
-        await self._burial.bury(jobtype)
+        claimed = Claimed(one for row in rows if (one := self._burial.held(*row, jobtype=jobtype)) is not None)
+        await self._burial.bury()
         claimed.more, claimed.outdated, claimed.unheard = (word == each for each in (b"again", b"version", b"unheard"))
         return claimed
 

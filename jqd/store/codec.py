@@ -10,6 +10,7 @@ An outcome is kept as the journal has it, less its result. `lua/include/tries.lu
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -54,6 +55,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknow
 
 _encoder = msgspec.msgpack.Encoder()
 _row_decoder = msgspec.msgpack.Decoder(_Row)
+_any_row_decoder = msgspec.msgpack.Decoder(tuple[list[Any], Raw])  # of whatever version
 _value_decoder = msgspec.msgpack.Decoder(Raw)
 _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
@@ -94,14 +96,14 @@ def _id_ms(time: str) -> int:
 
 
 def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> Job:
-    """A job from its row. `bare`: with a nil argument. Raises Unreadable."""
+    """A job from its row. `bare`: with a nil argument. Raises Unreadable; StoreRefused for a row of another version."""
     try:
         read = _row_decoder.decode(_PAIR + _bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise _unreadable(keys["jobs"], job_id, str(error)) from error
+        raise _refused_row(keys, job_id, row, str(error)) from error
     header = read.header
     if header.version != ROW_VERSION:
-        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {ROW_VERSION}")
+        raise _refused_row(keys, job_id, row, "")
     return Job(
         job_id,
         header.jobtype,
@@ -118,6 +120,16 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         queue=header.queue,
         expires_at_ms=header.expires_at_ms,
     )
+
+
+def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
+    """Another version is no rubbish: it stays for who can read it."""
+    with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
+        version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
+        if type(version) is int and version != ROW_VERSION:
+            told = f"the row of job {job_id!r} under the key {keys['jobs']} has version {version}"
+            return StoreRefused(f"{told}, this jqd reads {ROW_VERSION}: use the jqd that wrote it")
+    return _unreadable(keys["jobs"], job_id, why)
 
 
 def encode_outcome(outcome: Outcome) -> bytes:

@@ -241,7 +241,7 @@ class LookMethods:
             view, is_lost = damaged_view(self._keys, job_id, place, fields, str(error))
             self._burial.warn(str(error))
             if is_lost:
-                self._burial.note(job_id, str(error))
+                self._burial.note(job_id, str(error), fields[3])
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:

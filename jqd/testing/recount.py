@@ -1,6 +1,7 @@
 """What scripts should have counted, counted from the data: by how each job lies there, one by one."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from jqd.store import codec
 from jqd.store.counts import Counts, decode_counts
@@ -14,7 +15,7 @@ WHOLE = ("jobs", "tries", "outcome", "later", "ended", "dead", "members", "count
 
 
 def recount(keyspace: Keyspace, keys: Keys) -> dict[str, Counts]:
-    """Jobtype → how many of its jobs stand how; "all" of all. A row that cannot be read is of the jobtype ""."""
+    """Jobtype → how many of its jobs stand how; "all" of all. Of a row that cannot be read the outcome may tell it."""
     rows = _Rows(keyspace, keys)
     found: dict[str, dict[str, int]] = {}
     for job_id, row in rows.hash("jobs").items():
@@ -65,6 +66,10 @@ class _Rows:
             jobtype = codec.decode_job(self._keys, name, row, bare=True).jobtype
         except codec.Unreadable:
             jobtype = ""
+            if job_id in self._ended | self._dead:
+                with suppress(codec.Unreadable):
+                    outcome, _ = decode_end(self._keys, name, self.hash("outcome").get(job_id))
+                    jobtype = outcome.jobtype if outcome else ""
         return jobtype, self._state(job_id, name)
 
     def _state(self, job_id: bytes, name: str) -> State:

@@ -7,7 +7,7 @@ import redis
 
 from jqd.store import Store
 from jqd.store.keys import Keys
-from jqd.testing.keyspace import Keyspace, SortedSet
+from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 from jqd.testing.recount import WHOLE, counted, hands, recount
 from jqd.testing.store import FakeStore
 from tests.store.indexes import check_indexes
@@ -39,10 +39,15 @@ class Recount:
         """A bucket counts what nobody has, until it is looked at."""
         self.calls = 0
 
-    def spoil(self, job_id: str) -> None:
-        """Somebody wrote over the row of a job."""
-        self._raw.hset(_key("jobs"), job_id.encode(), b"\xc1")
+    def spoil(self, job_id: str, row: bytes = b"\xc1", name: str = "jobs") -> None:
+        """Somebody wrote over a row of a job."""
+        self._raw.hset(_key(name), job_id.encode(), row)
         self.off = True
+
+    def row(self, job_id: str) -> bytes | None:
+        """Of a job, as it lies there."""
+        found: bytes | None = self._keyspace().keys.get(_key("jobs"), NOTHING).get(job_id.encode())
+        return found
 
     def watch(self, store: Store) -> None:
         """From now on each call of this client is followed by a recount."""

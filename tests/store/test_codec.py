@@ -9,6 +9,7 @@ from jqd.store import codec
 from jqd.store.codec import Unreadable
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
+from jqd.words.errors import StoreRefused
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
 from jqd.words.jobid import IdSource, parse_id
 
@@ -89,8 +90,10 @@ def test_texts_are_checked() -> None:
 def test_a_row_of_another_version_is_refused() -> None:
     row = codec.encode_job(Job("1", "mail", b"\x01"))
     assert row[1] == codec.ROW_VERSION
-    with pytest.raises(Unreadable, match="it has version 2, this jqd reads 1"):
-        codec.decode_job(KEYS, "1", row[:1] + b"\x02" + row[2:])
+    for other in (b"\x97\x02" + row[2:], b"\x91\x02\xc0"):
+        with pytest.raises(StoreRefused, match="has version 2, this jqd reads 1") as refused:
+            codec.decode_job(KEYS, "1", other)
+        assert not isinstance(refused.value, Unreadable), "it is no rubbish"
 
 
 def test_what_says_nothing_is_left_out_of_a_row() -> None:

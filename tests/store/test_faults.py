@@ -8,7 +8,6 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
-from jqd.store.codec import ROW_VERSION
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
 from jqd.words.errors import StoreAway, StoreRefused
@@ -265,17 +264,6 @@ async def test_unreadable_rows_go_to_the_dead_and_spare_their_neighbours(
         assert (end.reason, f"}}:jobs holds something at '{job.id}'" in end.message) == ("unreadable", True)
     await bench.store.release_sysid(owner)
     assert (await bench.store.stats())[:5] == (2, 0, 0, 0, 2)
-
-
-async def test_a_row_of_another_version_is_not_run(bench: StoreBench, client: "redis.Redis") -> None:
-    job = await bench.push()
-    row = field(client, "jobs", job.id)
-    assert row[1:2] == bytes([ROW_VERSION])
-    client.hset(KEYS["jobs"], job.id, row[:1] + bytes([ROW_VERSION + 1]) + row[2:])
-    assert await bench.claim(await bench.join()) == []
-    view = await bench.view(job)
-    assert (view.state, view.jobtype) == (State.FAILED, "mail")
-    assert f"version {ROW_VERSION + 1}" in view.history[-1].message
 
 
 @pytest.mark.parametrize(

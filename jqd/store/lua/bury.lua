@@ -1,21 +1,20 @@
 #!lua flags=allow-oom
--- Lays jobs that wait or are in a hand, and of which something cannot be read, among the dead, where somebody finds them. A job that has not
--- come yet has no row at all: it stays in hand.
+-- Lays jobs that wait or are in a hand, and of which something cannot be read, among the dead, where somebody finds them; their rows stay as they
+-- are. One whose row is another than was seen, or that waits where it is not found, stays where it is, and so does one that has not come yet, in its hand.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, their jobtype or nothing where nobody knows it; then per job: id, row to be put in the place of its own, packed outcome
--- Returns  number of those that were buried
+-- ARGV     now_ms; then per job: id, its row as it was seen, whole or without its argument, its jobtype or nothing where nobody knows it, packed outcome
+-- Returns  those that were buried
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · log dead); of those that are in no hand, and of which nobody knows the jobtype, all jobtypes are asked
 --@include fail keys now counts order queues heads pages holder members move early leases permits limits parked
 local now_ms, now_us = clock(ARGV[1])
-local jobtype = ARGV[2]
-local FIRST, FIELDS, TYPES_MAX = 3, 3, 10000
+local FIRST, FIELDS, TYPES_MAX = 2, 4, 10000
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'early', 'life')
 expect_leases()
 expect_held_keys()
 
--- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which the next claim finds.
+-- Where a job waits whose own row does not say so: queue, priority; nil where it is loose or limited, which a claim finds.
 local function waits_in(id)
   for _, queue in ipairs(redis.call('ZRANGE', K.types, 0, TYPES_MAX - 1)) do
     expect_ready(queue)
@@ -36,9 +35,12 @@ end
 
 local found = {}
 for at = FIRST, #ARGV, FIELDS do
-  local id = ARGV[at]
+  local id, seen, jobtype = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local sysid, fence = holder(id)
-  local one = {id = id, row = ARGV[at + 1], outcome = ARGV[at + 2], sysid = sysid, fence = fence, queue = jobtype, how = 'running'}
+  local row = redis.call('HGET', K.jobs, id)
+  local known = header(row or '') or jobtype
+  local one = {id = id, row = row, outcome = ARGV[at + 3], sysid = sysid, fence = fence, jobtype = known, how = 'running'}
+  one.queue = jobtype ~= '' and jobtype or known
   if not sysid then
     local is_later = redis.call('ZSCORE', K.later, id)
     one.how = waits(id, is_later and 'scheduled' or 'waiting')
@@ -46,24 +48,24 @@ for at = FIRST, #ARGV, FIELDS do
       one.queue, one.priority = waits_in(id)
     end
   end
-  if not early_holder(id) then
+  local is_same = not row or row == seen or header_of(row) == seen
+  if is_same and one.queue and not early_holder(id) then
     found[#found + 1] = one
   end
 end
 
-local buried, gone, lent = 0, {}, {}
+local buried, gone, lent = {}, {}, {}
 for _, one in ipairs(found) do
   local id = one.id
-  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) then
+  if one.row and not has_ended(id) then
     redis.call('ZADD', K.dead, now_ms, id)
     redis.call('HSET', K.outcome, id, one.outcome)
-    redis.call('HSET', K.jobs, id, one.row)
     redis.call('ZREM', K.later, id)
     if one.priority then
       drop_waiting(one.queue, one.priority, id)
     end
-    moved(jobtype, one.how, 'failed', id, one.queue or '')
-    buried = buried + 1
+    moved(one.jobtype, one.how, 'failed', id, one.queue)
+    buried[#buried + 1] = id
   end
   if one.sysid then
     redis.call('ZREM', held_key(one.sysid), id)

@@ -27,7 +27,7 @@ local function count_deleted(ids)
     local how, jobtype = ended_as(kept[at])
     how = how or redis.call('ZSCORE', K.dead, id) and 'failed' or 'succeeded'
     if revised[at] or not jobtype or jobtype == '' then
-      jobtype = header(redis.call('HGET', K.jobs, id) or '') or ''
+      jobtype = header(redis.call('HGET', K.jobs, id) or '') or jobtype or ''
     end
     found[how] = found[how] or {}
     found[how][jobtype] = found[how][jobtype] or {}

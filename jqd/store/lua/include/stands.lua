@@ -24,11 +24,10 @@ do
     if not row then
       return nil
     end
-    local jobtype = header(row) or ''
-    if redis.call('ZSCORE', K.ended, id) then
-      return jobtype, ended_as(redis.call('HGET', K.outcome, id)) or 'succeeded'
-    elseif redis.call('ZSCORE', K.dead, id) then
-      return jobtype, 'failed'
+    local jobtype, is_dead = header(row) or '', redis.call('ZSCORE', K.dead, id)
+    if is_dead or redis.call('ZSCORE', K.ended, id) then
+      local how, its = ended_as(redis.call('HGET', K.outcome, id))
+      return jobtype ~= '' and jobtype or its or '', is_dead and 'failed' or how or 'succeeded'
     elseif redis.call('ZSCORE', K.later, id) then
       return jobtype, waits(id, 'scheduled')
     elseif holder(id) or redis.call('ZSCORE', held_key(WORKERS), id) then  -- that hand may be new
