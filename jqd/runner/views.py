@@ -5,7 +5,8 @@ what is new (`loops/rules.py`), so all daemons have all views, and show the same
 a row in it.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,9 +19,10 @@ from jqd.runner.workers import Workers
 from jqd.words import address
 from jqd.words.clock import Clock
 from jqd.words.rules import Rule
+from jqd.words.tenant import tenant_of
 
 VIEW = "view"  # a kind of rule
-ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most twice a second while it changes
+ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most four times a second while it changes
 WHY_MAX = 200  # characters of a complaint
 AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
 RECENT_S = 2 * AGAIN_S  # who lives has said it since
@@ -118,19 +120,18 @@ class Views:
         return [rule for rule in self._rules.all(VIEW) if now_ms - rule.at_ms > KEPT_S * 1000]
 
     def _rows(self) -> dict[str, Seen]:
-        """Those that are backed off first: that has to come to all. Also of workers that were taken out just now."""
+        """Also of workers that were taken out just now."""
         ailing = self._gates.ailing()
         now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
         here = [worker_id for worker_id, gate in ailing.items() if worker_id in known or gate.is_shut(now_s)]
-        here.sort(key=lambda worker_id: (not ailing[worker_id].is_shut(now_s), worker_id))
         known_view = self._known.get(self._daemon)
         before = known_view.rows if known_view else {}
         rows: dict[str, Seen] = {}
         self._ends = {worker_id: end for worker_id, end in self._ends.items() if worker_id in ailing}
-        for worker_id in here[:ROWS_MAX]:
+        for worker_id in _fair(here, ailing, now_s)[:ROWS_MAX]:
             gate = ailing[worker_id]
-            ill: Health = "unreachable" if gate.unreached or gate.barred else "backed_off"
+            ill: Health = "unreachable" if _is_away(gate) else "backed_off"
             state: Health = ill if gate.failures or gate.barred else "ok"
             then = before.get(worker_id, WELL)
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
@@ -185,6 +186,24 @@ class Views:
             left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
             rests[worker_id] = Rest(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
         return rests
+
+
+def _fair(worker_ids: Iterable[str], ailing: Mapping[str, Gate], now_s: float) -> list[str]:
+    """Those that get nothing for now first, for that has to come to all; who is away last. Of these one of each tenant,
+    then a second of each: nobody's workers push out those of others."""
+    ranked: list[tuple[int, int, str]] = []
+    ranks = Counter[tuple[int, str]]()
+    for worker_id in sorted(worker_ids):
+        gate = ailing[worker_id]
+        group = 2 if _is_away(gate) else int(not gate.is_shut(now_s))
+        ranks[group, tenant_of(worker_id)] += 1
+        ranked.append((group, ranks[group, tenant_of(worker_id)], worker_id))
+    return [worker_id for *_, worker_id in sorted(ranked)]
+
+
+def _is_away(gate: Gate) -> bool:
+    """Whether it cannot be reached from here: that is between the two."""
+    return gate.unreached or bool(gate.barred)
 
 
 def _read(rule: Rule) -> View:

@@ -6,8 +6,11 @@ import pytest
 
 from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
 from jqd.runner.limits import PROBE_S, Gate
+from jqd.runner.views import ROWS_MAX
+from jqd.runner.workers import body_of
 from jqd.testing.clock import ManualClock
 from jqd.words.rules import Rules
+from jqd.words.tenant import annotate
 
 MAX_S = 3_600.0
 
@@ -117,6 +120,27 @@ def test_who_cannot_be_reached_from_one_place_is_tried_from_another(pair: Pair) 
     pair.one.gate.unreachable(pair.clock.mono_s(), pair.clock.mono_s())
     pair.tell()
     assert pair.free() == (0, 4)
+
+
+@pytest.mark.parametrize("others_are", ["away", "busy"])
+def test_however_many_workers_of_one_are_ill_pauses_of_others_come_to_all(pair: Pair, others_are: str) -> None:
+    now_s = pair.clock.mono_s()
+    names = [*(("acme", f"a{number:03}") for number in range(2 * ROWS_MAX)), ("zeta", "z")]
+    for tenant, name in names:
+        card = Card(name=name, id=name, url=f"http://{name}:80/", max_jobs=4)
+        worker = pair.one.workers.check(card, tenant=tenant)
+        pair.one.rules.take(pair.one.rules.make({("worker", worker.id): body_of(worker)}, now_ms=0, origin=0))
+        gate = pair.one.gates.gate(worker)
+        if tenant == "acme" and others_are == "away":
+            gate.unreachable(now_s, now_s)
+        else:
+            gate.back_off(now_s, now_s, 30.0)
+    pair.one.back_off(30.0)
+    pair.two.rules.take([rule for rule in pair.one.rules.every() if rule.kind == "worker"])
+    pair.tell()
+    shut = {worker.id for worker, gate in pair.two.gates.posting() if gate.is_open(now_s)}
+    assert {"w", annotate("zeta", "z")} <= shut
+    assert len(shut) == (2 if others_are == "away" else ROWS_MAX)
 
 
 def test_a_pause_belongs_to_a_registration(pair: Pair) -> None:
