@@ -21,7 +21,7 @@ from jqd.desk.quotas import looked
 from jqd.desk.reserved import any_reserved, may_change
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
+from jqd.words.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
 from jqd.words.job import State
 from jqd.words.tenant import bare
 
@@ -131,7 +131,7 @@ async def retry_many(desk: Desk, wanted: Filter) -> Tally:
     async def act(found: Sequence[Found]) -> None:
         await _retry_each(desk, found, wanted, tally)
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in AGAIN, act)
+    await _each_piece(desk, wanted, tally, lambda view: view.state in AGAIN and may_change(desk, view), act)
     return tally
 
 
@@ -301,10 +301,10 @@ async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally:
         # A list tells no arguments, and the change is the whole job once more.
         nonlocal left
         view = await desk.store.get_job(found.id)
-        if isinstance(view, JobView):
+        if isinstance(view, JobView) and may_change(desk, view):
             try:
                 await change(desk, view, Kind.RETRY)
-            except Conflict as error:
+            except (Conflict, Denied) as error:
                 if wanted.job_ids is not None:
                     tally.refuse(bare(view.name) or view.id, 409, str(error))
             else:

@@ -62,26 +62,31 @@ async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
     Raises Denied, Invalid, NotFound; as `change`.
     """
     fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
-    view = await latest(desk, given)
-    if "argument" in fields:  # another argument is another job
-        expect_allowed(desk, [view.jobtype])
+    view = await _own(desk, given)
     await noted(desk, "job retry", given)
     return await change(desk, view, Kind.RETRY, **fields)
 
 
 async def run_now(desk: Desk, given: str) -> JobView:
-    """Let a job not wait for its date any longer. Raises NotFound; as `change`."""
+    """Let a job not wait for its date any longer. Raises Denied, NotFound; as `change`."""
+    view = await _own(desk, given)
     await noted(desk, "job run-now", given)
-    return await change(desk, await latest(desk, given), Kind.RUN_NOW)
+    return await change(desk, view, Kind.RUN_NOW)
 
 
 async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
     """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
     fields = _fields(desk, wanted)
-    view = await latest(desk, given)
-    expect_allowed(desk, [view.jobtype])
+    view = await _own(desk, given)
     await noted(desk, "job change", given)
     return await change(desk, view, Kind.EDIT, **fields)
+
+
+async def _own(desk: Desk, given: str) -> JobView:
+    """The job, for whoever may change it. Raises Denied; as `latest`."""
+    view = await latest(desk, given)
+    expect_allowed(desk, [view.jobtype])
+    return view
 
 
 def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
@@ -187,7 +192,7 @@ async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any],
 async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
     """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
 
-    Raises Conflict or NotYet; StoreUnsettled, StoreAway, StoreRefused.
+    Raises Conflict, Denied or NotYet; StoreUnsettled, StoreAway, StoreRefused.
     """
     deadline_s = trio.current_time() + desk.config.cancel_s
     while True:
@@ -203,6 +208,7 @@ async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, Edit
         if again is None:
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
         if isinstance(again, JobView):
+            expect_allowed(desk, [again.jobtype])  # it may have been replaced by one that is not for him
             view = again
         if view.state not in ALLOWED[kind]:
             _refuse(view, kind)

@@ -294,7 +294,7 @@ async def test_nor_is_such_a_job_given_another_argument(edge):
     assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": 2}, headers=BEARER)).status == 200
     assert (await cancel(edge, job_id)).status == 200
     assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry", {"argument": 3})).status == 403
-    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).status == 200
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry", headers=BEARER)).status == 200
 
 
 RESERVED = {"name": "own", "server_only": True, "timeout": 9}
@@ -343,6 +343,8 @@ async def test_what_is_server_only_is_cancelled_changed_and_deleted_with_the_key
     ):
         told = await edge.call(method, path, body)
         assert (told.status, "server_only" in told.body["detail"]) == (403, True)
+    assert (await edge.call("POST", f"/v1/jobs/{ids[0]}/run-now")).status == 403
+    assert (await edge.call("POST", f"/v1/jobs/{ids[0]}/run-now", headers=BEARER)).status == 200
     assert (await edge.call("DELETE", f"/job/{ids[0]}")).status == 400, "its interface has no 403"
     for path in ("/v1/jobs/cancel", "/v1/jobs/delete"):
         told = await edge.call("POST", path, {"name": "own", "state": "waiting" if "cancel" in path else "cancelled"})
@@ -355,6 +357,27 @@ async def test_what_is_server_only_is_cancelled_changed_and_deleted_with_the_key
     assert (await edge.call("DELETE", f"/v1/jobs/{ids[0]}", headers=BEARER)).status == 204
     assert (await edge.call("POST", "/v1/jobs/cancel", {"name": "own"}, headers=BEARER)).body["changed"] == 2
     assert len(edge.journal.frames) > frames
+
+
+async def test_what_is_server_only_is_tried_anew_with_the_key(edge):
+    """It was pushed by the server, and may have been cancelled by it for good reason."""
+    await register(edge, RESERVED)
+    for name, headers in (("own", BEARER), ("own", BEARER), ("mail", {})):
+        told = await edge.call("POST", "/v1/jobs", {"name": name}, headers=headers)
+        await edge.apply()
+        job_id = told.body["job_id"]
+        assert (await edge.call("DELETE", f"/v1/jobs/{job_id}", headers=BEARER)).status == 204
+    ids = [row["job_id"] for row in (await edge.call("GET", "/v1/jobs?name=own")).body["jobs"]]
+    told = await edge.call("POST", f"/v1/jobs/{ids[0]}/retry")
+    assert (told.status, "server_only" in told.body["detail"]) == (403, True)
+    told = await edge.call("POST", "/v1/jobs/retry", {"job_ids": ids})
+    assert (told.body["changed"], [row["status"] for row in told.body["refused"]]) == (0, [409] * 2)
+    assert "only for the master key" in told.body["refused"][0]["detail"]
+    told = await edge.call("POST", "/v1/jobs/retry", {"state": "cancelled"})
+    assert (told.body["matched"], told.body["changed"]) == (1, 1), "the filter passes over them"
+    assert (await edge.call("POST", f"/v1/jobs/{ids[0]}/retry", headers=BEARER)).status == 200
+    told = await edge.call("POST", "/v1/jobs/retry", {"state": "cancelled"}, headers=BEARER)
+    assert told.body["changed"] == 1
 
 
 async def test_the_id_of_a_cancelled_one_is_for_the_server_alone(edge):

@@ -32,6 +32,7 @@ def test_what_a_worker_declares_holds_at_both_daemons_and_outlives_it(tmp_path: 
             for url in (one.url, two.url):
                 assert httpx2.delete(f"{url}/v1/jobs/{later}").status_code == 403
                 assert httpx2.patch(f"{url}/v1/jobs/{later}", json={"priority": 1}).status_code == 403
+                assert httpx2.post(f"{url}/v1/jobs/{later}/run-now").status_code == 403
                 cancelled = httpx2.post(f"{url}/v1/jobs/cancel", json={"name": "pay"}).json()
                 assert cancelled["changed"] == 0
             assert httpx2.patch(look, json={"priority": 1}, headers=KEY).status_code == 200
