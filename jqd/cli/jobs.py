@@ -113,7 +113,7 @@ def get(
     whole
         With its argument, also where that is above 64 KiB.
     result
-        Print what it returned and nothing else, for scripts; ends with 1 when it failed.
+        Print what it returned and nothing else, for scripts; ends with 1 when it failed or that was not kept.
     """
     common = common or Common()
     wait_s = duration(wait, "--wait")
@@ -201,12 +201,13 @@ def _show_result(info: JobInfo, output: Output) -> Exit:
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
         print(f"jqd: job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}", file=sys.stderr)
+    elif info.result is None and info.message:  # of a success it says nothing else than that its result was dropped
+        print(f"jqd: job {info.job_id} ({info.name}) has succeeded; {info.message}", file=sys.stderr)
+        return Exit.FAILED
     elif isinstance(info.result, str) and output == "table":
         print(info.result)
     else:
         show(info.result, "jsonl" if output == "table" else output)
-        if info.message:  # of a success it says nothing else
-            print(f"jqd: {info.message}", file=sys.stderr)
     return code
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from jqd import App
+from jqd.cli import run
 from jqd.client import Client, JobFailed, JobInfo, NoResult
 from tests.live.harness import LEASE, Daemon, Process, pair
 from tests.live.puller import Puller
@@ -70,7 +72,11 @@ def test_of_lightjq(small: Daemon) -> None:
         assert worker.master.ask("DELETE", "/worker", worker_id=worker.worker_id)[0] == 204
 
 
-def test_of_a_worker_in_python(small: Daemon, tmp_path: Path) -> None:
+def text(given: str, /) -> str:
+    return given
+
+
+def test_of_a_worker_in_python(small: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["worker", "jqd.worker.demo:app", "--daemon", small.url]
     with Client(small.url) as client, Process(args, tmp_path / "log") as worker:
         small.wait_worker("echo")
@@ -79,4 +85,15 @@ def test_of_a_worker_in_python(small: Daemon, tmp_path: Path) -> None:
             assert ended(client.get(job_id, WAIT_S)) == expected(keep)
             with pytest.raises(JobFailed if keep == "required" else NoResult, match="RESULT_DROPPED"):
                 client.result(job_id)
+        app = App()
+        app.job(name="echo", keep_result=True)(text)
+        with (
+            app.pushing_by(client),
+            pytest.raises(NoResult, match=r"\(echo\) has succeeded; RESULT_DROPPED: the result has 10"),
+        ):
+            app.jobs["echo"].push(LARGE).result(wait=WAIT_S)
+        assert run(["push", "echo", LARGE, "--result", "--url", small.url]) == 1
+        said = capsys.readouterr()
+        assert said.out == "", "null would be what a job returns that returns nothing"
+        assert "(echo) has succeeded; RESULT_DROPPED: the result has 10" in said.err
         worker.stop()
