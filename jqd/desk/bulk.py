@@ -160,7 +160,7 @@ async def clean(desk: Desk, wanted: Clean) -> Tally:
     if wanted.dry_run or desk.principal.is_bound or any_reserved(desk):  # the store asks for nothing but the date
 
         async def act(found: Sequence[Found]) -> None:
-            tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
+            tally.changed += len(await desk.store.delete_dead(await _without_results(desk, found)))
 
         everything = Filter(cursor=wanted.cursor, dry_run=wanted.dry_run)
         await _each_piece(
@@ -316,6 +316,19 @@ async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally:
     except Pressed as error:
         why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
         raise Pressed(why, retry_after_s=error.retry_after_s) from error
+
+
+async def _without_results(desk: Desk, found: Sequence[Found]) -> list[str]:
+    """The ids of those that have no result, which pages do not tell."""
+    free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
+
+    async def one(job_id: str) -> None:
+        view = await desk.store.get_job(job_id)
+        if isinstance(view, JobView) and view.result is None:
+            free.append(job_id)
+
+    await _side_by_side(list({job.id for job in found}.difference(free)), one)
+    return free
 
 
 async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:

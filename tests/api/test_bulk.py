@@ -327,6 +327,22 @@ async def test_what_ended_before_a_date_is_deleted_but_never_the_dead(edge, dry_
     assert await all_of(edge, "/v1/jobs/clean", {"before": before}) == ((12, 12, 2) if dry_run else (0, 0, 1))
 
 
+@pytest.mark.parametrize("headers", [{}, {"jqd-tenant": "acme"}], ids=["all", "one"])
+async def test_a_result_that_is_kept_still_is_cleaned_for_nobody(edge, headers):
+    """Of one tenant's jobs it was: the store does not clean these by itself."""
+    for name, job in (("a", {"keep_result": True}), ("b", {})):
+        told = await edge.call("POST", "/v1/jobs", {"name": "mail", "job_id": name, **job}, headers=headers)
+        assert told.status == 201
+        await edge.apply()
+        (held,) = await edge.claim(annotate(headers.get("jqd-tenant", ""), "mail"))
+        await edge.end(held, Fate.SUCCEEDED, result=b"\x07", **job)
+    before = {"before": edge.clock.wall_ms() / 1000 + 9}
+    told = await edge.call("POST", "/v1/jobs/clean", before, headers=headers)
+    assert told.body["changed"] == 1
+    left = [(await edge.call("GET", f"/v1/jobs/{name}", headers=headers)).status for name in "ab"]
+    assert left == [200, 404]
+
+
 # ------------------------------------------------------------ in time
 
 
