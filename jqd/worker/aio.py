@@ -150,8 +150,8 @@ class AsyncioLoop:
                 args, kwargs = self._attempts.values(item)
                 body = self._attempts.encoded(item, await job.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
-            if isinstance(error, asyncio.CancelledError) and item.cancelled:
-                return self._attempts.cancelled(item)
+            if isinstance(error, asyncio.CancelledError) and item.is_stopped:
+                return self._attempts.stopped(item)
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._attempts.timed_out(item)
             return self._attempts.raised(item, error)
@@ -161,7 +161,7 @@ class AsyncioLoop:
         item = self._running.pop(task)
         item.stop = None
         if task.cancelled():  # it was stopped before its first step
-            self._tell(item, self._attempts.cancelled(item), True)
+            self._tell(item, self._attempts.stopped(item), True)
         if self._watchers:
             with suppress(trio.RunFinishedError):
                 self._outbox.soon(self._wake)

@@ -101,7 +101,7 @@ class Attempts:
             item.stop = None
             at_work.set(None)
         if scope.cancelled_caught:
-            return self.cancelled(item) if item.cancelled else self.timed_out(item)
+            return self.stopped(item) if item.is_stopped else self.timed_out(item)
         return self.returned(item, body)
 
     def timed_out(self, item: Item) -> bytes:
@@ -119,6 +119,12 @@ class Attempts:
         """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
         message = f"cancelled: {told}" if told else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS)
+
+    def stopped(self, item: Item) -> bytes:
+        """The outcome of a job that was told to stop. If nobody cancelled it, it went back, and nobody hears this."""
+        if item.cancelled:
+            return self.cancelled(item)
+        return self._interrupted(item, "its worker stops, or nobody waits for it any more")
 
     def unknown(self, codec: Codec, job_id: str, message: str) -> bytes:
         """The outcome of a job that this worker has no function for. It costs an attempt: perhaps no worker has one."""
@@ -223,9 +229,7 @@ class Attempts:
             log.warning("worker.job_failed", why=_said(error))
             return self._failure(item, _said(error), error=told, should_retry=False)
         if isinstance(error, CalledProcessError) and self._was_stopped(item, error):
-            log.warning("worker.job_interrupted", why=_name(error))
-            why = "its program was ended by the signal that stops this worker"
-            return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
+            return self._interrupted(item, f"the signal that stops this worker ended its program ({_name(error)})")
         loop = item.function.loop
         if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _said(error):
             other = "asyncio" if loop == "trio" else "trio"
@@ -235,6 +239,10 @@ class Attempts:
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         log.warning("worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-MESSAGE_CHARS_MAX:]))
         return self._failure(item, "".join(frames), error=_name(error))
+
+    def _interrupted(self, item: Item, why: str) -> bytes:
+        self._log.warning("worker.job_interrupted", **_which(item), why=why)
+        return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
 
     def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
         """Whether its program was ended by the signal that stops this worker, as Ctrl-C reaches all of a terminal."""

@@ -22,6 +22,7 @@ class Item:
         "cancelled",
         "ended",
         "function",
+        "is_stopped",
         "is_told",
         "job",
         "job_id",
@@ -40,6 +41,8 @@ class Item:
         self.ended = False
         self.cancelled = False
         """The job was told to stop; read by the thread that runs it."""
+        self.is_stopped = False
+        """Its function was told to stop, by whomever; read as above."""
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
         self.speaks: Callable[[Item], Voice] | None = None
@@ -68,7 +71,7 @@ class Item:
 
         `stop` is read once: another thread takes it away when the function ends.
         """
-        stop = self.stop
+        self.is_stopped, stop = True, self.stop
         if stop is not None:
             stop()
         return stop is not None

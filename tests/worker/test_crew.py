@@ -389,7 +389,7 @@ def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
         list(Frames(ToFront).feed(b"text that a job wrote to the socket"))
 
 
-async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up() -> None:
+async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up(capfd: pytest.CaptureFixture[str]) -> None:
     write(MODULE)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -410,6 +410,8 @@ async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up() ->
         assert (health["status"], health["jobs"][0]) == ("ok", "plain")
         stop.set()
     await wait_until(Path("at work.left").exists)
+    said = capfd.readouterr().err
+    assert ("job_interrupted" in said, "job_timed_out" in said) == (True, False), said
 
 
 async def test_an_address_in_use_is_an_os_error_with_processes_too() -> None:

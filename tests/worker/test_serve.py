@@ -182,6 +182,10 @@ async def test_after_the_drain_time_what_is_left_is_handed_back_untried() -> Non
         go.set()
     assert sorted(stopped) == ["asyncio", "trio"]
     told = {line["event"]: line for line in lines}
+    assert "worker.job_timed_out" not in told
+    interrupted = [line["job_id"] for line in lines if line["event"] == "worker.job_interrupted"]
+    assert sorted(interrupted) == ["foreign", "task"], "what was stopped has not failed"
+    assert "worker.job_raised" not in told
     left = told["worker.runs_on"]
     assert (left["job_id"], left["name"]) == ("thread", "thread"), "a thread cannot be stopped, and that is said"
     assert told["worker.handed_back"]["running_on"] == 1
