@@ -108,6 +108,7 @@ class Parcel:
         self._ids = frozenset(self.missing)
         self._begun: set[str] = set()
         """Jobs that the worker has said to have begun."""
+        self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
         self._heard_at_s = 0.0
         self._timeout_min_s = 0.0
         self._log = get_logger("runner")
@@ -144,6 +145,7 @@ class Parcel:
             return False
         now_s = self._shared.clock.mono_s()
         self.sent_at_s = self._heard_at_s = now_s
+        self._had_room = self.gate.in_hand <= self.worker.max_jobs
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
         self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
         self.stay.entered(len(self.missing), self.losses, now_s)
@@ -310,10 +312,11 @@ class Parcel:
         self._after()
 
     def _return(self, entry: Entry, *, refused: bool = False, interruption: str = "") -> None:
-        """`interruption`: what ends its attempt, if it is at work."""
+        """`interruption`: what ends its attempt, if it is at work: what its worker had no room for has not begun."""
         shared = self._shared
         self._leave([entry], shared.clock.mono_s())
-        if interruption and entry.phase is Phase.RUNNING:
+        is_begun = refused or self._had_room or entry.held.job.id in self._begun
+        if interruption and entry.phase is Phase.RUNNING and is_begun:
             report = interrupted(interruption)
             shared.ledger.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
             shared.counters.interrupted += 1

@@ -201,3 +201,33 @@ async def test_who_stops_in_good_order_tells_what_that_interrupts_and_nothing_of
             held[2].job.id: ("interrupted", "INTERRUPTED: the worker is stopping"),
         }
         assert house.runner.stats()["interrupted"] == 2
+
+
+@pytest.mark.parametrize("who", ["daemon", "worker"])
+async def test_of_more_jobs_than_a_worker_runs_at_once_only_those_count_as_interrupted_that_it_began(
+    open_house: OpenHouse, eventually: Eventually, who: str
+) -> None:
+    """All others of the request have waited there: counted, a job that never ran could die of it."""
+    told, go_on = trio.Event(), trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        await reply.outcome(job_id=request.job_ids()[0], type="started")
+        told.set()
+        await go_on.wait()
+        await reply.close()
+
+    async with open_worker(script) as worker, open_house() as house:
+        card = house.register(worker.url, batch=3, max_jobs=2)
+        held = hold(3)
+        house.runner.run_jobs(card.id, "mail", held)  # as once it was quick
+        await told.wait()
+        await eventually(lambda: house.runner._shared.parcels[held[0].job.id]._begun)
+        if who == "daemon":
+            house.runner.stop_work("its daemon was stopped")
+        else:
+            house.workers.unregister(card.id)
+            go_on.set()
+        await house.stopped(3)
+        assert (sorted(house.returned), list(house.outcomes)) == (ids(held[1:]), ids(held[:1]))
+        assert (house.unsent, house.runner.stats()["interrupted"]) == ([], 1)
