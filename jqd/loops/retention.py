@@ -95,9 +95,9 @@ class Retention:
 
     async def _free(self) -> None:
         stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
+        await self._tell()
         if len(stands) < len(self._keepers) or not self._rules.loaded.is_set():
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
-        await self._tell()
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
             await self._copy(applied, stands)
@@ -110,12 +110,18 @@ class Retention:
         return [self._journal.read_point(lane, n) for n in range(len(self._keepers)) for lane in lanes]
 
     async def _tell(self) -> None:
-        """Tell others since when we keep jobs, and hear it of them."""
-        journal = self._journal
+        """Tell others since when we keep jobs, and hear it of them; also while one partition is away."""
+        journal, failed = self._journal, None
         for number, (keeper, horizon) in enumerate(zip(self._keepers, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
-            answer = await keeper.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
-            horizon.note(answer, applied=applied, written=journal.written)
+            try:
+                if keeper.stand() is not None:
+                    answer = await keeper.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
+                    horizon.note(answer, applied=applied, written=journal.written)
+            except (StoreAway, StoreRefused) as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _copy(self, applied: int, stands: Sequence[Stand]) -> None:
         """Copy what must be, of the jobs that are to be retired; unless it would not pay, or there are none."""
@@ -303,10 +309,8 @@ class Retention:
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
         """Those that are owed to somebody: a dead job is kept until it is dealt with."""
-        alive = []
-        for number, its in self._by_partition(ids):
-            alive += await self._keepers[number].store.unfinished(its, dead=True)
-        return alive
+        stores = [keeper.store for keeper in self._keepers]
+        return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
 
     async def _expect_remembered(self, stands: Sequence[Stand]) -> None:
         """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
@@ -13,7 +14,7 @@ from jqd.desk import schedules
 from jqd.desk.schedules import Plan, Template
 from jqd.journal import Journal
 from jqd.loops.retention import EVERY_S
-from jqd.store import Member, Shelf
+from jqd.store import Kept, Member, Shelf
 from jqd.words.followers import named
 from jqd.words.job import Fate, Held, Outcome
 from jqd.words.jobid import partition_of, partition_of_name
@@ -195,6 +196,30 @@ async def _member(here: Pair) -> Member:
     owner = here.daemon.partitions[0].membership.owner
     assert owner is not None
     return (await here.stores[0].renew_sysid(owner, through=True)).members[owner.sysid]
+
+
+@pytest.mark.parametrize("away", BOTH)
+async def test_a_partition_hears_since_when_we_keep_jobs_while_the_other_is_away(
+    autojump_clock: None, away: int
+) -> None:
+    """A journal of which it hears nothing for a month may be forgotten there, with all that was applied of it."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await nursery.start(here.daemon.retention.run)
+        here.stores[away].away = "cable"
+        there, told_s = here.stores[1 - away], []
+        tell = there.tell_kept
+
+        async def hear(journal_id: str, since: int) -> Kept:
+            told_s.append(trio.current_time())
+            return await tell(journal_id, since)
+
+        there.tell_kept = hear  # type: ignore[method-assign]
+        for _ in range(3):
+            await trio.sleep(600)
+            assert told_s, "for ten minutes"
+            told_s.clear()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_segment_goes_when_no_partition_needs_it(autojump_clock: None) -> None:
