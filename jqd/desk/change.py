@@ -147,8 +147,8 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
-    if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable" and "argument" not in fields:
-        raise Conflict(f"job {_called(view)} cannot be read: only with an argument can it be {kind.value}")
+    if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
+        raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
     if kind is not Kind.RETRY or not desk.principal.tenant:
         return await _change(desk, view, kind, fields, FREE)
     with await reserve(desk, 1, len(_array(desk, view, kind, fields)), retried=True) as charge:

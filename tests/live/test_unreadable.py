@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from jqd.client import Client
+from jqd.client import Client, Conflict
 from jqd.store.keys import Keys
 from tests.live.harness import QUICK, ingested, pair, wait_for
 from tests.live.puller import Puller
@@ -31,6 +31,8 @@ def test_one_bad_row_stops_no_list_and_no_daemon() -> None:
         stats = other.stats()["store"]
         assert (stats["dead"], stats["counts"]["failed"], stats["waiting"], stats["counts"]["waiting"]) == (1, 1, 1, 1)
         assert "cannot be read" in str(client.retry_many(job_ids=[waits]).refused)
+        with pytest.raises(Conflict, match="delete it, and push it anew"):
+            client.retry(waits, argument=5)
         client.delete(waits)
         assert [info.job_id for info in other.jobs()] == [kept]
         store.hset(KEYS["result"], kept, BAD)
