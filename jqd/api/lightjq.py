@@ -17,7 +17,7 @@ from jqd.api.read import Seconds, instant_in, read_body, read_query, unpack
 from jqd.desk import Coming, Desk, reports, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
-from jqd.desk.find import find
+from jqd.desk.find import find, worker_of
 from jqd.desk.job import Value, nothing
 from jqd.desk.polls import wait_final
 from jqd.desk.reports import Told
@@ -264,10 +264,10 @@ def _status(view: JobView | Coming) -> Literal["queued", "running", "retrying", 
 def _body(desk: Desk, view: JobView | Coming) -> Status:
     if isinstance(view, Coming):
         return Status(_status(view))
-    last, running = view.outcome, desk.runner.running(view.id)
+    last = view.outcome
     return Status(
         _status(view),
-        worker_id=bare(running.worker if running else view.worker or (last.worker if last else "")),
+        worker_id=worker_of(desk, view),
         result=Raw(view.result or NIL),
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",

@@ -13,6 +13,7 @@ from jqd.words.errors import NotFound, NotYet, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, State, is_name
 from jqd.words.jobid import IdParts, parse_id, partition_of_name
 from jqd.words.record import Lane
+from jqd.words.tenant import bare
 
 NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this daemon knows, that it was told all
 NOTED_POLL_S = 0.02
@@ -169,3 +170,11 @@ def never_given(desk: Desk, ids: IdParts, job_id: str) -> bool:
     if ids.journal != source.journal:
         return ids.at_ms > desk.clock.wall_ms() + CLOCK_AHEAD_MS
     return job_id > source.last_id if source.last_id else ids.at_ms > source.last_ms
+
+
+def worker_of(desk: Desk, view: JobView) -> str:
+    """Who has a job in hand, or ended it. Empty: it waits, or only the daemon that has it knows."""
+    if view.state is State.RUNNING:
+        running = desk.runner.running(view.id)
+        return bare(running.worker if running else view.worker)
+    return bare(view.outcome.worker) if view.outcome and view.state.is_final else ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jqd.desk.constraints import job_of
 from jqd.desk.desk import Desk
-from jqd.desk.find import Coming
+from jqd.desk.find import Coming, worker_of
 from jqd.desk.health import why_waiting
 from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.polls import look
@@ -78,7 +78,7 @@ def _ended(desk: Desk, view: JobView) -> Hitch:
 
 def _running(desk: Desk, view: JobView) -> Hitch:
     running = desk.runner.running(view.id)
-    worker = running.worker if running else view.worker
+    worker = worker_of(desk, view)
     since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
     where = f" at worker {worker}" if worker else ""
     held = f" in the hand of daemon {view.daemon}" if view.daemon else ""

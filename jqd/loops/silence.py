@@ -26,6 +26,7 @@ from jqd.words.job import Outcome
 from jqd.words.lease import Marks
 from jqd.words.log import get_logger
 from jqd.words.record import Lane, encode_outcomes
+from jqd.words.tenant import bare
 
 LOOK_S = 0.5  # a silent worker is noticed so late, and by so much its time is measured too long: within 2 s in all
 LOOK_JOBS = 500  # told of in one look: a script must stay below about 5 ms
@@ -101,7 +102,7 @@ class Silence:
             status=504,
             reason="timeout",
             retry_after_s=0.0,  # it was waited for long enough
-            message=f"{NO_HEARTBEAT}: worker {lease.worker} held this job and was not heard of {silent}",
+            message=f"{NO_HEARTBEAT}: worker {bare(lease.worker)} held this job and was not heard of {silent}",
         )
         for held in lease.jobs:
             yield end_attempt(

@@ -97,7 +97,7 @@ class JobLog:
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
         """Jobs were handed to a worker."""
-        rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": worker_id} for h in held)
+        rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
@@ -184,7 +184,7 @@ def _ending(outcome: Outcome, *, void: bool | None) -> dict[str, object]:
         **_attempt(outcome.job_id, outcome.jobtype, outcome),
         "fate": outcome.fate.name.lower(),
         "status": outcome.status,
-        "worker": outcome.worker,
+        "worker": bare(outcome.worker),
         "ms": outcome.finished_at_ms - outcome.started_at_ms,
         **({} if void is False else {"void": void}),
     }

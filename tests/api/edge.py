@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from tests.api.behind_asgi import to_asgi
 from tests.api.fake_runner import FakeControl, FakeRunner
 from tests.api.fakes import FakeJournal, FakeStore
 
+INTERNAL = re.compile(rb"[a-z0-9_-](\x1f|\\u001f)[ -~]")  # a name as jqd knows it, with its tenant
 MSGPACK, JSON = "application/msgpack", "application/json"
 
 
@@ -170,6 +172,8 @@ class Edge:
         await to_asgi(self.api, DoorConfig(request_s=self.config.request_s))(scope, receive, send)
         if answer.status:
             expect_typed(method, quote(raw, safe="/%"), answer)
+        if not INTERNAL.search(b"".join(message.get("body", b"") for message in messages)):
+            assert not (found := INTERNAL.search(answer.raw)), f"{method} {path} tells {found}: show names bare"
         return answer
 
 

@@ -109,6 +109,18 @@ async def test_what_is_at_work_here_is_known_here(edge):
     assert told.body["finished_at"] is None
 
 
+@pytest.mark.parametrize("state", [State.WAITING, State.SCHEDULED, State.RETRYING, State.RUNNING])
+async def test_who_had_a_job_before_is_not_told_as_who_has_it(edge, state):
+    """It was interrupted, and waits or is in the hand of another daemon, which alone knows its worker."""
+    job_id = edge.journal.ids.take(1).first
+    last = outcome(job_id, worker="w1", reason="interrupted")
+    edge.add(state, id=job_id, daemon="d2" if state is State.RUNNING else "", outcome=last, history=[last])
+    told = (await edge.call("GET", f"/v1/jobs/{job_id}")).body
+    assert (told["worker"], told["history"][0]["worker"]) == (None, "w1")
+    assert (await edge.call("GET", "/v1/jobs")).body["jobs"][0]["worker"] is None
+    assert (await edge.call("GET", f"/job/{job_id}")).body["worker_id"] == ""
+
+
 @pytest.mark.parametrize("keep", [True, False])
 async def test_a_result_is_shown_when_it_was_to_be_kept(edge, keep):
     job_id = edge.add(State.SUCCEEDED, keep_result=keep, result=pack({"n": b"\x01"}) if keep else None)

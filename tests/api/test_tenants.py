@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from jqd.api.app import PATHS
 from jqd.desk import constraints, handlers, pauses, rules, schedules, tokens
-from jqd.runner import workers
+from jqd.runner import Running, workers
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from jqd.words.job import Wanted
@@ -69,6 +70,27 @@ async def test_an_id_that_a_pusher_chose_is_his_tenants(edge):
         for headers in (ACME, OTHER, None)
     ]
     assert priorities == [3, 0, 0]
+
+
+@pytest.mark.parametrize("headers", [ACME, None])
+async def test_no_answer_tells_a_name_as_jqd_knows_it(edge, headers):
+    """That is what `edge.call` looks for, in every answer of every test."""
+    worker = {"name": "w", "url": "http://127.0.0.1:9/", "max_jobs": 1, "jobs": [{"name": "mail", "timeout": 9}]}
+    worker_id = (await call(edge, "POST", "/v1/workers", worker, headers=ACME)).body["worker_id"]
+    await call(edge, "PUT", "/v1/handlers/bill", {"lang": "http", "body": "http://127.0.0.1:9/"}, headers=ACME)
+    await call(edge, "PUT", "/v1/constraints/slow", {"match": "mail", "concurrency": 1}, headers=ACME)
+    await call(edge, "PUT", "/v1/schedules/nightly", {"every": 60, "job": {"name": "mail"}}, headers=ACME)
+    await call(edge, "POST", "/v1/types/pause", {"name": "halted"}, headers=ACME)
+    ids = [await push(edge, ACME, name=name, job_id=f"x-{name}") for name in ("mail", "mail@3", "bill", "halted")]
+    (here,) = await edge.claim(annotate("acme", "mail"))
+    (pulled,) = await edge.claim(annotate("acme", "bill"))
+    edge.runner.at_work[here.job.id] = Running(annotate("acme", worker_id), 1)
+    await edge.hand(pulled, annotate("acme", worker_id))
+    paths = [path for path in PATHS if "{" not in path and path not in ("/v1/events", "/", "/job/polling")]
+    for path in [*paths, *(f"/v1/jobs/{each}{more}" for each in ids for more in ("", "/why"))]:
+        await edge.call("GET", path, headers=headers or {})
+    told = (await call(edge, "GET", f"/v1/jobs/{here.job.id}/why", headers=headers)).body
+    assert (told["reason"], told["by"], f"at worker {worker_id}" in told["text"]) == ("running", worker_id, True)
 
 
 async def claim(store: FakeStore, owner: Owner, wanted: Wanted) -> list[str]:

@@ -40,7 +40,7 @@ async def lent(here: House, nursery: trio.Nursery, number: int = 1, **fields: An
     await here.add(*(Job(ids.take(1).first, "mail", **fields) for _ in range(number)))
     held = await here.store.get_waiting_jobs(owner, "mail", 100, priority_min=-9, priority_max=9, bytes_max=1 << 20)
     here.runner.run_jobs("w", "mail", held)
-    outcomes = [entrust(one, worker="w", silence_s=BEAT_S, started_at_ms=1) for one in held]
+    outcomes = [entrust(one, worker="acme\x1fw", silence_s=BEAT_S, started_at_ms=1) for one in held]
     await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(held), encode_outcomes(outcomes)))
     await until(lambda: not here.runner.in_hand)
     return held
@@ -59,13 +59,13 @@ async def test_a_silent_workers_jobs_are_back_soon_after_its_heartbeat(autojump_
         assert first.hold is Hold.STANDS
         spoke_at_s = trio.current_time()
         await trio.sleep(BEAT_S - 0.1)
-        assert (await view(here, last)).worker == "w"
+        assert (await view(here, last)).worker == "acme\x1fw"
         while (found := await view(here, last)).state is State.RUNNING:
             await trio.sleep(0.05)
         assert BEAT_S <= trio.current_time() - spoke_at_s <= BEAT_S + LATE_S
         assert found.outcome is not None
-        assert (found.state, found.outcome.reason, found.outcome.worker) == (State.FAILED, "timeout", "w")
-        assert found.outcome.message.startswith(NO_HEARTBEAT)
+        assert (found.state, found.outcome.reason, found.outcome.worker) == (State.FAILED, "timeout", "acme\x1fw")
+        assert found.outcome.message.startswith(f"{NO_HEARTBEAT}: worker w held")
         nursery.cancel_scope.cancel()
 
 
@@ -193,6 +193,6 @@ async def test_a_worker_keeps_its_jobs_when_a_lane_reaches_an_emptied_store_befo
         await here.wait_claimable()
         await here.store.apply_jobs("ab" * 16, 0, 1, [one.job, other.job])
         assert await view(here, other) is not None
-        assert (await view(here, one)).worker == "w"
+        assert (await view(here, one)).worker == "acme\x1fw"
         assert (await view(here, other)).state is State.SUCCEEDED
         nursery.cancel_scope.cancel()

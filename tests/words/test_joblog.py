@@ -16,8 +16,9 @@ import trio
 
 from jqd.testing.clock import ManualClock
 from jqd.words import log
-from jqd.words.job import Fate, Outcome
+from jqd.words.job import Fate, Held, Job, Outcome
 from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
+from jqd.words.tenant import annotate
 from tests.words.test_lossy import REFUSALS
 
 
@@ -60,6 +61,17 @@ async def test_an_end_that_changed_nothing_is_void_in_the_job_log(tmp_path: Path
     assert "void" not in first
     assert second["void"] is True
     assert third["void"] is None, "the answer that said it was lost"
+
+
+async def test_names_in_the_job_log_are_those_that_their_tenant_knows(tmp_path: Path) -> None:
+    """Who listens to events is told these rows."""
+    path, job = tmp_path / "jobs.jsonl", Job("1", annotate("acme", "t"))
+    async with writing(path) as job_log:
+        job_log.started(annotate("acme", "w"), [Held(job, 7, 1)])
+        job_log.ended([Outcome("1", 7, Fate.FAILED, job.jobtype, 0, 1, worker=annotate("acme", "w"))], void=[])
+        await job_log.flush()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["tenant"], row["jobtype"], row["worker"]) for row in rows] == [("acme", "t", "w")] * 2
 
 
 async def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.native import answers
 from jqd.api.native.answers import Attempt, Job, JobBrief
 from jqd.desk import Coming, Desk
+from jqd.desk.find import worker_of
 from jqd.desk.health import why_waiting
 from jqd.desk.job import NOTHING
 from jqd.desk.leases import Progress
@@ -63,7 +64,6 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
     """The fields of `answers.Known`."""
     running = desk.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
-    worker = bare(running.worker if running else view.worker or (last.worker if last else ""))
     return {
         "job_id": bare(view.name) or view.id,
         "id": view.id if view.name else UNSET,
@@ -81,7 +81,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
         "exit_code": last.status if last else UNSET,
-        "worker": worker or None,
+        "worker": worker_of(desk, view) or None,
         "daemon": view.daemon or None,
         "tags": view.tags,
     }
