@@ -34,6 +34,7 @@ from jqd.words.setting import INTERNAL, SECRET, WHOLE, masked
 from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
+KEY_LENGTH_MIN = 16  # where tokens are asked for: the master key opens all that there is, and whoever comes may try
 HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
 # Two ways to say one thing: a source that says the one takes back the other, which an earlier source said.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -153,6 +154,11 @@ class Config:
     def __post_init__(self) -> None:
         if self.insecure and self.http.tokens == "required":
             raise ValueError("insecure and http.tokens = required exclude each other: leave one of them out")
+        for name in ("master_key", "client_key"):
+            if self.needs_tokens and 0 < len(getattr(self.api, name)) < KEY_LENGTH_MIN:
+                raise ValueError(
+                    f"api.{name} has less than {KEY_LENGTH_MIN} characters: it is a token, others can guess it"
+                )
         least = max(self.api.array_bytes_max + HEAD_BYTES * self.api.array_jobs_max, 2 * TAKE_BYTES_MAX)
         if self.journal.frame_bytes_max < least:
             raise ValueError(

@@ -422,3 +422,13 @@ def test_what_is_refused_tells_no_secret() -> None:
     with pytest.raises(ConfigError) as refused:
         load(environ={}, flags=flags)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["MASTER_KEY", "CLIENT_KEY"])
+def test_a_key_that_can_be_guessed_is_refused_where_tokens_are_asked_for(name):
+    short, whole = {f"JQD_API__{name}": "x" * 15}, {f"JQD_API__{name}": "x" * 16}
+    for asks in ({"JQD_HTTP__BIND": "0.0.0.0:7420"}, {"JQD_HTTP__TOKENS": "required"}):
+        with pytest.raises(ConfigError, match=f"api.{name.lower()} has less than 16 characters"):
+            load(environ={**asks, **short})
+        assert load(environ={**asks, **whole}).needs_tokens
+    assert not load(environ=short).needs_tokens, "only this machine reaches it"

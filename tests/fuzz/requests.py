@@ -31,7 +31,7 @@ MANY = 20_000  # requests, of which some of every call are good
 KEPT_IDS = 200  # of jobs that were taken, to be asked for
 WARM_SHARE = 4  # one part in so many of all, before memory is looked at: caches and pools fill up to their limits
 GROWTH_MB_MAX = 32.0  # from then on
-SECRET = "the master key"
+SECRET = "the master key of these"
 ENV = {
     "JQD_LOG__LEVEL": "error",
     "JQD_HTTP__TOKENS": "required",

@@ -34,7 +34,7 @@ CHECKS = (
     "negative_data_rejection",
 )
 ANSWERS = CHECKS[:-2]  # those about answers alone
-KEY = "the master key"
+KEY = "the master key of these"
 ENV = {
     "JQD_HTTP__TOKENS": "required",
     "JQD_API__MASTER_KEY": KEY,
