@@ -143,19 +143,19 @@ class AsyncioLoop:
     async def _attempt(self, item: Item) -> bytes:
         """Run the function in this task, cancelled when its time is over."""
         job: Any = item.function
-        at_work.set(self._attempts.context(item))
         limit = asyncio.timeout(item.timeout_s)
         try:
+            at_work.set(self._attempts.context(item))
             async with limit:
                 args, kwargs = self._attempts.values(item)
                 body = self._attempts.encoded(item, await job.function(*args, **kwargs))
+            return self._attempts.returned(item, body)
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
             if isinstance(error, asyncio.CancelledError) and item.is_stopped:
                 return self._attempts.stopped(item)
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._attempts.timed_out(item)
             return self._attempts.raised(item, error)
-        return self._attempts.returned(item, body)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         item = self._running.pop(task)

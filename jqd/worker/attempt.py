@@ -69,26 +69,29 @@ class Attempts:
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
         job: Any = item.function
-        at_work.set(self.context(item))
         try:
+            at_work.set(self.context(item))
             args, kwargs = self.values(item)
-            body = self.encoded(item, job.function(*args, **kwargs))
+            return self.returned(item, self.encoded(item, job.function(*args, **kwargs)))
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
             at_work.set(None)
-        return self.returned(item, body)
 
     async def run_async(self, item: Item) -> bytes:
         """Run an async function in this task, cancelled when its time is over."""
         job: Any = item.function
-        at_work.set(self.context(item))
         try:
+            at_work.set(self.context(item))
             with trio.move_on_after(item.timeout_s) as scope:
                 item.stop = scope.cancel
                 args, kwargs = self.values(item)
                 body = self.encoded(item, await job.function(*args, **kwargs))
+            if not scope.cancelled_caught:
+                return self.returned(item, body)
+            return self.stopped(item) if item.is_stopped else self.timed_out(item)
         except trio.Cancelled:
+            self.stopped(item)  # for the log
             raise
         except BaseExceptionGroup as errors:
             cancelled, _ = errors.split(trio.Cancelled)
@@ -100,9 +103,6 @@ class Attempts:
         finally:
             item.stop = None
             at_work.set(None)
-        if scope.cancelled_caught:
-            return self.stopped(item) if item.is_stopped else self.timed_out(item)
-        return self.returned(item, body)
 
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""

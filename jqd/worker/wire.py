@@ -17,12 +17,13 @@ In MessagePack outcomes follow each other bare; in JSON they stand in one array,
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from jqd.words import media
 from jqd.words.dates import date_of
+from jqd.words.job import TIMEOUT_S_MAX
 
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
@@ -51,7 +52,7 @@ class JobIn(msgspec.Struct, gc=False):
     """The argument, encoded as the batch is; empty when none was given."""
     attempt: int = 1
     max_retry: int = 0
-    timeout: float | None = None
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_S_MAX)] | None = None
     created_at: str = ""
     keep_result: bool = True
     """Whether anybody wants the result."""
@@ -59,8 +60,7 @@ class JobIn(msgspec.Struct, gc=False):
     @property
     def timeout_s(self) -> float:
         """Seconds this attempt may take; never zero, negative or endless."""
-        given = self.timeout
-        return given if given is not None and 0 < given < float("inf") else TIMEOUT_S_DEFAULT
+        return TIMEOUT_S_DEFAULT if self.timeout is None else self.timeout
 
 
 class BatchIn(msgspec.Struct):

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from jqd import App, Context, Failed, Retry, Snooze, current
 from jqd.testing.clock import ManualClock
+from jqd.words.job import TIMEOUT_S_MAX
 from jqd.words.log import configure
 from jqd.worker.lines import LINES_PER_S
 from jqd.worker.service import Service, ServiceConfig
@@ -352,15 +353,37 @@ async def test_an_async_job_is_cancelled_at_its_timeout_and_others_go_on() -> No
     assert ended == [1]
 
 
-@pytest.mark.parametrize("timeout", [0, -1, None, float("inf"), float("nan")])
-async def test_a_timeout_that_is_none_becomes_the_default(timeout: float | None) -> None:
+@pytest.mark.parametrize("timeout", [0, -1, TIMEOUT_S_MAX + 1, 1e308, float("inf"), float("nan")])
+async def test_a_timeout_that_no_daemon_can_mean_is_refused(timeout: float) -> None:
+    exchange = await run_batch(app, {"job_id": "a", "name": "plain", "timeout": timeout})
+    assert exchange.status == 400
+    assert f"Expected `float` {'<=' if timeout > TIMEOUT_S_MAX else '>'}" in exchange.body["detail"]
+    assert exchange.body["detail"].count("`$.jobs[0].timeout`") == 1
+
+
+@both
+@pytest.mark.parametrize("where", ["began", "succeeded"])
+async def test_what_goes_wrong_beside_a_function_fails_its_job_and_takes_no_thread(
+    name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, one = Service(app.jobs, ServiceConfig(concurrency=1)), {"name": name, "argument": {"return": 1}}
+    with monkeypatch.context() as patch:
+        patch.setattr(service.attempts.lines, where, lambda item: 1 / 0)
+        exchange = await run_batch(service, {"job_id": "a", **one}, {"job_id": "b", **one})
+        assert {outcome["error"] for outcome in exchange.body} == {"ZeroDivisionError: division by zero"}
+        assert len(exchange.body) == 2
+    assert (await run_batch(service, {"job_id": "c", **one})).by_id["c"]["result"] == 1
+    service.close()
+
+
+async def test_without_a_timeout_it_is_the_default() -> None:
     app, deadlines = App(), []
 
     @app.job()
     async def look(argument: object, /) -> None:
         deadlines.append(trio.current_effective_deadline() - trio.current_time())
 
-    await run_batch(app, {"job_id": "a", "name": "look", "timeout": timeout})
+    await run_batch(app, {"job_id": "a", "name": "look", "timeout": None})
     assert 20 < deadlines[0] <= 30
 
 
