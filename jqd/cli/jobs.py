@@ -85,12 +85,12 @@ def push(
             pushed = push_lines(client, name, lines, options, as_text=given.text)
             return _lines_pushed(client, name, pushed, wait=wait, output=common.output)
         job_id = _push(client, name, read_argument(argument, as_text=given.text), options)
-        if not wait and not result:
+        with _known([job_id]):
+            if wait or result:
+                info = _waited(client, job_id)
+                return _show_result(info, common.output) if result else _show_end(info, common.output)
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
-        with _known([job_id]):
-            info = _waited(client, job_id)
-    return _show_result(info, common.output) if result else _show_end(info, common.output)
 
 
 def get(
@@ -164,22 +164,25 @@ def _brief(told: dict[str, Any]) -> dict[str, Any]:
 
 def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, output: Output) -> int:
     _say_if_unserved(client, name)
-    if not wait or pushed.stopped is not None:
-        pushed.show(output)
-        return pushed.exit
     with _known(pushed.job_ids):
+        if not wait or pushed.stopped is not None:
+            pushed.show(output)
+            return pushed.exit
         infos = client.wait(pushed.job_ids, timeout=WAIT_S)
-    show(infos, output)
-    return max([pushed.exit, *map(_ended, infos)])
+        show(infos, output)
+        return max([pushed.exit, *map(_ended, infos)])
 
 
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
-    """Print the ids of the pushed jobs, whatever ends the wait."""
+    """Tell the ids of the pushed jobs, whatever ends the wait, or where stdout takes nothing."""
     try:
         yield
-    except (JqdError, KeyboardInterrupt):
-        print(f"jqd: pushed and not waited for any longer: {' '.join(job_ids)}", file=sys.stderr)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # who reads no further wants no more of them
+    except (JqdError, KeyboardInterrupt, OSError):
+        print(f"jqd: pushed: {' '.join(job_ids)}", file=sys.stderr)
         raise
 
 

@@ -115,11 +115,28 @@ def test_the_environment_names_daemon_and_refuses_a_wrong_setting(url: str) -> N
     assert "did you mean 'JQD_STORE__URL'?" in told.stderr
 
 
-def test_an_output_that_cannot_be_written_is_said_in_a_line_and_a_hint_that_cannot_changes_nothing(url: str) -> None:
+def test_an_output_that_cannot_be_written_is_said_in_a_line_and_a_hint_that_cannot_changes_nothing(
+    url: str, tmp_path: Path
+) -> None:
     with Path("/dev/full").open("w") as full:
         words = command("types", "-o", "json", "--url", url)
         ran = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=END_S, check=False)
         assert ran.stderr == "jqd: what was found cannot be written: No space left on device\n"
         assert ran.returncode == 1
+        few = tmp_path / "few"
+        few.write_text("1\n2\n")
+        for more, ids in (
+            (["1", "--id", "full-1"], 1),
+            (["1", "--id", "full-2", "--result"], 1),
+            (["--lines", str(few)], 2),
+        ):
+            words = command("push", "echo", *more, "--url", url)
+            ran = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=END_S, check=False)
+            pushed, why = ran.stderr.splitlines()
+            assert (why, ran.returncode) == ("jqd: what was found cannot be written: No space left on device", 1)
+            told = pushed.removeprefix("jqd: pushed: ").split()
+            assert len(told) == ids, "what has happened all the same"
+            with Client(url) as client:
+                assert {client.get(job_id).name for job_id in told} == {"echo"}
         words = command("cancel", "nobody", "--url", url)
         assert subprocess.run(words, stderr=full, timeout=END_S, check=False).returncode == 3
