@@ -11,6 +11,7 @@ def url() -> Iterator[str]:
     with short_directory() as base, Daemon(base / "d") as daemon:
         args = ["worker", "jqd.worker.demo", "--daemon", daemon.url, "--name", "demo"]
         with Process(args, base / "worker.log") as worker:
+            daemon.wait_worker("echo")
             yield daemon.url
             assert worker.stop() == 0
         assert daemon.stop() == 0
