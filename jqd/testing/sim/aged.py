@@ -79,7 +79,7 @@ AGED: dict[str, Mistake] = {
     ),
     "bound-forgotten": mistake(
         "",
-        17,
+        28,
         "aged",
         "a claim goes on where a better job of another jobtype waits",
         in_scripts("following.rank > elder.bound", "false"),

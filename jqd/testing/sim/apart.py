@@ -85,7 +85,7 @@ def _caught_up_with_the_first(real: Real) -> Real:
 APART: dict[str, Mistake] = {
     "apply-all": mistake(
         "kill",
-        25,
+        29,
         "stray",
         "a lane applies records of other partitions, too",
         (ingest_module, "chunks", _apply_all),
@@ -143,7 +143,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        167,
+        207,
         "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

@@ -177,7 +177,7 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 47, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 63, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
@@ -231,7 +231,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reconcile": mistake(
         "lost",
-        8,
+        12,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (claims_module, "reconcile", _do_not),
@@ -239,7 +239,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        107,
+        146,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
@@ -253,7 +253,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "trusts-asleep": mistake(
         "suspend,lag",
-        208,
+        333,
         "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),

@@ -106,7 +106,7 @@ LENT: dict[str, Mistake] = {
     ),
     "early-refused": mistake(
         "",
-        8,
+        9,
         "early",
         "a report that names no lease is refused when the hand-over comes between the two looks at its job",
         (reports, "may_come", _by_daemons_alone),

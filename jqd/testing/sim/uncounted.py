@@ -5,7 +5,7 @@ from jqd.testing.sim.mistake import Mistake, in_scripts, mistake
 UNCOUNTED: dict[str, Mistake] = {
     "try-uncounted": mistake(
         "wipe,lost,workers",
-        3,
+        77,
         "number",
         "a failed attempt is not counted when a hand-over of the next one is told to an emptied store before it",
         in_scripts("elseif one.fate ~= RETRY or in_hand_of(", "elseif true or in_hand_of("),
@@ -45,7 +45,7 @@ UNCOUNTED: dict[str, Mistake] = {
     ),
     "window-forgotten": mistake(
         "kill",
-        3,
+        5,
         "rate",
         "what an earlier claim has spent is out of the window for the next one",
         in_scripts(

@@ -126,7 +126,7 @@ UNDUE: dict[str, Mistake] = {
     ),
     "fires-untold": mistake(
         "purge,cut,pause",
-        9,
+        14,
         "twice",
         "a date is fired though the store did not say of late what others fired",
         (Dates, "_is_told", _untold),

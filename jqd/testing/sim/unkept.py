@@ -55,7 +55,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "numbers-behind": mistake(
         "clock,wipe",
-        73,
+        102,
         "older",
         "a store that was emptied gives numbers below those that journals tell",
         in_scripts("if revision > highest then", "if false then"),
@@ -99,7 +99,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        4159,
+        4261,
         "conflict,older",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),

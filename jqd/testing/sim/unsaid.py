@@ -75,7 +75,7 @@ UNSAID: dict[str, Mistake] = {
     ),
     "claims-unheard": mistake(
         "workers",
-        42,
+        46,
         "pressed",
         "who has not heard which workers want nothing claims jobs for them",
         in_scripts("elseif rules_at ~= '' and", "elseif false and"),
@@ -135,7 +135,7 @@ UNSAID: dict[str, Mistake] = {
     ),
     "revisions-by-clock": mistake(
         "clock",
-        0,
+        4,
         "newer,older",
         "a rule is numbered by the wall clock alone",
         (Rules, "make", _by_clock_alone),
