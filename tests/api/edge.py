@@ -29,7 +29,7 @@ from tests.api.behind_asgi import to_asgi
 from tests.api.fake_runner import FakeControl, FakeRunner
 from tests.api.fakes import FakeJournal, FakeStore
 
-INTERNAL = re.compile(rb"[a-z0-9_-](\x1f|\\u001f)[ -~]")  # a name as jqd knows it, with its tenant
+INTERNAL = re.compile(rb"(acme|other|beta)(\x1f|\\u001f)[ -~]")  # a name as jqd knows it, with a tenant of these tests
 MSGPACK, JSON = "application/msgpack", "application/json"
 
 
