@@ -53,7 +53,7 @@ def test_a_generated_client_pushes_and_polls() -> None:
                 told = json.loads(ran("./client", daemon.url, cwd=base))
             assert told == {"state": "succeeded", "result": {"to": "ann", "numbers": [1, 2]}, "refused": "/name"}
             assert daemon.stop() == 0
-        with Worker(base / "worker.log") as worker:
+        with Worker(base) as worker:
             wait_for(lambda: "worker.serving" in worker.log.read_text(), "it does not begin to serve")
             generated(f"http://127.0.0.1:{worker.port}/openapi.json", base, "worker")
         ran("go", "vet", "./worker", cwd=base)

@@ -89,7 +89,7 @@ def run(
 def serving(base: Path, *, worker: bool, tenant: str = "") -> Iterator[Target]:
     """What is asked. `tenant`: by whose master; else by who may do all."""
     if worker:
-        with Worker(base / "w.log") as process:
+        with Worker(base) as process:
             wait_for(lambda: "worker.serving" in process.log.read_text(), "it does not begin to serve")
             yield Target(f"http://127.0.0.1:{process.port}")
             assert process.stop() == 0
