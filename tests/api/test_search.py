@@ -83,7 +83,7 @@ async def test_arguments_are_asked_for_only_where_they_are_looked_at(edge, monke
     assert asked == [(1_000, 0), (SEARCHED_JOBS, SEARCHED_BYTES_MAX)]
 
 
-async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, monkeypatch):
+async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, monkeypatch, mock_clock):
     add(edge)
     (view,) = edge.store.views.values()
     pages: list[str] = []
