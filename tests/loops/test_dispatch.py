@@ -10,15 +10,14 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from jqd.loops.alone import EMPTYING_S, OTHERS, TELLING_S, Alone
+from jqd.loops.alone import EMPTYING_S, TELLING_S, Alone
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
 from jqd.loops.standing import Known, Through
 from jqd.runner.linger import Linger
 from jqd.scheduler import Scheduler
-from jqd.store import Claimed, RateWanted, Renewed, Suspects
-from jqd.testing.clock import ManualClock
+from jqd.store import Claimed, RateWanted, Renewed
 from jqd.testing.store import FakeStore
 from jqd.words.constraints import Constraints
 from jqd.words.job import Job, Wanted
@@ -377,49 +376,6 @@ async def test_jobs_behind_a_suspect_hold_up_no_other_partition(autojump_clock: 
         await two.add(Job("3", "b"))
         await until(lambda: "3" in sides.started)
         assert sides.started.index("3") < 50
-
-
-def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
-    clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
-    clock.advance(1)
-    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
-    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
-    alone.taken(1)
-    assert alone.judge(suspect=True, empty=False, working=True) is None
-    clock.advance(2)
-    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.NONE
-    clock.advance(2 * OTHERS - 0.5)
-    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.NONE
-    clock.advance(1)
-    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
-    clock.advance(ALONE_S)
-    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE, "whatever kills does it soon"
-
-
-def test_a_suspect_that_another_daemon_took_holds_up_nobody() -> None:
-    clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
-    assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
-    alone.taken(5)
-    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
-
-
-def test_a_hand_that_never_empties_takes_the_suspect_in_company() -> None:
-    clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
-    clock.advance(1)
-    assert alone.judge(suspect=True, empty=False, working=True) is None
-    assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE, (
-        "what is better goes first; the waiting begins anew"
-    )
-    clock.advance(EMPTYING_S - 1)
-    assert alone.judge(suspect=True, empty=False, working=True) is None
-    clock.advance(EMPTYING_S)
-    assert alone.judge(suspect=True, empty=False, working=True) is Suspects.COMPANY
-    assert alone.judge(suspect=True, empty=False, working=True) is Suspects.COMPANY, (
-        "it is not waited for again so soon"
-    )
 
 
 async def test_jobs_that_linger_are_claimed_the_moment_that_is_over(autojump_clock: None) -> None:

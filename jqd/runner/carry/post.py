@@ -25,7 +25,7 @@ from jqd.words.followers import FOLLOWERS_BYTES_MAX
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
 APART_BYTES = 16_384  # of arguments that are converted to JSON; more take over a millisecond, and go to a thread, where
-# no more than a piece of them is built at once (`words/pieces.py`): what C does in one go holds up all threads
+# no more than a piece of them is built at once (`words/tagged.py`): what C does in one go holds up all threads
 PIECES_MAX = 8_192  # of a body, in which it arrives; each costs time, be it a byte
 PIECES_PER_JOB = 64  # so many more for each job that was sent
 PIECE_BYTES = 256  # and one more for so many bytes
