@@ -26,7 +26,7 @@ from jqd.words.pauses import PAUSE, Paused, body_of
 from jqd.words.rules import Rule, Rules
 from jqd.words.tenant import annotate, tenant_of
 from tests.loops.house import HandRunner, TrioClock, offer, until
-from tests.loops.test_loops import blame
+from tests.loops.test_alone import blame
 
 ALONE_S = 60.0
 

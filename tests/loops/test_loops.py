@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.loops.alone import EMPTYING_S
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.runner import Card, Gates, Runner, RunnerConfig, Stopped, Workers, make_pool
 from jqd.store import Claimed, JobView, Member
-from jqd.testing.store import FakeStore
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.words.job import INTERRUPTED, Fate, Job, Outcome, State
@@ -116,57 +114,6 @@ async def test_jobs_of_a_claim_that_is_done_after_its_caller_gave_up_are_given_b
         here.runner.offers = {"a": offer()}
         with trio.fail_after(here.membership.config.lease_s + 1):
             await until(lambda: here.started == ["1"])
-        nursery.cancel_scope.cancel()
-
-
-async def blame(store: FakeStore, job: str) -> None:
-    """That job was in hand at two deaths."""
-    for number in range(2):
-        owner = await store.reserve_sysid(f"dies-{number}", True, through=True)
-        held = await store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
-        assert [one.job.id for one in held] == [job]
-        seen = (await store.renew_sysid(owner, through=True)).members[owner.sysid]
-        while await store.reap(owner.sysid, seen, 9):
-            await trio.lowlevel.checkpoint()
-
-
-async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump_clock: None) -> None:
-    async with house() as here, trio.open_nursery() as nursery:
-        here.runner.offers = {"a": offer(), "b": offer()}
-        await here.join(nursery)
-        await here.wait_claimable()
-        await here.add(Job("1", "a"))
-        await blame(here.store, "1")
-        await here.add(Job("x", "b", priority=-1))
-        await nursery.start(here.dispatch.run)
-        await until(lambda: here.started == ["x"])
-        await here.add(Job("2", "a"))
-        await trio.sleep(1)
-        assert here.started == ["x"], "our hand is not empty yet"
-        ending = Outcome("x", here.runner.get_running_jobs()["x"], Fate.SUCCEEDED, "b", -1, 1)
-        await here.store.apply_outcomes("cd" * 16, 0, 1, [ending])
-        here.runner.out_of_hand([("x", ending.fence)])
-        await until(lambda: here.started == ["x", "1"])
-        await trio.sleep(30)
-        assert "2" not in here.started, "nothing beside it"
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojump_clock: None) -> None:
-    async with house() as here, trio.open_nursery() as nursery:
-        here.runner.offers = {"a": offer(), "b": offer()}
-        await here.join(nursery)
-        await here.wait_claimable()
-        await here.add(Job("1", "a"))
-        await blame(here.store, "1")
-        await here.add(Job("x", "b", priority=-1))
-        await nursery.start(here.dispatch.run)
-        await until(lambda: here.started == ["x"])
-        await trio.sleep(EMPTYING_S - 1)
-        assert here.started == ["x"]
-        await until(lambda: here.started == ["x", "1"])
-        await here.add(Job("2", "a"))
-        await until(lambda: here.started == ["x", "1", "2"])
         nursery.cancel_scope.cancel()
 
 

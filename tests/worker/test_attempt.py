@@ -1,23 +1,16 @@
 """How attempts end: every way a function may return or raise, in threads and as tasks."""
 
-import io
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import pytest
-import structlog
 import trio
-from structlog.testing import capture_logs
 
 from jqd import App, Context, Failed, Retry, Snooze, current
-from jqd.testing.clock import ManualClock
 from jqd.words.job import TIMEOUT_S_MAX
-from jqd.words.log import configure
-from jqd.worker.lines import LINES_PER_S
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from tests.worker.exchange import Exchange, packed, run_batch
@@ -403,46 +396,3 @@ async def test_what_an_author_derives_from_ours_ends_its_own_job_alone(
     outcome = await end(name, argument)
     assert (outcome["type"], outcome["reason"]) == ("failure", "other")
     assert (outcome["error"], outcome["should_retry"]) == (error, retried)
-
-
-async def test_the_workers_own_log_says_how_a_job_failed_with_its_id_and_name() -> None:
-    with capture_logs() as lines:
-        for argument in ("nothing known", "retry after", "failed", {"return": 1}, "object"):
-            await end("plain", argument, attempt=2, max_retry=5)
-        await end("async", "hang", attempt=2, max_retry=5, timeout=0.01)
-    assert [line["event"] for line in lines[::2]] == ["worker.job_started"] * 6
-    lines = lines[1::2]
-    told = [(line["event"], line["log_level"], line["job_id"], line["name"], line["attempt"]) for line in lines]
-    who = ("a", "plain", 2)
-    assert told == [
-        ("worker.job_raised", "warning", *who),
-        ("worker.job_wants_retry", "info", *who),
-        ("worker.job_failed", "warning", *who),
-        ("worker.job_succeeded", "info", *who),
-        ("worker.job_failed", "warning", *who),
-        ("worker.job_timed_out", "warning", "a", "async", 2),
-    ]
-    assert "in ending" in lines[0]["exception"]
-    assert (lines[1]["why"], lines[1]["after_s"], lines[2]["why"]) == ("the printer is busy", 7.5, "no such file")
-    assert "result of type object" in lines[4]["why"]
-
-
-async def test_jobs_that_nobody_could_read_are_counted() -> None:
-    many = [{"job_id": str(number), "name": "plain", "argument": {"return": 1}} for number in range(9 * LINES_PER_S)]
-    clock, lines = ManualClock(), io.StringIO()
-    configure(form="json", stream=lines)
-    try:
-        service = Service(app.jobs, ServiceConfig(concurrency=1), clock=clock)
-        await Exchange(service, packed(*many)).run()
-        service.attempts.lines.count()
-        service.close()
-    finally:
-        structlog.reset_defaults()
-    told = [msgspec.json.decode(line) for line in lines.getvalue().splitlines()]
-    events = Counter(line["event"] for line in told)
-    assert events == {
-        "worker.job_started": LINES_PER_S,
-        "worker.job_succeeded": LINES_PER_S,
-        "worker.jobs_succeeded": 1,
-    }
-    assert told[-1]["count"] == 8 * LINES_PER_S

@@ -21,8 +21,7 @@ from jqd.words.errors import ConfigError
 from jqd.worker import crew as crews
 from jqd.worker.batch import Item
 from jqd.worker.crew import Crew, open_crew
-from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
-from jqd.worker.process import ending
+from jqd.worker.frames import Begin
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.voice import OUTPUT_BYTES_MAX
@@ -371,24 +370,6 @@ async def test_processes_load_the_app_themselves_and_need_its_name() -> None:
         await serve(App(), processes=2, signals=False)
 
 
-def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
-    sent: list[ToProcess | ToFront] = [
-        Run(1, False, "id", "name", b"\xc0" * 300, 1, 5, 30.0, True, ""),
-        Stop(1, True),
-        Begin("a:b", 3, "info"),
-    ]
-    data = b"".join(map(frame, sent))
-    for at in range(len(data) + 1):
-        frames = Frames(ToProcess)
-        assert [*frames.feed(data[:at]), *frames.feed(data[at:])] == sent
-    back: list[ToProcess | ToFront] = [Ready([]), Broken("why"), Ended(7, b"outcome")]
-    assert list(Frames(ToFront).feed(b"".join(map(frame, back)))) == back
-    with pytest.raises(msgspec.ValidationError):
-        list(Frames(ToFront).feed(data))
-    with pytest.raises(msgspec.DecodeError, match="1952807028 bytes"):
-        list(Frames(ToFront).feed(b"text that a job wrote to the socket"))
-
-
 async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up(capfd: pytest.CaptureFixture[str]) -> None:
     write(MODULE)
     stop = trio.Event()
@@ -422,11 +403,3 @@ async def test_an_address_in_use_is_an_os_error_with_processes_too() -> None:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="in use"):
             await serve("crewed", processes=1, bind=bind, daemons=["http://127.0.0.1:9"], signals=False)
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [(None, "it did not end"), (0, "it exited with 0"), (-9, "killed by SIGKILL"), (-40, "killed by signal 40")],
-)
-def test_how_a_process_ended_is_told_of_any_code(code: int | None, said: str) -> None:
-    assert ending(code) == said
