@@ -69,14 +69,14 @@ campaign: setup  ## more seeds, mistakes that few of them find, a minute of chao
 	$(BIN)/python -m tests.chaos --seconds 60 --servers 2
 	$(BIN)/python -m tests.wire --seconds 60
 
-crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
+crash: setup     ## the crash proofs, long form: hours (docs/build/TESTING.md)
 	$(BIN)/python -m tests.crash.kill
 	$(BIN)/python -m tests.crash.powercut
 	$(BIN)/python -m pytest tests/live -m long -q
 	$(BIN)/python -m pytest tests/store/test_replies.py --every-reply --timeout 0 -o faulthandler_timeout=0 -q -n $(LONG_JOBS)
 	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -o faulthandler_timeout=0 -q -n $(LONG_JOBS)
 
-chaos: setup     ## five minutes of all faults at once on three daemons (docs/TESTING.md)
+chaos: setup     ## five minutes of all faults at once on three daemons (docs/build/TESTING.md)
 	$(BIN)/python -m tests.chaos
 
 SEEDS  ?= 20000
@@ -84,7 +84,7 @@ FROM   ?= 0
 sim: setup       ## whole clusters in one loop, long form: about an hour (SEEDS=20000 FROM=0)
 	$(BIN)/python -m jqd.testing.sim --seeds $(SEEDS) --from $(FROM)
 
-fuzz: setup      ## what reads others' bytes, for minutes; 100,000 requests of anything: no 5xx, no more memory (docs/TESTING.md)
+fuzz: setup      ## what reads others' bytes, for minutes; 100,000 requests of anything: no 5xx, no more memory (docs/build/TESTING.md)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-fuzz.txt \
 	  || echo "atheris does not install here: inputs are found by chance instead of by coverage" >&2
 	$(BIN)/python -m tests.fuzz

@@ -12,7 +12,7 @@ from jqd.config import Config, load, load_all, store_flags
 from jqd.store import StoreConfig
 from jqd.words.errors import ConfigError
 
-SETTINGS = Path(__file__).parent.parent / "docs" / "SETTINGS.md"
+SETTINGS = Path(__file__).parent.parent / "docs" / "operate" / "SETTINGS.md"
 
 
 def test_defaults_lie_in_the_data_directory() -> None:

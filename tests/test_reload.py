@@ -8,7 +8,7 @@ from jqd.config import Config, load, settings
 from jqd.reload import Reload, reloads
 from jqd.words.errors import ConfigError
 
-PAGE = Path(__file__).parents[1] / "docs" / "SETTINGS.md"
+PAGE = Path(__file__).parents[1] / "docs" / "operate" / "SETTINGS.md"
 
 
 class House:

@@ -17,7 +17,7 @@ from jqd.words.setting import INTERNAL
 from jqd.words.setting import read as read_setting
 from jqd.words.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 
-SETTINGS = Path(__file__).parent.parent / "docs" / "SETTINGS.md"
+SETTINGS = Path(__file__).parent.parent / "docs" / "operate" / "SETTINGS.md"
 
 
 def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -54,7 +54,7 @@ app.command(
     group=RUN,
     help="Serve the jobs of a Python module over HTTP.\n\n"
     "SIGTERM or Ctrl-C: take no more, wait for the jobs in hand, leave. The second: hand them back untried, now. "
-    "SIGHUP, with --processes: load the code anew. All of it: docs/PYTHON.md.",
+    "SIGHUP, with --processes: load the code anew. All of it: docs/use/PYTHON.md.",
 )
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (

@@ -27,7 +27,9 @@ from jqd.words.errors import ConfigError
 from jqd.words.setting import SECRET, masked, told, unit
 
 Flag = Annotated[bool, Parameter(negative="")]
-PAGE = "settings.md"  # docs/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else
+PAGE = (
+    "settings.md"  # docs/operate/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else
+)
 _ROW = re.compile(r"^\| `([a-z_.]+)` \| (?:none|`[^`]*`) \| (?P<allowed>.*?) \| (?P<why>.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 

@@ -1,4 +1,4 @@
-"""The local durable log. docs/JOURNAL.md has the bytes."""
+"""The local durable log. docs/build/JOURNAL.md has the bytes."""
 
 from jqd.journal.files import Files
 from jqd.journal.journal import Journal, JournalConfig

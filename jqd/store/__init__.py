@@ -1,4 +1,4 @@
-"""The truth all daemons share, kept in Redis or Valkey. docs/STORE.md draws its keys and the arrows between states."""
+"""The truth all daemons share, kept in Redis or Valkey. docs/build/STORE.md draws its keys and the states of jobs."""
 
 from jqd.store.claims import Claimed
 from jqd.store.config import StoreConfig

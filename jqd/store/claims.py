@@ -1,4 +1,4 @@
-"""The store's methods on jobs that wait, or are in a daemon's hand (docs/STORE.md)."""
+"""The store's methods on jobs that wait, or are in a daemon's hand (docs/build/STORE.md)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The store's methods on jobs: one method, one script of the same name (docs/STORE.md)."""
+"""The store's methods on jobs: one method, one script of the same name (docs/build/STORE.md)."""
 
 import operator
 from collections.abc import Sequence

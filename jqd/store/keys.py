@@ -9,7 +9,7 @@ import re
 from jqd.words.errors import ConfigError
 from jqd.words.record import Lane
 
-# name in scripts → type; docs/STORE.md says what each holds.
+# name in scripts → type; docs/build/STORE.md says what each holds.
 KINDS = {
     "jobs": "hash",
     "ready": "zset",

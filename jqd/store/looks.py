@@ -1,4 +1,4 @@
-"""The store's methods that look and clean: one job, many jobs, jobtypes (docs/STORE.md)."""
+"""The store's methods that look and clean: one job, many jobs, jobtypes (docs/build/STORE.md)."""
 
 import base64
 import zlib

@@ -1,4 +1,4 @@
-"""The store's methods on rules, and on the signs of life of workers (docs/STORE.md)."""
+"""The store's methods on rules, and on the signs of life of workers (docs/build/STORE.md)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The store's methods on jobs that workers hold by themselves (docs/STORE.md, Leases)."""
+"""The store's methods on jobs that workers hold by themselves (docs/build/STORE.md, Leases)."""
 
 from collections.abc import Mapping, Sequence
 

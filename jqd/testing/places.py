@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class Places:
-    """Reads the keys as docs/STORE.md draws them. Nothing is remembered: each answer is of now."""
+    """Reads the keys as docs/build/STORE.md draws them. Nothing is remembered: each answer is of now."""
 
     def __init__(self, keyspace: Keyspace, keys: Keys) -> None:
         self._keyspace = keyspace

@@ -134,7 +134,7 @@ class Wanted(NamedTuple):
 
 
 class State(enum.StrEnum):
-    """Where a job stands, as `GET /v1/jobs/{id}` says it. docs/STORE.md draws the arrows."""
+    """Where a job stands, as `GET /v1/jobs/{id}` says it. docs/build/STORE.md draws the arrows."""
 
     WAITING = "waiting"
     SCHEDULED = "scheduled"

@@ -1,4 +1,4 @@
-"""The bodies of journal frames: what was acknowledged, as bytes. docs/JOURNAL.md draws the frame around them.
+"""The bodies of journal frames: what was acknowledged, as bytes. docs/build/JOURNAL.md draws the frame around them.
 
 One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
 refuse what is wrong, and an argument is never decoded nor encoded again.

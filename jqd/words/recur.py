@@ -1,6 +1,6 @@
 """Dates that come again: by a cron expression in a time zone, or every so many seconds. cronsim knows the calendar.
 
-Daylight saving, as Debian's cron has it (docs/SCHEDULING.md): a time of day that a night leaves out comes at the end of
+Daylight saving, as Debian's cron has it (SCHEDULING.md): a time of day that a night leaves out comes at the end of
 the gap, one that it has twice comes once, the first time. Where minute or hour begin with `*` real time counts: every
 ten minutes is every ten minutes, also in that night.
 """

@@ -10,7 +10,7 @@
     ref.result(wait="30s")
 
 The options of `@app.job` hold for every such job whoever pushes it, for they travel with the worker's registration;
-what the pusher says wins. docs/PYTHON.md tells all of it. Nothing here needs trio: only a worker does.
+what the pusher says wins. docs/use/PYTHON.md tells all of it. Nothing here needs trio: only a worker does.
 """
 
 import inspect
@@ -131,7 +131,7 @@ class App:
             self._pushes_by = before
 
     def testing(self, mode: "Mode" = "fake", *, raises: bool = False) -> "Trial":
-        """`with app.testing("fake") as t:` this app without a server, for tests: docs/PYTHON.md, Test.
+        """`with app.testing("fake") as t:` this app without a server, for tests: docs/use/PYTHON.md, Test.
 
         "fake": what is pushed runs by `t.run_all()` or `t.advance("5m")`. "inline": it has run when the push returns.
         `raises`: what a job's function raises comes out there, too.
@@ -187,7 +187,7 @@ class App:
         """From now on pushes of this app, in all threads, are sent in the background, until the buffer is closed.
 
         `with app.buffer():` for a block, or without `with` for the rest of the process. Not so a batch, a push with
-        `ack` or `replace`, and what a job pushes. What waits there is acknowledged by nobody: docs/PYTHON.md.
+        `ack` or `replace`, and what a job pushes. What waits there is acknowledged by nobody: docs/use/PYTHON.md.
         """
         with self._making:
             if self._buffer is not None:

@@ -69,7 +69,7 @@ class Pushing(Generic[P, R]):
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
         """The job as it is told with another one's success. For `jqd.current().push`; `ack` means nothing then.
 
-        Raises ValueError for `replace=True`: see docs/WORKERS.md.
+        Raises ValueError for `replace=True`: see docs/use/WORKERS.md.
         """
         if self._told.get("replace"):
             raise ValueError(

@@ -2,7 +2,7 @@
 
 Its path is the native protocol, which `jqd worker` speaks. Under `webhooks` stands what daemons send to workers of two
 other styles, for who writes one: `webhook` (one job a request, its argument the body) and `lightjq` (`/worker-job`).
-docs/WORKERS.md has all of it in words, and schemas are drawn from the types that are read and rendered.
+docs/use/WORKERS.md has all of it in words, and schemas are drawn from the types that are read and rendered.
 """
 
 from functools import cache

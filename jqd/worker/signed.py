@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 PREFIX = "whsec_"
 FRESH_S = 300  # a request that somebody kept is refused; as the specification has it
 MAKE_SECRET = f"make one with: echo {PREFIX}$(openssl rand -base64 32)"
-NOT_SIGNED = "no daemon signed this with a secret of this worker in the last five minutes (docs/WORKERS.md, Signatures)"
+NOT_SIGNED = (
+    "no daemon signed this with a secret of this worker in the last five minutes (docs/use/WORKERS.md, Signatures)"
+)
 CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
 
 

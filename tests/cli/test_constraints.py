@@ -96,7 +96,7 @@ def options(command: str) -> set[str]:
 
 
 def test_a_trial_takes_each_option_of_set(script: Script) -> None:
-    """Which is what docs/SCHEDULING.md says. It took neither --pause nor --on-error."""
+    """Which is what docs/use/SCHEDULING.md says. It took neither --pause nor --on-error."""
     trial = {"looked_at": 0, "matched": 0, "failed": 0, "error": None, "keys": 0, "delayed": 0}
     script.on("PUT", PATH, 201, ROW)
     script.on("PUT", PATH, 200, trial)

@@ -1,4 +1,4 @@
-"""The backup of docs/OPERATIONS.md: the store first, then the journals, while all runs; and what comes back of it."""
+"""The backup of OPERATIONS.md: the store first, then the journals, while all runs; and what comes back of it."""
 
 import shutil
 import time

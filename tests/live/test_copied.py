@@ -1,4 +1,4 @@
-"""docs/WORKERS.md begins with workers to copy: each runs as it stands there, and does what the page says."""
+"""docs/use/WORKERS.md begins with workers to copy: each runs as it stands there, and does what the page says."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from jqd.client import Client
 from tests.live.harness import ROOT, Daemon
 
 WAIT_S = 30.0  # for a job to end on a busy machine
-PAGE = (ROOT / "docs" / "WORKERS.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "WORKERS.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 EXAMPLES = {
     named[1]: code

@@ -48,7 +48,7 @@ def served(program: tuple[str, ...], args: list[str], log: Path, url: str, env: 
 
 
 def test_the_line_of_cron_counts_once_however_many_machines_have_it(shared_daemon: Daemon) -> None:
-    page = (ROOT / "docs" / "FRAMEWORKS.md").read_text()
+    page = (ROOT / "docs" / "use" / "FRAMEWORKS.md").read_text()
     (line,) = re.findall(r"^0 3 \* \* \*  (.+)$", page, re.MULTILINE)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""docs/HTTP.md is true: each request that it shows is made, in order, and answered as it says.
+"""docs/use/HTTP.md is true: each request that it shows is made, in order, and answered as it says.
 
 In an answer `…` stands for anything, and ids and dates are any. Ids, ports and what is set up are put in their place.
 """
@@ -14,7 +14,7 @@ import pytest
 
 from tests.live.harness import ROOT, Daemon, Process, short_directory
 
-PAGE = (ROOT / "docs" / "HTTP.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "HTTP.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TOLD = "curl() { command curl -w '\\n%{http_code}' \"$@\"; }; J='content-type: application/json'; "
 JOB_ID = re.compile(r"01MCC5RM\d{18}")

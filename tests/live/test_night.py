@@ -1,4 +1,4 @@
-"""docs/OPERATIONS.md at 3 in the morning: a daemon is brought into each state, and says there what the page quotes."""
+"""OPERATIONS.md at 3 in the morning: a daemon is brought into each state, and says there what the page quotes."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ from tests.valkey import valkey
 pytestmark = pytest.mark.long
 
 WAIT_S = 30.0  # the store is looked at every 10 s
-PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text()
+PAGE = (ROOT / "docs" / "operate" / "OPERATIONS.md").read_text()
 PARTS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
 EXIT = re.compile(r"\(exit (\d)\)")
 

@@ -1,4 +1,4 @@
-"""The fixtures of pytest as a project has them, found by their entry point; and the tests that docs/PYTHON.md shows."""
+"""The fixtures of pytest as a project has them, found by their entry point; and the tests that PYTHON.md shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/PYTHON.md is true: its modules, as they stand in the page, are served by real workers and do what it says."""
+"""PYTHON.md is true: its modules, as they stand in the page, are served by real workers and do what it says."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ACKS: tuple[Literal["fsync", "store"], ...] = (
     "store",
 )  # when the store has the last, it has those before it, too
 WAIT_S = 30.0  # for a job to end on a busy machine
-PAGE = (ROOT / "docs" / "PYTHON.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "PYTHON.md").read_text()
 MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 

@@ -188,8 +188,8 @@ async def jobs_of(place: Place, *states: State) -> list[str]:
 
 async def test_the_nightly_recipe(
     autojump_clock: None, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:  # docs/SCHEDULING.md
-    page = (Path(__file__).parents[2] / "docs" / "SCHEDULING.md").read_text()
+) -> None:  # docs/use/SCHEDULING.md
+    page = (Path(__file__).parents[2] / "docs" / "use" / "SCHEDULING.md").read_text()
     (command,) = re.findall(r"```sh\njqd (schedules set nightly .*)\n```", page)
     script.on("PUT", "/v1/schedules/nightly", 201, {"name": "nightly", "next": []})
     assert run(shlex.split(command)) == 0

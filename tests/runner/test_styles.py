@@ -288,7 +288,7 @@ def test_what_is_wrong_with_an_outcome_is_told_in_our_words(
     said = decode_answer(msgpack.packb(told) if encoding == "msgpack" else json.dumps(told).encode(), encoding)
     assert isinstance(said, Said)
     assert said.report.message.startswith(f"INVALID_RESPONSE: the worker answered what is no outcome: {why}")
-    assert said.report.message.endswith("; mend the worker: what it may answer stands in docs/WORKERS.md")
+    assert said.report.message.endswith("; mend the worker: what it may answer stands in docs/use/WORKERS.md")
 
 
 def test_a_job_handed_back_and_one_that_begins() -> None:

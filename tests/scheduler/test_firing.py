@@ -183,7 +183,7 @@ class World:
                     if next(one.step, self) is self:
                         one.step = None
         if faults and self.source.random() < 0.02 and all(one.stands_until <= self.now for one in self.daemons):
-            # What only a daemon knows that is away now, nobody knows then: docs/SCHEDULING.md says so.
+            # What only a daemon knows that is away now, nobody knows then: docs/use/SCHEDULING.md says so.
             self.store = Store(self.store.life + 1)
         known = self.mistake == "name-of-content" or all(len(one.frames) == one.applied[1] for one in self.daemons)
         if faults and self.source.random() < 0.03 and known:

@@ -1,4 +1,4 @@
-"""What the indexes of keyed queues must hold, found by looking at every job that waits (docs/STORE.md, Queues)."""
+"""What the indexes of keyed queues must hold, found by looking at every job that waits (STORE.md, Queues)."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""To whom each field of the store belongs (docs/STORE.md, Bounds): what has no owner would stay for ever."""
+"""To whom each field of the store belongs (docs/build/STORE.md, Bounds): what has no owner would stay for ever."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable

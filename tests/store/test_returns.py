@@ -15,7 +15,7 @@ from tests.store.owners import OWNERS
 from tests.store.returns import begin, compare, grown
 from tests.valkey import Valkey
 
-DOCS = Path(__file__).parents[2] / "docs" / "STORE.md"
+DOCS = Path(__file__).parents[2] / "docs" / "build" / "STORE.md"
 
 
 def test_each_key_has_an_owner_and_the_docs_say_what_bounds_it() -> None:

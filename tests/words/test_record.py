@@ -130,7 +130,7 @@ def test_a_frame_that_is_none_is_damage(body: bytes) -> None:
     ],
 )
 def test_what_is_the_same_content(fields: dict[str, Any], same: bool) -> None:
-    """What is left out is its default (docs/HTTP.md, Your own ids)."""
+    """What is left out is its default (docs/use/HTTP.md, Your own ids)."""
     job = {"name": "mail", "job_id": "mine"}
     digests = {digest_of(Raw(msgspec.msgpack.encode(each))) for each in (job, job | fields)}
     assert (len(digests) == 1) is same

@@ -1,4 +1,4 @@
-"""LightJQ workers: one job a request, taken with a 2xx and reported later by `POST /done`; docs/WORKERS.md.
+"""LightJQ workers: one job a request, taken with a 2xx and reported later by `POST /done`; docs/use/WORKERS.md.
 
     job       POST <worker url>/worker-job   {id, job_id, name, argument, timeout}
 

@@ -1,4 +1,4 @@
-"""Native workers: a batch of jobs in one request, a stream of outcomes in its answer; docs/WORKERS.md.
+"""Native workers: a batch of jobs in one request, a stream of outcomes in its answer; docs/use/WORKERS.md.
 
     batch     {batch_id, jobs: [{job_id, id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   see `outcome.py`

@@ -1,4 +1,4 @@
-"""One outcome of a native worker, from its bytes to what they mean. Pure; docs/WORKERS.md.
+"""One outcome of a native worker, from its bytes to what they mean. Pure; docs/use/WORKERS.md.
 
 {job_id, type: "success", result, jobs}                                       result_bytes for one too large to send
 {job_id, type: "failure", reason, should_retry, error, message, retry_after}

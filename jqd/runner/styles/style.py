@@ -28,7 +28,7 @@ from jqd.words.tenant import bare
 Headers = list[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
 READ_AT_ONCE_BYTES = 32_768  # of JSON; numbers that are dear to read take some 5 ms then
-MEND = "mend the worker: what it may answer stands in docs/WORKERS.md"
+MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
 
 
 class Sending(NamedTuple):
