@@ -1,6 +1,6 @@
 """The rules of the edge, whatever surface is asked: taking, finding, changing and cancelling jobs, and their workers.
 
-Words and errors are the domain's; nothing here knows of HTTP (adr/0021).
+Words and errors are the domain's; nothing here knows of HTTP (adr/0052).
 """
 
 from jqd.desk.config import DeskConfig

@@ -187,7 +187,7 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
     """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
 
     The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
-    another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0053).
+    another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0010).
     Jobs with ids of their own go before those without, in another lane.
     """
     places = range(len(agreed.jobs))

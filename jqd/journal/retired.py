@@ -1,6 +1,6 @@
 """The position from which jobs are read: those before it have ended, or were copied behind it, and never come again.
 
-Their segments may have to stay longer, for the endings in them that other daemons' jobs need (docs/adr/0019).
+Their segments may have to stay longer, for the endings in them that other daemons' jobs need (docs/adr/0008).
 
     retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
 

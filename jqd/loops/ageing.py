@@ -1,6 +1,6 @@
 """Whether jobs age alike at all daemons: each has its own order else, and the order of all is none.
 
-Each says its period when it takes its seat, before what comes back from a journal may note dates (docs/adr/0062). Where
+Each says its period when it takes its seat, before what comes back from a journal may note dates (docs/adr/0049). Where
 jobs age it is asked for now and then, for daemons come with another setting.
 """
 

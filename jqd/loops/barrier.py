@@ -9,10 +9,10 @@ Each life of the store is entered by one pass:
                claims begin when all members are through (`standing.py`)
 
     resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
-               seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0015)
+               seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0006)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
-older content must not start when a newer one was acknowledged (docs/adr/0018), and that of rules, which hold for all.
+older content must not start when a newer one was acknowledged (docs/adr/0010), and that of rules, which hold for all.
 What ended here and is not on our disk yet stays in our hand, and nobody claims it; if the store gives it to another
 hand, it is waited for as well.
 Nobody waits for jobs that are not ingested yet: what the store noted of them is there when they come. But none of our

@@ -5,7 +5,7 @@
                       what is worse waits. Then every partition is looked at that was not for a while, or was woken
 
 Calls to a partition are tasks of their own, one at a time for each (`claims.py`), so nobody waits for one that is away
-or slow: its answer is waited for a moment, and after a while its rows hold up nothing (docs/adr/0026).
+or slow: its answer is waited for a moment, and after a while its rows hold up nothing (docs/adr/0009).
 
 Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and from dates that fall
 due. The store is asked only for what some worker with room takes: a full house costs nothing, and what nobody can run

@@ -1,4 +1,4 @@
-"""Passes on to a new journal id what the store has applied of this directory under the old one (docs/adr/0007)."""
+"""Passes on to a new journal id what the store has applied of this directory under the old one (docs/adr/0006)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -9,7 +9,7 @@ none of that journal's jobs. What was before what, the store's growing sequence 
     journal A  tells   since = now of its last mark before which all jobs are retired
     journal B  gives back endings up to `applied` of its last mark whose now ≤ every other journal's `since`
 
-docs/adr/0019.
+docs/adr/0008.
 """
 
 from collections.abc import Mapping

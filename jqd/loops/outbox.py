@@ -6,7 +6,7 @@ Every step may be repeated, and any daemon may do it: the same push under the sa
 applied the outcome pushes at once, and the others look now and then for what it left.
 
 What the quota of a tenant has no room for lies on a shelf of that tenant meanwhile, where it is in nobody's way: each
-second some daemon tries what waits longest there (docs/adr/0065). Once all that is left there waits for something else,
+second some daemon tries what waits longest there (docs/adr/0047). Once all that is left there waits for something else,
 it goes back to the outbox: as long as there is a shelf its tenant can push nothing.
 """
 

@@ -1,6 +1,6 @@
 """What retention asks of outcomes: which of them say what waits for the quota of a tenant, and is in no journal itself.
 
-That may wait for days, and pins no journal: such an outcome is written once more behind the end (docs/adr/0065). What
+That may wait for days, and pins no journal: such an outcome is written once more behind the end (docs/adr/0047). What
 waits moves between outbox and shelf meanwhile, so it is asked after in both at once.
 """
 

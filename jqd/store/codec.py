@@ -64,7 +64,7 @@ SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # read
 FOLLOWED = 6
 """Stands to scripts for a fate: it succeeded, and jobs follow."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
-"""Whatever failed for good stays until somebody deals with it (adr/0060)."""
+"""Whatever failed for good stays until somebody deals with it (adr/0008)."""
 
 
 class Unreadable(StoreRefused):

@@ -23,7 +23,7 @@ class StoreConfig:
     connections_max: Count = 8  # calls at once beside those of lanes, over one connection; the server does one a time
     ended_keep_s: Seconds = 86_400.0  # a day to look at what ended
     ended_keep_jobs: int = 100_000  # about 50 MiB at 200 B a job
-    dead_jobs_warn: Count = 10_000  # nobody looks at so many one by one, and they are never trimmed (adr/0060)
+    dead_jobs_warn: Count = 10_000  # nobody looks at so many one by one, and they are never trimmed (adr/0008)
     result_ttl_s: Seconds = 3_600.0  # an hour to fetch a kept result
     tombstone_keep_s: Seconds = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
     history_max: Count = 10  # failed attempts kept of one job

@@ -210,7 +210,9 @@ class Release(enum.StrEnum):
     """What becomes of jobs that are given back without an outcome."""
 
     UNGET = "unget"
-    """Ready at once, untried. A worker may have begun them, so they do not expire any more (adr/0051)."""
+    """Ready at once, untried. A worker may have begun them, so they do not expire any more.
+
+    docs/adr/roads-not-taken.md, Expiry."""
     UNSENT = "unsent"
     """The same, and no worker began them, for none was told, or it refused: who had to begin by now is dead."""
     RETRY = "retry"

@@ -7,7 +7,7 @@ pushed here that it did not have yet by then: so a limit may be passed by what o
 partition of the store counts by what it told last: one that is away keeps only its own numbers from going on.
 
 What nobody can be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes
-leave that room to it meanwhile (docs/adr/0065).
+leave that room to it meanwhile (docs/adr/0047).
 
 A push reserves all that it has before anything is waited for, and what was not taken of it is given back: so pushes
 beside each other are bounded as those after one another, and only what was taken is paid for. A retry is paid for as a

@@ -39,7 +39,7 @@ class Lane(enum.IntEnum):
     CANCELS = 3
     CHANGES = 4
     """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
-    jobs, because of two contents the older must not start before the newer was told (docs/adr/0018)."""
+    jobs, because of two contents the older must not start before the newer was told (docs/adr/0010)."""
     RULES = 5
     """What holds until it is said otherwise, as registrations do (docs/adr/0028). All partitions get all of them."""
 

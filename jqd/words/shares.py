@@ -1,4 +1,4 @@
-"""Of what all tenants share: how much there may be, and how much of it one tenant may have (docs/adr/0061).
+"""Of what all tenants share: how much there may be, and how much of it one tenant may have (docs/adr/0054).
 
 A tenant has a tenth at most, and all but the tenant "" together leave a tenth free: so an operator can always act.
 """

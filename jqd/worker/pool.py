@@ -2,7 +2,7 @@
 
 The trio thread is woken once for many outcomes, not once for each, and no job costs a task. A function that overruns
 its timeout cannot be stopped from outside: it is reported, and keeps its thread until it returns. Only a process can be
-killed (docs/adr/0031). While all threads are stuck so, the worker takes no new batches.
+killed (docs/adr/0011). While all threads are stuck so, the worker takes no new batches.
 
     trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
 """

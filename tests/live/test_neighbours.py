@@ -94,7 +94,7 @@ def supervised(book: Path, daemon: Daemon) -> Iterator[list[int]]:
 def test_a_job_that_takes_its_process_down_spends_no_attempt_of_its_neighbours(
     tmp_path: Path, poisons: int, retries: int, rounds: int
 ) -> None:
-    """With one daemon: what another one's suspects do to a worker is not known here (adr/0030, costs)."""
+    """With one daemon: what another one's suspects do to a worker is not known here (adr/0011, costs)."""
     env = {"JQD_RETRY__FIRST_S": "0.2", "JQD_RUNNER__BACKOFF_FIRST_S": "0.1", "JQD_RUNNER__BACKOFF_CAP_S": "0.5"}
     book = tmp_path / "book"
     with (

@@ -129,7 +129,7 @@ def test_the_best_priority_goes_first_over_all_partitions_and_their_number_is_fo
                 assert worker.stop() == 0
             priority = {job_id: 3 if at < 10 else 1 if at < 20 else 2 for at, job_id in enumerate(ids)}
             order = [priority[str(e["job_id"])] for e in worker.entries() if e["event"] == "start"]
-            # A partition that answers late is not waited for (adr/0026): on a busy machine a few go out of turn.
+            # A partition that answers late is not waited for (adr/0009): on a busy machine a few go out of turn.
             assert sum(found != due for found, due in zip(order, sorted(order), strict=True)) <= LATE_MAX, order
             assert daemon.stop() == 0
         with pytest.raises(AssertionError, match="partitions"):

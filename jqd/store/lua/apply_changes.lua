@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no daemon may
--- claim while an acknowledged change is missing (docs/adr/0018), so no job would end and make room. It gives no new revisions.
+-- claim while an acknowledged change is missing (docs/adr/0010), so no job would end and make room. It gives no new revisions.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, history_max, then per change: 1 when it follows another content, life of the store that an edit was
 --          made in or nothing, revision, generation, two positions as of a copy or nothing, name, digest, id, jobtype, priority, eligible_at_ms,

@@ -94,7 +94,7 @@ class Run(Attempt):
     began: int = 0
     """The moment of the start."""
     unaware: list["Word"] = field(default_factory=list)
-    """Edits that the store may have forgotten by then: they change nothing of what has ended (adr/0018)."""
+    """Edits that the store may have forgotten by then: they change nothing of what has ended (adr/0010)."""
 
 
 def end(runs: Sequence[Run], life: str, job_id: str, fence: int, fate: Fate) -> Run | None:
