@@ -190,8 +190,8 @@ def test_a_wrong_file_is_named(text: str, part: str, tmp_path: Path) -> None:
     assert str(file) in str(refused.value)
 
 
-def test_the_file_in_the_readme_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "README.md").read_text()
+def test_the_file_in_the_page_of_installing_is_one(tmp_path: Path) -> None:
+    page = (SETTINGS.parent / "INSTALL.md").read_text()
     file = tmp_path / "jqd.toml"
     file.write_text(page.partition("```toml\n")[2].partition("```")[0])
     config = load(file=file, environ={})

@@ -1,7 +1,8 @@
-"""README.md is true: its commands and programs are run word for word, in a folder that looks like a clone.
+"""README.md, COMMANDS.md and INSTALL.md are true: their commands and programs are run word for word.
 
-Two things are put in their place: the port, for 7420 may be taken here, and what stands for the reader's own (`redis://…`,
-`ID`, `/var/lib/jqd`). The file of settings is read in `tests/test_config.py`.
+README's run in a folder that looks like a clone. Two things are put in their place: the port, for 7420 may be taken
+here, and what stands for the reader's own (`redis://…`, `ID`, `/var/lib/jqd`). The file of settings is read in
+`tests/test_config.py`.
 """
 
 import os
@@ -23,10 +24,22 @@ from tests.valkey import valkey
 pytestmark = pytest.mark.long
 
 WAIT_S = 110.0  # for a block of commands on a busy machine; the longest counts the words of 1,500 files
+WORDS_MAX = 900  # of README: it is read before anything is known of jqd
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-SHELL = [text for language, text in BLOCKS if language == "sh"]
-_, FIRST, MAIL, WORDS, LOOK, INSTALL, SERVE, DOCTOR, JOURNAL = SHELL
+COMMANDS = (ROOT / "docs" / "use" / "COMMANDS.md").read_text()
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCKS = BLOCK.findall(README)
+
+
+def shell_of(page: str) -> list[str]:
+    """The blocks of a page that are typed into a shell."""
+    return [text for language, text in BLOCK.findall(page) if language == "sh"]
+
+
+_, FIRST, MAIL = shell_of(README)
+(LOOK,) = shell_of(COMMANDS)
+INSTALL, SERVE, DOCTOR, JOURNAL = shell_of((ROOT / "docs" / "operate" / "INSTALL.md").read_text())
+(WORDS,) = shell_of((ROOT / "examples" / "README.md").read_text())
 # Every attempt of `send` in README asks for luck. The first number of this seed is lucky.
 LUCK = "import random\nrandom.seed(2)\n"
 
@@ -74,9 +87,14 @@ def test_a_first_job(clone: Clone) -> None:
     (clone.folder / "first.py").write_text(program)
     assert clone.shell(".venv/bin/python first.py") == "42\n"
     (clone.folder / "FILE").write_text("one\ntwo\n")
-    pushed, lines = re.findall(r"`(\.venv/bin/jqd push .*?)`", README)
+    (pushed,) = re.findall(r"`(\.venv/bin/jqd push .*?)`", README)
     assert clone.shell(pushed).split()[-2:] == ["result", "42"]
-    assert len(clone.shell(lines).split()) == 2
+    again, lines = re.findall(r"`(jqd push .*?)`", COMMANDS)
+    assert pushed == f".venv/bin/{again}"
+    assert len(clone.shell(f".venv/bin/{lines}").split()) == 2
+    (rows,) = re.findall(r"`(python3 .*?)`", COMMANDS)
+    (clone.folder / "rows.csv").write_text("to,count\nann,1\nbob,2\n")
+    assert clone.shell(rows).splitlines()[1] == '{"to": "bob", "count": "2"}'
 
 
 def test_a_worker_of_ones_own(clone: Clone) -> None:
@@ -139,3 +157,7 @@ def test_what_is_installed_has_a_name() -> None:
     named = [*re.findall(r"\[(\w+)\]", INSTALL), *re.findall(r"`(\w+)`", INSTALL.replace("`jqd worker`", ""))]
     assert {*named} <= extras
     assert len(named) >= 5
+
+
+def test_readme_is_short() -> None:
+    assert len(README.split()) <= WORDS_MAX
