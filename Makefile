@@ -64,8 +64,8 @@ slow: setup      ## what each change need not pay: chaos, README, packages, fram
 # From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
 	$(BIN)/python -m pytest tests/sim tests/chaos -m long -q -n $(LONG_JOBS)
-	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 60 & more=$$!; \
-	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 2000; here=$$?; wait $$more && exit $$here
+	$(BIN)/python -m tests.simulation --seeds 1000 --from 60 & more=$$!; \
+	$(BIN)/python -m tests.simulation --seeds 1000 --from 2000; here=$$?; wait $$more && exit $$here
 	$(BIN)/python -m tests.chaos --seconds 60 --servers 2
 	$(BIN)/python -m tests.wire --seconds 60
 
@@ -82,7 +82,7 @@ chaos: setup     ## five minutes of all faults at once on three daemons (docs/bu
 SEEDS  ?= 20000
 FROM   ?= 0
 sim: setup       ## whole clusters in one loop, long form: about an hour (SEEDS=20000 FROM=0)
-	$(BIN)/python -m jqd.testing.sim --seeds $(SEEDS) --from $(FROM)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --from $(FROM)
 
 fuzz: setup      ## what reads others' bytes, for minutes; 100,000 requests of anything: no 5xx, no more memory (docs/build/TESTING.md)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-fuzz.txt \

@@ -8,7 +8,7 @@ import hypercorn
 import hypercorn.trio
 import trio
 
-from jqd.doors import Answer, Asked, bind, serve_http, url_of
+from jqd.http import Answer, Asked, bind, serve_http, url_of
 
 KIND = (b"content-type", b"application/msgpack")
 

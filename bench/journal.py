@@ -16,9 +16,9 @@ from pathlib import Path
 import trio
 
 from bench.result import Result
+from jqd.domain.clock import SystemClock
+from jqd.domain.record import Lane
 from jqd.journal import Files, Journal, JournalConfig, open_journal
-from jqd.words.clock import SystemClock
-from jqd.words.record import Lane
 
 WRITERS = 64
 BODY = os.urandom(260)  # a 200-byte argument and its envelope

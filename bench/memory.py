@@ -13,10 +13,10 @@ import redis
 import trio
 
 from bench.result import Result
+from jqd.domain.clock import SystemClock
+from jqd.domain.job import Job
+from jqd.domain.jobid import IdSource, journal_number
 from jqd.store import RedisStore, StoreConfig, open_embedded, open_store
-from jqd.words.clock import SystemClock
-from jqd.words.job import Job
-from jqd.words.jobid import IdSource, journal_number
 
 SIZES = (64, 200, 220, 1_000)  # bytes of an argument: the server rounds what it allocates
 SMALL_JOBS = 100_000  # with the longest arguments, whose number is the same story

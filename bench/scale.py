@@ -15,11 +15,11 @@ from pathlib import Path
 import trio
 
 from bench.result import Result
+from jqd.domain.clock import SystemClock
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Held, Job, Outcome, Wanted
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.domain.record import Lane
 from jqd.store import Owner, RedisStore, StoreConfig, open_embedded, open_store
-from jqd.words.clock import SystemClock
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Held, Job, Outcome, Wanted
-from jqd.words.jobid import IdSource, journal_number
-from jqd.words.record import Lane
 
 FEW = 1_000
 JOBS_PER_TYPE = 100

@@ -23,13 +23,13 @@ from msgspec.structs import replace
 from bench.memory import used_bytes
 from bench.result import Result
 from bench.scale import BATCH, CHUNK, JOURNAL, TYPES_LOOKED_AT, Place
+from jqd.domain.clock import SystemClock
+from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, with_digest
+from jqd.domain.job import Held, Job, Wanted
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rules
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, RedisStore, StoreConfig, WaitingType, open_embedded, open_store
-from jqd.words.clock import SystemClock
-from jqd.words.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, with_digest
-from jqd.words.job import Held, Job, Wanted
-from jqd.words.record import Lane
-from jqd.words.rules import Rules
 
 ROUNDS = 60
 RULES = 20

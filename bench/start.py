@@ -15,9 +15,9 @@ import trio
 
 from bench.processes import serve
 from bench.result import Result
+from jqd.domain.clock import SystemClock
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import JournalConfig, open_journal
-from jqd.words.clock import SystemClock
-from jqd.words.record import Head, Lane, encode_jobs
 
 WAIT_S = 600.0  # an end to waiting, not a measure: a daemon that has not ingested all by then failed
 LOOK_S = 0.1

@@ -2,8 +2,8 @@
 
 import sys
 
-from jqd.words.extra import install_with
-from jqd.words.lossy import only_tells, open_missing
+from jqd.domain.extras import install_with
+from jqd.domain.lossy_stream import only_tells, open_missing
 
 # Which extra brings what a command needs; of all others it is the first.
 EXTRAS = {

@@ -16,23 +16,23 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 from msgspec import Meta
 
 from jqd.api import ApiConfig
-from jqd.desk.config import JobConfig
-from jqd.doors import Guard
+from jqd.domain import address, suggest
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import ConfigError
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.setting_text import INTERNAL, SECRET, WHOLE, masked
+from jqd.domain.setting_text import read as read_setting
+from jqd.domain.units import Count
+from jqd.http import Guard
 from jqd.journal import JournalConfig
-from jqd.loops.notify import Manager
-from jqd.loops.pressure import PressureConfig
+from jqd.loops.backpressure import PressureConfig
+from jqd.loops.systemd import Manager
 from jqd.runner import RunnerConfig
-from jqd.runner.ledger import TAKE_BYTES_MAX
+from jqd.runner.in_flight import TAKE_BYTES_MAX
 from jqd.scheduler import SchedulerConfig
+from jqd.service.config import JobConfig
 from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
 from jqd.store import StoreConfig
-from jqd.words import address, meant
-from jqd.words.backoff import Backoff
-from jqd.words.errors import ConfigError
-from jqd.words.lease import LeaseConfig
-from jqd.words.setting import INTERNAL, SECRET, WHOLE, masked
-from jqd.words.setting import read as read_setting
-from jqd.words.units import Count
 
 KEY_LENGTH_MIN = 16  # where tokens are asked for: the master key opens all that there is, and whoever comes may try
 HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
@@ -284,8 +284,8 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 def _unknown(setting: Setting) -> str:
     """The message: what is wrong, where it was said, and what was probably meant, spelled as it is spelled there."""
     given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
-    elsewhere = meant.settings(given)
-    if instead := meant.no_setting(given):
+    elsewhere = suggest.settings(given)
+    if instead := suggest.no_setting(given):
         return f"{setting.origin}: unknown setting {given!r}; {instead}"
     section = any(path.startswith(f"{given}.") for path in known)
     if section and not elsewhere:

@@ -12,27 +12,27 @@ from typing import Any
 import trio
 
 from jqd import __version__
-from jqd.desk import NewJob
-from jqd.doors import Certificate
+from jqd.domain.dates import iso
+from jqd.domain.diagnostic import Finding
+from jqd.domain.errors import Pressed, StaleOwner, StoreAway
+from jqd.domain.joblog import Row, named
+from jqd.domain.lease import Peer
+from jqd.domain.log import get_logger
+from jqd.domain.lossy_stream import dropped_lines
+from jqd.domain.quotas import Quotas
+from jqd.domain.record import Lane
+from jqd.domain.schedules import Schedules
+from jqd.domain.tenant import annotate
+from jqd.http import Certificate
 from jqd.journal.disk import examine_room
-from jqd.loops.pace import Pace
-from jqd.loops.pressure import Pressure
+from jqd.loops.backoff import Pace
+from jqd.loops.backpressure import Pressure
 from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, Seen
+from jqd.service import NewJob
 from jqd.store import Owner
-from jqd.words.dates import iso
-from jqd.words.errors import Pressed, StaleOwner, StoreAway
-from jqd.words.finding import Finding
-from jqd.words.joblog import Row, named
-from jqd.words.lease import Peer
-from jqd.words.log import get_logger
-from jqd.words.lossy import dropped_lines
-from jqd.words.quotas import Quotas
-from jqd.words.record import Lane
-from jqd.words.schedules import Schedules
-from jqd.words.tenant import annotate
 
 OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
 OWED_JOBS_WARN = 10_000  # of one tenant: some MB of the store; where each has followers of 1 MiB, 10 GB

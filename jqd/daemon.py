@@ -21,35 +21,35 @@ import trio
 from jqd.api import Api, Parts, Porter
 from jqd.config import Config
 from jqd.control import Control
-from jqd.desk import Desk, firing, following
-from jqd.desk.rules import say
-from jqd.desk.workers import unneeded_options
-from jqd.doors import Door, DoorConfig, address_of, bind, tls_context, url_of
+from jqd.domain import root_token
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.constraints import Constraints
+from jqd.domain.descriptors import open_files_max, share_out
+from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
+from jqd.domain.jobid import partition_of_name
+from jqd.domain.joblog import JobLog
+from jqd.domain.log import configure, get_logger
+from jqd.domain.settings import Rules
+from jqd.http import Door, DoorConfig, address_of, bind, tls_context, url_of
 from jqd.journal import Journal, open_journal
-from jqd.loops.alone import Alone
-from jqd.loops.dates import Dates
+from jqd.loops.cron import Dates
 from jqd.loops.dispatch import Dispatch
-from jqd.loops.endings import Endings
-from jqd.loops.fork import hand_down
-from jqd.loops.notify import Notify
-from jqd.loops.retention import Retention
-from jqd.loops.rules import Upkeep
+from jqd.loops.poison import Alone
+from jqd.loops.retention.retention import Retention
+from jqd.loops.settings import Upkeep
+from jqd.loops.systemd import Notify
+from jqd.loops.waiters import Endings
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
+from jqd.recovery.fork import hand_down
 from jqd.reload import Reload
 from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
 from jqd.scheduler import Scheduler, make_policy
+from jqd.service import Desk, chaining, firing
+from jqd.service.settings import say
+from jqd.service.workers import unneeded_options
 from jqd.signals import watch_signals
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
-from jqd.words import root
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.constraints import Constraints
-from jqd.words.descriptors import open_files_max, share_out
-from jqd.words.errors import ConfigError, JournalForked, JqdError, StoreError
-from jqd.words.jobid import partition_of_name
-from jqd.words.joblog import JobLog
-from jqd.words.log import configure, get_logger
-from jqd.words.rules import Rules
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
@@ -104,8 +104,8 @@ class Daemon:
             constraints=self.constraints,
             partitions=len(stores),
             stores=stores,
-            wrong=lambda follows, scopes: following.wrong(self.config.api, follows, scopes),  # it may be loaded anew
-            push=lambda entries, *, shelved=False: following.follow(self.parts.desk, entries, shelved=shelved),
+            wrong=lambda follows, scopes: chaining.wrong(self.config.api, follows, scopes),  # it may be loaded anew
+            push=lambda entries, *, shelved=False: chaining.follow(self.parts.desk, entries, shelved=shelved),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
@@ -187,7 +187,7 @@ class Daemon:
 
     def _parts(self, desk: Desk) -> Parts:
         config = self.config
-        return Parts(config.api, desk, Porter(desk.tokens, config.needs_tokens, root.draw()), config.http.guard)
+        return Parts(config.api, desk, Porter(desk.tokens, config.needs_tokens, root_token.draw()), config.http.guard)
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
         desk = Desk(
@@ -326,8 +326,8 @@ async def _serve_once(
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
-        left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
-        root_file = stack.enter_context(root.RootFile(config.data_dir, left))
+        left = root_token.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
+        root_file = stack.enter_context(root_token.RootFile(config.data_dir, left))
         daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())

@@ -15,39 +15,39 @@ import trio
 from msgspec.structs import replace
 
 from jqd.config import Config
+from jqd.domain.clock import Clock
+from jqd.domain.constraints import Constraints
+from jqd.domain.dates import iso
+from jqd.domain.errors import StoreError
+from jqd.domain.job import Fate, Job, Outcome
+from jqd.domain.jobid import partition_of
+from jqd.domain.joblog import JobLog, named
+from jqd.domain.log import get_logger, logging_with
+from jqd.domain.pauses import DRAIN, Pauses
+from jqd.domain.record import Lane, split_cancel
 from jqd.journal import Journal
 from jqd.loops.ageing import Ageing
-from jqd.loops.barrier import Barrier
+from jqd.loops.backoff import Pace
 from jqd.loops.claims import Claims
-from jqd.loops.endings import Endings
+from jqd.loops.heartbeat import Renew
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.keeper import Keeper
-from jqd.loops.lent import Lent
 from jqd.loops.membership import Membership
 from jqd.loops.outbox import Outbox, Push
-from jqd.loops.pace import Pace
+from jqd.loops.outcomes import Settle
 from jqd.loops.permits import Permits
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
-from jqd.loops.renew import Renew
-from jqd.loops.rules import Follow
-from jqd.loops.settle import Settle
-from jqd.loops.silence import Silence
+from jqd.loops.retention.partition import Keeper
+from jqd.loops.settings import Follow
+from jqd.loops.waiters import Endings
 from jqd.loops.watch import Watch
+from jqd.loops.worker_slots import Lent
+from jqd.loops.worker_timeouts import Silence
+from jqd.recovery.recovery import Barrier
 from jqd.runner import Gates, Pool, Runner, Views, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store
-from jqd.words.clock import Clock
-from jqd.words.constraints import Constraints
-from jqd.words.dates import iso
-from jqd.words.errors import StoreError
-from jqd.words.job import Fate, Job, Outcome
-from jqd.words.jobid import partition_of
-from jqd.words.joblog import JobLog, named
-from jqd.words.log import get_logger, logging_with
-from jqd.words.pauses import DRAIN, Pauses
-from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease

@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from jqd.config import Config, settings
-from jqd.words.errors import ConfigError
-from jqd.words.log import get_logger
-from jqd.words.setting import SECRET, masked, told
+from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
+from jqd.domain.setting_text import SECRET, masked, told
 
 # What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
 # where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.

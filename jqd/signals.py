@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from jqd.words.log import get_logger
+from jqd.domain.log import get_logger
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
 

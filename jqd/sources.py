@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.words.errors import ConfigError
+from jqd.domain.errors import ConfigError
 
 PREFIX = "JQD_"
 FILE = "_FILE"  # behind the name of a secret: its value stands in a file

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.config import Config, load, load_all, store_flags
+from jqd.domain.errors import ConfigError
 from jqd.store import StoreConfig
-from jqd.words.errors import ConfigError
 
 SETTINGS = Path(__file__).parent.parent / "docs" / "operate" / "SETTINGS.md"
 

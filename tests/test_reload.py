@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from jqd.config import Config, load, settings
+from jqd.domain.errors import ConfigError
 from jqd.reload import Reload, reloads
-from jqd.words.errors import ConfigError
 
 PAGE = Path(__file__).parents[1] / "docs" / "operate" / "SETTINGS.md"
 

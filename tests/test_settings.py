@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 import pytest
 
 from jqd.config import Config, load, settings
+from jqd.domain.errors import ConfigError
+from jqd.domain.setting_text import INTERNAL
+from jqd.domain.setting_text import read as read_setting
+from jqd.domain.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 from jqd.store.jobs import milliseconds
-from jqd.words.errors import ConfigError
-from jqd.words.setting import INTERNAL
-from jqd.words.setting import read as read_setting
-from jqd.words.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 
 SETTINGS = Path(__file__).parent.parent / "docs" / "operate" / "SETTINGS.md"
 

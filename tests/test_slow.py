@@ -16,16 +16,16 @@ import pytest
 import trio
 
 from jqd.api.message import Request
-from jqd.api.native.push import push
-from jqd.api.native.workers import register
+from jqd.api.v1.push import push
+from jqd.api.v1.workers import register
 from jqd.config import Config, LogConfig
 from jqd.daemon import Daemon
+from jqd.domain.clock import SystemClock
+from jqd.domain.lease import LeaseConfig
 from jqd.journal import JournalConfig, open_journal
 from jqd.store import Owner, Renewed, StoreConfig
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.clock import SystemClock
-from jqd.words.lease import LeaseConfig
+from tests.harness.files import MemoryFiles
 
 LEASE = LeaseConfig(lease_s=0.3, renew_s=0.03, margin_s=0.1)
 MSGPACK = {"content-type": "application/msgpack"}

@@ -7,24 +7,24 @@ from typing import NamedTuple
 import trio
 from msgspec import structs
 
-from jqd.api import lightjq, miniq, skygear
+from jqd.api.auth import AUTHORIZATION
+from jqd.api.body_limits import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
+from jqd.api.compat import lightjq, miniq, skygear
 from jqd.api.config import ApiConfig
-from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
-from jqd.api.large import AT_ONCE_BYTES, packed_body
-from jqd.api.lists import Lists
-from jqd.api.match import Found, Table
+from jqd.api.context import Parts
+from jqd.api.decode import read_query
+from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
+from jqd.api.list_limit import Lists
 from jqd.api.message import Request, Response, problem_answer
-from jqd.api.parts import Parts
+from jqd.api.path_match import Found, Table
 from jqd.api.problems import Problem, as_problem
-from jqd.api.read import read_query
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
-from jqd.api.who import AUTHORIZATION
-from jqd.desk import polls
-from jqd.doors import SOME_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
-from jqd.words.errors import Foreign, JqdError
-from jqd.words.log import get_logger
-from jqd.words.tokens import is_token_id
+from jqd.domain.errors import Foreign, JqdError
+from jqd.domain.log import get_logger
+from jqd.domain.tokens import is_token_id
+from jqd.http import SOME_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
+from jqd.service import polls
 
 MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs

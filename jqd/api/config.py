@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from jqd.desk import DeskConfig
-from jqd.words.setting import SECRET, WHOLE
-from jqd.words.units import Bytes, Seconds
+from jqd.domain.setting_text import SECRET, WHOLE
+from jqd.domain.units import Bytes, Seconds
+from jqd.service import DeskConfig
 
 PUSHES = 12 / 16  # of the room for bodies, for all pushes that may wait for a turn
 NamedUrls = Annotated[

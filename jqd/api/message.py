@@ -1,6 +1,6 @@
 """Requests and answers as plain data, and the two languages they are spoken in.
 
-MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/words/tagged.py has it.
+MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/domain/json_ext.py has it.
 Integers are exact, whatever their size.
 """
 
@@ -14,15 +14,15 @@ import msgspec
 import trio
 from msgspec import Raw, Struct, structs
 
-from jqd.api.items import VALUES_MAX, has_values
+from jqd.api.json_stream import VALUES_MAX, has_values
 from jqd.api.problems import Problem
-from jqd.desk.principal import EVERYBODY, Principal
-from jqd.doors import Stream
-from jqd.words import media, plainly, tagged
-from jqd.words.cuts import Steps, in_steps
-from jqd.words.errors import Fault, Invalid, Unreadable
-from jqd.words.fields import DECODE_ERRORS
-from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
+from jqd.domain import decode_errors, json_ext, media
+from jqd.domain.array_split import Steps, in_steps
+from jqd.domain.errors import Fault, Invalid, Unreadable
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, Language
+from jqd.http import Stream
+from jqd.service.principal import EVERYBODY, Principal
 
 LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
 QUERY_FIELDS_MAX = 32
@@ -124,7 +124,7 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
     """Render `value`. MessagePack values inside are `msgspec.Raw`."""
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
-    return Response(status, _json_encoder.encode(tagged.show(value)), media.JSON, headers or {})
+    return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
@@ -134,14 +134,14 @@ async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Re
     told = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
         return answer(200, structs.replace(page, **{field: told}), language)
-    return Response(200, _json_encoder.encode({**tagged.show(page), field: told}), media.JSON)
+    return Response(200, _json_encoder.encode({**json_ext.show(page), field: told}), media.JSON)
 
 
 def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
     told: list[Raw] = []
     for row in rows:
         told.append(
-            Raw(_msgpack_encoder.encode(row) if language == "msgpack" else _json_encoder.encode(tagged.show(row)))
+            Raw(_msgpack_encoder.encode(row) if language == "msgpack" else _json_encoder.encode(json_ext.show(row)))
         )
         yield
     return told
@@ -167,8 +167,8 @@ def read_value(request: Request) -> Any:
         if kind in JSON_TYPES:
             if has_values(request.body, VALUES_MAX):
                 raise Problem(413, f"the body has more than {VALUES_MAX} values")
-            return tagged.read(request.body)
-    except tagged.FormError as error:
+            return json_ext.read(request.body)
+    except json_ext.FormError as error:
         raise misread(request.body) from error
     except DECODE_ERRORS as error:
         raise not_read("JSON" if kind in JSON_TYPES else "MessagePack", request.body, error) from error
@@ -177,7 +177,7 @@ def read_value(request: Request) -> Any:
 
 def misread(body: bytes) -> Invalid:
     """Of JSON with an integer of more than 64 bits, or with a map that means nothing."""
-    pointer, why = tagged.fault_of(body)
+    pointer, why = json_ext.fault_of(body)
     detail = f"{pointer[1:] or 'the body'}: {why}"
     return Invalid(detail, [Fault(pointer, detail)])
 
@@ -187,7 +187,7 @@ def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
     if not body.strip():
         return Unreadable(f"the body is empty; send a map of fields, as {language}")
     text = body if language == "JSON" else b""
-    return Unreadable(f"the body is no {language}: {plainly.why(error, text=text)}")
+    return Unreadable(f"the body is no {language}: {decode_errors.why(error, text=text)}")
 
 
 def unsupported(kind: str) -> Problem:

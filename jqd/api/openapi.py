@@ -14,7 +14,7 @@ from msgspec import Struct
 from jqd import __version__
 from jqd.api.problems import RETRY_AFTER_S, Details
 from jqd.api.route import Document, Route
-from jqd.words import media
+from jqd.domain import media
 
 SCHEMAS = "#/components/schemas/"
 LINES = "application/x-ndjson"

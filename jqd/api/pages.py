@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import trio
 
+from jqd.api.context import Parts
 from jqd.api.message import Request, Response
 from jqd.api.openapi import SCHEMAS, draw
-from jqd.api.parts import Parts
 from jqd.api.route import Route
-from jqd.words import media
+from jqd.domain import media
 
 YAML = "application/yaml"
 HTML = "text/html; charset=utf-8"

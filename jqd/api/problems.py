@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.words import errors as ours
-from jqd.words.errors import DeskError, Fault, Foreign, Interrupted, JqdError, StoreRefused
+from jqd.domain import errors as ours
+from jqd.domain.errors import DeskError, Fault, Foreign, Interrupted, JqdError, StoreRefused
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
 

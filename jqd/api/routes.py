@@ -6,15 +6,18 @@ table of the surface.
 
 from typing import Any
 
-from jqd.api import lightjq, miniq, skygear
-from jqd.api.native import (
-    acts,
+from jqd.api.compat import lightjq, miniq, skygear
+from jqd.api.pages import HTML, YAML, Pages
+from jqd.api.route import Document, Route
+from jqd.api.v1 import (
     audit,
     bulk,
     constraints,
     drains,
     events,
+    explain,
     handlers,
+    job_actions,
     jobs,
     jobtypes,
     leases,
@@ -26,21 +29,18 @@ from jqd.api.native import (
     schedules,
     status,
     tokens,
-    why,
     workers,
 )
-from jqd.api.native import answers as told
-from jqd.api.pages import HTML, YAML, Pages
-from jqd.api.route import Document, Route
-from jqd.desk.bulk import Clean, Filter, Tally
-from jqd.desk.change import Edit
-from jqd.desk.constraints import Limits
-from jqd.desk.job import NewJob
-from jqd.desk.quotas import Allowance
-from jqd.desk.schedules import Plan
-from jqd.desk.tokens import Wish
+from jqd.api.v1 import responses as told
+from jqd.domain import media
 from jqd.runner.handler import Definition
-from jqd.words import media
+from jqd.service.bulk import Clean, Filter, Tally
+from jqd.service.constraints import Limits
+from jqd.service.edit import Edit
+from jqd.service.job import NewJob
+from jqd.service.quotas import Allowance
+from jqd.service.schedules import Plan
+from jqd.service.tokens import Wish
 
 PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
 HALF = {200: told.Half, 503: told.Half}
@@ -68,12 +68,12 @@ ROUTES = [
     Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter, lists=True),
     Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, lists=True),
     Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.Looking, polls=True),
-    Route("GET", "/v1/jobs/<job_id>/why", why.get_why, {200: why.Why}),
+    Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}),
     Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.Fetching, polls=True),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.Recorded, 204: None}, None, jobs.Deleting),
-    Route("PATCH", "/v1/jobs/<job_id>", acts.edit, {200: told.Job}, Edit),
-    Route("POST", "/v1/jobs/<job_id>/retry", acts.retry, {200: told.Job}, Edit, bare=True),
-    Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now, {200: told.Job}),
+    Route("PATCH", "/v1/jobs/<job_id>", job_actions.edit, {200: told.Job}, Edit),
+    Route("POST", "/v1/jobs/<job_id>/retry", job_actions.retry, {200: told.Job}, Edit, bare=True),
+    Route("POST", "/v1/jobs/<job_id>/run-now", job_actions.run_now, {200: told.Job}),
     Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating),
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),

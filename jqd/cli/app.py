@@ -11,13 +11,13 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
-from jqd.cli import jobs, look, manage, screen, why
+from jqd.cli import jobs, manage, screen, show, why
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, exit_of
-from jqd.words.errors import JqdError
-from jqd.words.meant import command as elsewhere
+from jqd.domain.errors import JqdError
+from jqd.domain.suggest import command as elsewhere
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what stdout says of its file or terminal
@@ -59,23 +59,23 @@ app.command(
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, why.why)),
-    (LOOK, (screen.status, screen.top, look.jobs, look.errors)),
+    (LOOK, (screen.status, screen.top, show.jobs, show.errors)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
 for group, commands in GROUPED:
     for command in commands:
         app.command(command, group=group)
 types = cyclopts.App(name="types", group=LOOK, help="List the jobtypes that have jobs; pause and resume some.")
-types.default(look.types)
+types.default(show.types)
 types.command(manage.pause)
 types.command(manage.resume)
 app.command(types)
 workers = cyclopts.App(name="workers", group=LOOK, help="List the workers that are registered; rm forgets some.")
-workers.default(look.workers)
+workers.default(show.workers)
 workers.command(manage.forget, name="rm")
 app.command(workers)
 daemons = cyclopts.App(name="daemons", group=LOOK, help="List the daemons that share one store; drain or resume one.")
-daemons.default(look.daemons)
+daemons.default(show.daemons)
 daemons.command(drains.drain)
 daemons.command(drains.resume)
 app.command(daemons)

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import msgspec
 
 from jqd.cli.exits import Usage
-from jqd.words import tagged
+from jqd.domain import json_ext
 
 STDIN = "-"
 # A script of one line that holds this much is a mistake: a daemon takes jobs of a megabyte.
@@ -38,9 +38,9 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
     Raises Usage for text that begins like JSON and is not, and when MessagePack cannot carry the value.
     """
     try:
-        meant: Any = text if as_text else tagged.read(text.encode())
-    except tagged.FormError as error:
-        pointer, why = tagged.fault_of(text.encode())
+        meant: Any = text if as_text else json_ext.read(text.encode())
+    except json_ext.FormError as error:
+        pointer, why = json_ext.fault_of(text.encode())
         raise Usage(f"{where}{pointer and f' at {pointer}'}: {why}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         if text.lstrip().startswith(JSON_BEGINS):

@@ -11,8 +11,8 @@ from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_urls
 from jqd.client.environ import daemon_token
-from jqd.words.errors import ConfigError
-from jqd.words.units import has_unit, seconds
+from jqd.domain.errors import ConfigError
+from jqd.domain.units import has_unit, seconds
 
 
 @Parameter(name="*")

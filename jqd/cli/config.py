@@ -19,12 +19,12 @@ from jqd.cli.render import Output
 from jqd.cli.render import show as show_answer
 from jqd.cli.table import console, table
 from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
-from jqd.doors import tls_context
+from jqd.domain.descriptors import open_files_max, share_out
+from jqd.domain.errors import ConfigError
+from jqd.domain.setting_text import SECRET, masked, told, unit
+from jqd.http import tls_context
 from jqd.reload import reloads
 from jqd.store import StoreConfig, open_store
-from jqd.words.descriptors import open_files_max, share_out
-from jqd.words.errors import ConfigError
-from jqd.words.setting import SECRET, masked, told, unit
 
 Flag = Annotated[bool, Parameter(negative="")]
 PAGE = (

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.look import Flag, rows_of
 from jqd.cli.render import CONTROLS, show
+from jqd.cli.show import Flag, rows_of
 from jqd.cli.table import lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]

@@ -14,13 +14,13 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
 from jqd.cli.settings import daemon_settings
 from jqd.config import Config
-from jqd.doors import Certificate, DoorConfig
+from jqd.domain import log
+from jqd.domain.clock import SystemClock
+from jqd.domain.diagnostic import Finding, Severity, refusals
+from jqd.domain.errors import ConfigError, StoreAway
+from jqd.http import Certificate, DoorConfig
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
-from jqd.words import log
-from jqd.words.clock import SystemClock
-from jqd.words.errors import ConfigError, StoreAway
-from jqd.words.finding import Finding, Severity, refusals
 
 NO_STORE = (
     "no store is named, and the daemon's own does not run: only the disk was looked at. Whether store.partitions is "

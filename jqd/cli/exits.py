@@ -3,7 +3,7 @@
 import enum
 
 from jqd.client import Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
-from jqd.words.errors import ConfigError, JqdError, StoreAway
+from jqd.domain.errors import ConfigError, JqdError, StoreAway
 
 
 class Exit(enum.IntEnum):

@@ -18,7 +18,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, plain, show
 from jqd.client import Client, Conflict, JobInfo, TimedOut
-from jqd.words.errors import JqdError
+from jqd.domain.errors import JqdError
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
 SILENT_S = 5.0  # silence so long at most: with a job that no worker takes, the command would seem to hang

@@ -25,17 +25,17 @@ from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
 from jqd.cli.settings import daemon_settings
 from jqd.config import Config
+from jqd.domain import log
+from jqd.domain.clock import SystemClock
+from jqd.domain.dates import instant_ms, ms_of
+from jqd.domain.errors import JournalDamaged, StoreAway, StoreRefused
+from jqd.domain.job import Job
+from jqd.domain.record import Lane
+from jqd.domain.units import has_unit, seconds
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
-from jqd.words import log
-from jqd.words.clock import SystemClock
-from jqd.words.dates import instant_ms, ms_of
-from jqd.words.errors import JournalDamaged, StoreAway, StoreRefused
-from jqd.words.job import Job
-from jqd.words.record import Lane
-from jqd.words.units import has_unit, seconds
 
 LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 

@@ -18,7 +18,7 @@ from jqd.cli.argument import STDIN, arguments
 from jqd.cli.exits import Exit, exit_of
 from jqd.cli.render import Output, show
 from jqd.client import Client, Invalid, ItemError, PartlyPushed
-from jqd.words.errors import JqdError
+from jqd.domain.errors import JqdError
 
 LINES_PER_PUSH = 1_000  # jobs in one array: large enough that the sync no longer shows
 REFUSALS_SHOWN = 20  # lines; a file that is all wrong should not scroll its first error away

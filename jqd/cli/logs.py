@@ -3,7 +3,7 @@
 from typing import Any
 
 from jqd.cli.exits import Usage
-from jqd.words import log
+from jqd.domain import log
 
 
 def set_log(level: str, form: Any) -> None:

@@ -12,10 +12,10 @@ from cyclopts import Parameter
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
-from jqd.cli.look import Flag, Matching
 from jqd.cli.render import show
+from jqd.cli.show import Flag, Matching
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
-from jqd.client.info import FINAL_STATES
+from jqd.client.job_info import FINAL_STATES
 
 IDS_MAX = 1_000  # named in one request
 

@@ -1,6 +1,6 @@
 """Records of a journal in words: a JSON line each, or the seed's `id|jobtype|payload`.
 
-What JSON cannot say is written as jqd/words/tagged.py has it.
+What JSON cannot say is written as jqd/domain/json_ext.py has it.
 """
 
 import json
@@ -11,13 +11,13 @@ import msgspec
 
 from jqd.cli.argument import value as meant
 from jqd.cli.exits import Usage
+from jqd.domain.dates import INSTANT_MS_MAX, iso
+from jqd.domain.job import Job, Outcome
+from jqd.domain.json_ext import show_packed
+from jqd.domain.record import DECODERS, Lane, split_cancel
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import bare, tenant_of
 from jqd.journal.inspect import Good
-from jqd.words.dates import INSTANT_MS_MAX, iso
-from jqd.words.job import Job, Outcome
-from jqd.words.record import DECODERS, Lane, split_cancel
-from jqd.words.rules import Rule
-from jqd.words.tagged import show_packed
-from jqd.words.tenant import bare, tenant_of
 
 SECRETS = frozenset({"headers", "secrets", "hash"})  # of a worker, a token: who reads a journal need not know them
 HIDDEN = "(not shown)"

@@ -1,6 +1,6 @@
 """How answers look: aligned lines for people, JSON or JSON lines for programs.
 
-What JSON cannot say is written as the daemon's own JSON has it (jqd/words/tagged.py).
+What JSON cannot say is written as the daemon's own JSON has it (jqd/domain/json_ext.py).
 """
 
 import json
@@ -13,9 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from jqd.words import tagged
-from jqd.words.dates import iso_of
-from jqd.words.telling import readable, telling_line
+from jqd.domain import json_ext
+from jqd.domain.dates import iso_of
+from jqd.domain.error_summary import readable, telling_line
 
 Output = Literal["table", "json", "jsonl"]
 
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
     match value:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
-        case Mapping() if tagged.is_plain(value):
+        case Mapping() if json_ext.is_plain(value):
             return {key: plain(item) for key, item in value.items()}
         case list() | tuple():
             return [plain(item) for item in value]
@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
             return iso_of(value)  # as the daemon writes them
         case str() | int() | None:
             return value
-    return tagged.show_packed(msgspec.msgpack.encode(value))
+    return json_ext.show_packed(msgspec.msgpack.encode(value))
 
 
 def _line(text: str) -> None:

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 from msgspec import structs
 
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.domain.job import Fate, Job, Outcome
+from jqd.domain.jobid import partition_of
+from jqd.domain.record import DECODERS, Lane
+from jqd.domain.settings import Rule
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, retired_in, walk
 from jqd.store import EdgeStore, JobView, Store
-from jqd.words.backoff import Backoff
-from jqd.words.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
-from jqd.words.job import Fate, Job, Outcome
-from jqd.words.jobid import partition_of
-from jqd.words.record import DECODERS, Lane
-from jqd.words.rules import Rule
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
 CALL_BYTES = 1 << 20

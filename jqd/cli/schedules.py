@@ -10,8 +10,8 @@ from rich.text import Text
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.look import rows_of
 from jqd.cli.render import show
+from jqd.cli.show import rows_of
 from jqd.cli.table import ago, lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]

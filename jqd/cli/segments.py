@@ -13,10 +13,10 @@ from rich.progress import Progress
 
 from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
+from jqd.domain.dates import date_of
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, frames_of, walk
 from jqd.journal.segment import DAMAGED
-from jqd.words.dates import date_of
 
 LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
 NUMBERS = ("first", "end", "bytes", "frames")

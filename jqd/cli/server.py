@@ -19,8 +19,8 @@ from jqd.cli.logs import set_log
 from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
-from jqd.words.errors import ConfigError
-from jqd.words.lossy import only_tells
+from jqd.domain.errors import ConfigError
+from jqd.domain.lossy_stream import only_tells
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 WORKER_STOP_S = 35.0  # a worker drains for 30 s by default

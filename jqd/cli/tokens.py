@@ -12,11 +12,11 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.look import rows_of
 from jqd.cli.render import show
+from jqd.cli.show import rows_of
 from jqd.cli.table import ago, table
 from jqd.client import Client
-from jqd.words import root
+from jqd.domain import root_token
 
 DataDir = Annotated[
     Path | None,
@@ -137,11 +137,13 @@ def _asking(common: Common | None, data_dir: Path | None) -> Common:
     if data_dir is None:
         return common
     try:
-        left = root.read(data_dir)
+        left = root_token.read(data_dir)
     except (OSError, msgspec.MsgspecError) as error:
-        raise Usage(f"{data_dir / root.FILE} cannot be read: {error}; run this as who runs the daemon") from error
+        raise Usage(f"{data_dir / root_token.FILE} cannot be read: {error}; run this as who runs the daemon") from error
     if left is None:
-        raise Usage(f"there is no {data_dir / root.FILE}: no daemon runs on that directory; start it with `jqd serve`")
+        raise Usage(
+            f"there is no {data_dir / root_token.FILE}: no daemon runs on that directory; start it with `jqd serve`"
+        )
     return replace(common, url=common.url or left.url, token=left.token)
 
 

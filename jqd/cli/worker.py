@@ -17,10 +17,10 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
-from jqd.words.errors import ConfigError
-from jqd.words.lossy import only_tells, writer_of
+from jqd.domain.errors import ConfigError
+from jqd.domain.lossy_stream import only_tells, writer_of
 from jqd.worker.app import App
-from jqd.worker.current import hear_jobs
+from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import import_app
 from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker

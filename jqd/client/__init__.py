@@ -25,7 +25,7 @@ from jqd.client.errors import (
     WrongToken,
     WrongUrl,
 )
-from jqd.client.info import Ack, Cancel, JobInfo
+from jqd.client.job_info import Ack, Cancel, JobInfo
 from jqd.client.manage import Changed
 from jqd.client.pending import Pending
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
+from jqd.client.at_exit import LEAVING
 from jqd.client.errors import (
     BufferFull,
     NotPushed,
@@ -23,13 +24,12 @@ from jqd.client.errors import (
     TooLarge,
 )
 from jqd.client.http import encode
-from jqd.client.info import listed_job
-from jqd.client.leaving import LEAVING
+from jqd.client.job_info import listed_job
 from jqd.client.pending import Pending
-from jqd.client.sending import PushAll, Sender
-from jqd.words.clock import SystemClock
-from jqd.words.meant import suggestion
-from jqd.words.units import BYTES, Duration, amount, duration_s
+from jqd.client.send import PushAll, Sender
+from jqd.domain.clock import SystemClock
+from jqd.domain.suggest import suggestion
+from jqd.domain.units import BYTES, Duration, amount, duration_s
 
 JOBS_MAX = 10_000  # some 10 MB of small jobs: a second of a daemon's work
 BYTES_MAX = 16 << 20  # of jobs as they are sent; as objects they are a few times as large

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.words.errors import ConfigError, JqdError
+from jqd.domain.errors import ConfigError, JqdError
 
 
 class ItemError(msgspec.Struct, frozen=True):

@@ -26,8 +26,8 @@ from jqd.client.errors import (
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.client.url import checked_urls
-from jqd.words.backoff import Backoff
-from jqd.words.media import MSGPACK, language_of
+from jqd.domain.backoff import Backoff
+from jqd.domain.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)

@@ -9,11 +9,11 @@ from urllib.parse import quote
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
 from jqd.client.http import Answer, Http, encode, job_path, odd, query
-from jqd.client.info import JobInfo, job_info, job_map
+from jqd.client.job_info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
-from jqd.words.meant import suggestion
-from jqd.words.units import Duration
+from jqd.domain.suggest import suggestion
+from jqd.domain.units import Duration
 
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jqd.client.errors import ItemError
-from jqd.client.info import Ack
+from jqd.client.job_info import Ack
 
 PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
 PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit

@@ -6,8 +6,8 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from jqd.client.http import Answer, Http, encode, odd, query
-from jqd.client.info import job_map
-from jqd.words.units import Duration, duration_s
+from jqd.client.job_info import job_map
+from jqd.domain.units import Duration, duration_s
 
 PAGE = 500  # schedules in one answer: within a second, also where their dates are years away
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
 from jqd.client.http import Answer, Http, encode, odd, query
-from jqd.words.units import Duration, duration_s
+from jqd.domain.units import Duration, duration_s
 
 PAGE = 1_000  # notes in one answer
 Role = Literal["push", "worker", "viewer", "operator", "master"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jqd.client.errors import WrongUrl
-from jqd.words.address import is_http, names_version
+from jqd.domain.address import is_http, names_version
 
 
 def checked_url(url: str) -> str:

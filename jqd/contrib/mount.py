@@ -19,9 +19,9 @@ import sniffio
 import structlog
 
 from jqd.client import Client, NotFound
-from jqd.words import log
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.errors import ConfigError
+from jqd.domain import log
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.errors import ConfigError
 from jqd.worker.aio import is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts

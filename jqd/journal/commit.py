@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
 from jqd.journal.writer import Pending, Start, Writer
-from jqd.words.clock import Clock
-from jqd.words.errors import JournalRefused
-from jqd.words.log import get_logger
-from jqd.words.record import Lane
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk that is silent this long gets no new work
 PATIENCE_S = 0.005  # a flood is a few hundred commits a second less, and another's push seldom meets one

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jqd.words.finding import Finding, Severity
+from jqd.domain.diagnostic import Finding, Severity
 
 FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
 MOUNTS = Path("/proc/self/mountinfo")

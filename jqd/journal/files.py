@@ -1,4 +1,4 @@
-"""The disk seam: every file call of the journal, and no other. `jqd.testing.files` has the disk that fails.
+"""The disk seam: every file call of the journal, and no other. `tests.harness.files` has the disk that fails.
 
 Raises OSError as the system does. Nothing here retries or judges; that is the journal's business.
 """
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jqd.words.errors import JournalLocked
+from jqd.domain.errors import JournalLocked
 
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 LOCK = "lock"

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jqd.words.errors import JournalVersion
-from jqd.words.record import Lane
+from jqd.domain.errors import JournalVersion
+from jqd.domain.record import Lane
 
 SEGMENT_MAGIC = b"jqd-log\n"
 VERSION = 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from jqd.domain.errors import JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, read_whole
 from jqd.journal.frame import (
     HEAD_BYTES,
@@ -26,7 +27,6 @@ from jqd.journal.frame import (
 )
 from jqd.journal.retired import read_retired
 from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
-from jqd.words.errors import JournalRefused, JournalVersion
 
 
 class Kind(enum.StrEnum):

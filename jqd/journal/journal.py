@@ -15,6 +15,12 @@ from pathlib import Path
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalDamaged, JournalRefused
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.domain.log import get_logger
+from jqd.domain.record import CARRIED, Lane
+from jqd.domain.units import Bytes, Seconds, Span
 from jqd.journal.commit import Commits
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
@@ -23,12 +29,6 @@ from jqd.journal.recover import Recovered
 from jqd.journal.retired import Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL
-from jqd.words.clock import Clock
-from jqd.words.errors import JournalDamaged, JournalRefused
-from jqd.words.jobid import IdSource, journal_number
-from jqd.words.log import get_logger
-from jqd.words.record import CARRIED, Lane
-from jqd.words.units import Bytes, Seconds, Span
 
 MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding

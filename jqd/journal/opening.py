@@ -6,14 +6,14 @@ from contextlib import ExitStack, asynccontextmanager
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused
+from jqd.domain.jobid import SALT_BITS
 from jqd.journal.commit import Commits
 from jqd.journal.files import Files, holding
 from jqd.journal.journal import Journal, JournalConfig
 from jqd.journal.recover import Recovered, recover
 from jqd.journal.writer import FULL, Writer
-from jqd.words.clock import Clock
-from jqd.words.errors import JournalRefused
-from jqd.words.jobid import SALT_BITS
 
 
 @asynccontextmanager

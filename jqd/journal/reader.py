@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from jqd.domain.errors import JournalStuck
+from jqd.domain.record import Lane
 from jqd.journal.files import Files
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
-from jqd.words.errors import JournalStuck
-from jqd.words.record import Lane
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms
 DAMAGED_MAX = 100  # places that are listed; a disk with more of them needs no longer list

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from jqd.domain.errors import JournalDamaged
+from jqd.domain.log import get_logger
 from jqd.journal.files import Files, closing, read_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
@@ -37,8 +39,6 @@ from jqd.journal.segment import (
     name_of,
     quarantine,
 )
-from jqd.words.errors import JournalDamaged
-from jqd.words.log import get_logger
 
 PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from jqd.domain.errors import JournalDamaged, JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, holding
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
@@ -29,7 +30,6 @@ from jqd.journal.inspect import Good, Kind, Place, Seen, snapshot, walk
 from jqd.journal.mend import keep_aside, seal
 from jqd.journal.rescue import found_head
 from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, Gap
-from jqd.words.errors import JournalDamaged, JournalRefused, JournalVersion
 
 KEPT = ".kept"
 PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece

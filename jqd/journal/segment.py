@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
 from jqd.journal.files import Files, read_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
@@ -18,8 +20,6 @@ from jqd.journal.frame import (
     plain_frames,
     unpack_frame_header,
 )
-from jqd.words.log import get_logger
-from jqd.words.record import Lane
 
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from jqd.domain.errors import JournalRefused
 from jqd.journal.files import Files
 from jqd.journal.frame import HEAD_BYTES, NO_JOURNAL, SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.segment import NEW, Segment, name_of
-from jqd.words.errors import JournalRefused
 
 BUFFERS_MAX = 1_000  # of one writev; Linux takes 1,024
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

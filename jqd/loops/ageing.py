@@ -4,10 +4,10 @@ Each says its period when it takes its seat, before what comes back from a journ
 jobs age it is asked for now and then, for daemons come with another setting.
 """
 
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.store import Store
-from jqd.words.clock import Clock
-from jqd.words.log import get_logger
 
 TOLD_S = 10.0  # between two: what differs may be unknown for so long
 NAMED_MAX = 3  # daemons in one complaint

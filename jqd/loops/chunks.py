@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from jqd.domain.errors import JournalStuck
 from jqd.journal import Slice
-from jqd.words.errors import JournalStuck
 
 CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
 CHUNK_BYTES = 1 << 20

@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.constraints import Constraints, limits
+from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.domain.job import Held
+from jqd.domain.log import get_logger, logging_with
 from jqd.loops.ageing import Ageing
+from jqd.loops.backoff import Pace
 from jqd.loops.membership import Membership
-from jqd.loops.pace import Pace
 from jqd.loops.permits import Permits
 from jqd.loops.reconcile import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Claimed, Owner, Permit, Store, Suspects
-from jqd.words.clock import Clock
-from jqd.words.constraints import Constraints, limits
-from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.words.job import Held
-from jqd.words.log import get_logger, logging_with
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
 UNWANTED_S = 0.5  # the same where no worker would take any job: the look that finds one again looks for these first

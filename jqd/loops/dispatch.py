@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import trio
 
-from jqd.loops.alone import Alone
+from jqd.domain.clock import Clock
 from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims, Row
+from jqd.loops.poison import Alone
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
-from jqd.words.clock import Clock
 
 IDLE_S = 0.05  # how late a job of another daemon may be noticed
 RECENT_S = 0.1  # what was seen of a partition may be so old: an idle one is looked at twice as often

@@ -23,21 +23,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import trio
 
+from jqd.domain.errors import JournalForked, JournalStuck, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.domain.log import get_logger
+from jqd.domain.record import CARRIED, Lane
 from jqd.journal import Journal
+from jqd.loops.backoff import Pace
 from jqd.loops.chunks import CHUNK_RECORDS, Chunk, chunks
-from jqd.loops.frames import Frames
-from jqd.loops.pace import Pace
+from jqd.loops.lane_frames import Frames
 from jqd.store import Store
-from jqd.words.errors import (
-    JournalForked,
-    JournalStuck,
-    PositionMismatch,
-    StoreAway,
-    StoreError,
-    StoreRefused,
-)
-from jqd.words.log import get_logger
-from jqd.words.record import CARRIED, Lane
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import trio
 
-from jqd.loops import standing
-from jqd.loops.standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
+from jqd.domain.clock import Clock
+from jqd.domain.lease import LeaseConfig, Trust
+from jqd.loops import store_standing
+from jqd.loops.store_standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Look, Owner, Renewed
-from jqd.words.clock import Clock
-from jqd.words.lease import LeaseConfig, Trust
 
 
 class Membership:
@@ -51,7 +51,7 @@ class Membership:
     @property
     def settled(self) -> bool:
         """Whether all daemons are through, so that nothing old can come up any more."""
-        return standing.is_settled(self.state, waited=self._waited())
+        return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
         """Whether work in hand may be started now."""
@@ -64,7 +64,9 @@ class Membership:
 
     def hold_up(self) -> str | None:
         """Why no jobs may be claimed now, or None."""
-        return standing.hold_up(self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s)
+        return store_standing.hold_up(
+            self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
+        )
 
     async def wait_trusted(self) -> None:
         """Return once work in hand may be started."""
@@ -126,7 +128,7 @@ class Membership:
 
         What is in hand stays trusted for its lease: whoever burnt our epoch waited longer than that.
         """
-        self.state = standing.back(self.state)
+        self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
@@ -161,7 +163,7 @@ class Membership:
     @property
     def past(self) -> Past | str:
         """The life of the store that we came through last, or why there is none."""
-        return standing.back(self.state).past
+        return store_standing.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:

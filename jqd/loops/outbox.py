@@ -17,13 +17,13 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from jqd.loops.pace import Pace
+from jqd.domain.chaining import UNREADABLE, Left
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.domain.jobid import ID_LENGTH
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import Pace
 from jqd.store import Shelf, Store, Waiting
-from jqd.words.clock import Clock
-from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
-from jqd.words.followers import UNREADABLE, Left
-from jqd.words.jobid import ID_LENGTH
-from jqd.words.log import get_logger
 
 ENTRIES = 100  # in one push: some ms of the store, one sync
 ENTRIES_BYTES = 4 << 20  # in one answer, as scripts have it that move rows about

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import StoreError, StoreRefused, StoreUnsettled
+from jqd.domain.log import get_logger
 from jqd.store import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted, Store
-from jqd.words.clock import Clock
-from jqd.words.errors import StoreError, StoreRefused, StoreUnsettled
-from jqd.words.log import get_logger
 
 # For all that others are asked: a partition that does not answer must not hold up what it does not count.
 GIVEN_S = 0.25

@@ -10,11 +10,11 @@ from typing import Any
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest
-from jqd.words.clock import Clock
-from jqd.words.log import get_logger
-from jqd.words.record import Lane
 
 LOOK_S = 5.0  # between looks: costs nothing, and is short beside STALLED_S
 STALLED_S = 30.0  # a chunk takes milliseconds, and a call that is not answered fails, and says so, in less

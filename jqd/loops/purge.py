@@ -4,10 +4,10 @@ import random
 
 import trio
 
-from jqd.loops.pace import Pace
+from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import Pace
 from jqd.store import Store
-from jqd.words.errors import StoreAway, StoreRefused
-from jqd.words.log import get_logger
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
 PURGE_ROWS = 500  # a script must stay below about 5 ms

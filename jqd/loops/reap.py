@@ -4,13 +4,13 @@ import random
 
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.domain.lease import Heartbeats
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import Pace
 from jqd.loops.membership import Membership
-from jqd.loops.pace import Pace
 from jqd.store import Member, Store
-from jqd.words.clock import Clock
-from jqd.words.errors import StoreAway, StoreRefused
-from jqd.words.lease import Heartbeats
-from jqd.words.log import get_logger
 
 REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
 

@@ -1,8 +1,8 @@
 """Gives back what the store takes us to hold and we do not: the jobs of a claim whose answer was lost."""
 
+from jqd.domain.log import get_logger
 from jqd.runner import Runner
 from jqd.store import Owner, Store
-from jqd.words.log import get_logger
 
 
 async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from jqd.domain.diagnostic import PASSING, Finding, Severity, refusals
+from jqd.domain.errors import StoreAway, StoreUnsafe
+from jqd.domain.log import get_logger
 from jqd.store import StoreConfig, examine
-from jqd.words.errors import StoreAway, StoreUnsafe
-from jqd.words.finding import PASSING, Finding, Severity, refusals
-from jqd.words.log import get_logger
 
 LOOK_S = 10.0  # between looks; so long may a bad setting go unnoticed
 

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from jqd.runner.carry import Carrier
-from jqd.runner.parcel import Parcel, Shared
-from jqd.words.job import Held
-from jqd.words.log import get_logger
+from jqd.domain.job import Held
+from jqd.domain.log import get_logger
+from jqd.runner.delivery import Parcel, Shared
+from jqd.runner.transport import Carrier
 
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from jqd.runner.reach import Reach
-from jqd.runner.verdict import MAX_INTERRUPTIONS
-from jqd.words.units import Bytes, Count, Seconds, Times
+from jqd.domain.units import Bytes, Count, Seconds, Times
+from jqd.runner.outcome import MAX_INTERRUPTIONS
+from jqd.runner.ssrf import Reach
 
 
 @dataclass(frozen=True, slots=True)

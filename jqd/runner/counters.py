@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from jqd.words.job import Fate
+from jqd.domain.job import Fate
 
 
 @dataclass(slots=True)

@@ -1,213 +1,400 @@
-"""Has a parcel carried to its worker, and does what the end of that calls for.
+"""The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
 
-    end of carrying                    one job                    several jobs
-    ─────────────────────────────────────────────────────────────────────────────────────────
-    complete, ids missing              ERROR NO_RESPONSE          each of the missing the same
-    judged LATER                       entrusted to the worker    each entrusted to the worker
-    judged BACK_OFF                    back untried, worker backed off
-    judged GONE                        back untried, worker unregistered
-    judged NOT_TAKEN                   back untried, jobtype not offered to it for a while
-    judged FAILED                      FAILED                     split in halves, sent again
-    judged ERROR                       ERROR                      split in halves, sent again
-    judged MISPLACED                   the same, and said loudly
-    answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
-    connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
-    the same, the worker has left      the missing: interrupted: it ended in good order, and could not wait for them
-    not sent                           back untried, worker backed off
-    no connection to be had            back untried, and nothing more is claimed for a moment
-    not let out                        back untried; what was packed with a job that was withdrawn is sent without it
-
-So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
-those still missing: a job is blamed for how a request ended only if it was the single one in it.
+A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
+when, for its timeout and a margin, neither its own outcome came nor any other of the same parcel. "Begun" counts as
+such a report once for each job.
 """
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
-from jqd.runner.carry import Carrier, End, Ending
-from jqd.runner.parcel import Parcel, Shared
-from jqd.runner.styles import Judgement, Sending
-from jqd.runner.verdict import INVALID_RESPONSE, NO_RESPONSE, Report, parse_retry_after
-from jqd.words.log import get_logger
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import Clock
+from jqd.domain.job import Fate, Held, Outcome, entrust
+from jqd.domain.lease import allowed_silence_s
+from jqd.domain.log import get_logger
+from jqd.runner.capacity import Gates
+from jqd.runner.circuit_breaker import Gate
+from jqd.runner.config import RunnerConfig
+from jqd.runner.counters import Counters
+from jqd.runner.crash_isolation import COMPANY_LOSSES, Extent, Stay
+from jqd.runner.in_flight import Entry, Ledger, Phase
+from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
+from jqd.runner.protocols import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
+from jqd.runner.registry import Workers
+from jqd.runner.worker import Worker
 
-MISPLACED_HINTS = {
-    404: "nothing is at its URL; deploy what should be there, or register the right URL",
-    405: "it is not to be asked with this method; register with another `method`",
-    415: "it does not take this Content-Type; register with another `format`",
-}
-
-GONE_S = 5.0  # in which all daemons hear that a worker is taken out
-
-log = get_logger("runner")
-
-
-async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, spawn: Callable[[Parcel], None]) -> None:
-    """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
-    ending = await _send(shared, carrier, parcel, mark)
-    parts = [] if ending is None else _finish(shared, parcel, ending)
-    parcel.stay.left(shared.clock.mono_s())
-    if parcel.losses:
-        shared.gates.note_free()
-    for part in parts:
-        spawn(part)
+Ended = tuple[Entry, Report]
 
 
-async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> Ending | None:
-    """None when nothing is left to decide."""
-    ending: Ending | None = None
-    with parcel.scope:
-        await _wait_turn(shared, parcel)
-        if not _may_go(shared, parcel):
-            parcel.give_back()
-            return None
-        batch_id = shared.next_batch_id(mark)
-        sending = Sending(parcel.worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
-        parcel.sent, parcel.set_out_at_s = sending, shared.clock.mono_s()
-        ending = await carrier.carry(sending, parcel)
-    if ending is None:
-        # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
-        assert not parcel.missing, f"{parcel.jobtype} was cancelled with {len(parcel.missing)} jobs waited for"
-    return ending
+@dataclass(slots=True)
+class Shared:
+    """What all deliveries of a runner share."""
 
+    ledger: Ledger
+    workers: Workers
+    clock: Clock
+    source: random.Random
+    trusts: Callable[[], bool]
+    backoff: Backoff
+    daemon: str
+    config: RunnerConfig
+    gates: Gates
+    wrong: Callable[[bytes, Sequence[str]], str]
+    """What is wrong with jobs that are to follow, or nothing; the scopes that they are bound by."""
+    counters: Counters = field(default_factory=Counters)
+    parcels: dict[str, "Parcel"] = field(default_factory=dict)
+    """Id of each job queued or running → its parcel."""
+    open: dict["Parcel", None] = field(default_factory=dict)
+    """Parcels with jobs still waited for, oldest first."""
+    posts: int = 0
 
-async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
-    """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
-    stay, send_s, extent = parcel.stay, shared.config.connect_timeout_s, parcel.extent
-    with stay.waiting(parcel.losses, extent):
-        while wait_s := stay.turn(
-            parcel.losses,
-            shared.clock.mono_s(),
-            send_s,
-            jobs=len(parcel.missing),
-            group=parcel.group,
-            extent=extent,
-        ):
-            with trio.move_on_after(wait_s):
-                await shared.gates.wait_free()
-
-
-def _may_go(shared: Shared, parcel: Parcel) -> bool:
-    """Not when all of it was withdrawn, our lease is not trusted, or its worker is gone or left alone for a while."""
-    is_here = shared.workers.get(parcel.worker.id) is not None and not parcel.gate.is_open(shared.clock.mono_s())
-    return bool(parcel.missing) and shared.trusts() and is_here
-
-
-def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
-    """Decide about the jobs still missing. Returns parcels to be sent."""
-    now_s = shared.clock.mono_s()
-    match ending.end:
-        case End.COMPLETE:
-            what = INVALID_RESPONSE if parcel.unclear else NO_RESPONSE
-            why = parcel.unclear or "the worker's answer is complete and does not name this job"
-            parcel.report_all(Report(status=500, message=f"{what}: {why}"))
-        case End.STATUS:
-            return _finish_status(shared, parcel, ending)
-        case End.REFUSED:
-            if parcel.missing and parcel.is_thinned:
-                return [parcel.repacked()]
-            parcel.give_back()
-        case End.CROWDED:
-            shared.counters.crowded += 1
-            connections = shared.gates.connections
-            log.warning("runner.crowded", count=len(parcel.missing), most=connections.most, why=ending.brief)
-            connections.pause()
-            parcel.give_back()
-        case End.UNREACHABLE:
-            shared.counters.unreachable += 1
-            _back_off(shared, parcel, now_s, None, ending.brief)
-            for gate in shared.gates.at(parcel.worker.endpoint) if ending.is_shared else [parcel.gate]:
-                gate.unreachable(parcel.set_out_at_s, now_s, ending.broke or "no connection")
-            parcel.give_back()
-            shared.workers.unreachable(parcel.worker.id)
-        case End.GARBLED:
-            shared.counters.garbled += 1
-            return _blame(parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief)
-        case End.LOST:
-            shared.counters.lost += 1
-            _lost(shared, parcel, ending)
-    return []
-
-
-def _lost(shared: Shared, parcel: Parcel, ending: Ending) -> None:
-    if not parcel.missing:
-        return
-    if shared.workers.get(parcel.worker.id) is None:
-        parcel.give_back(interruption=f"its worker had left and ended: {ending.message}")
-        return
-    log.info(
-        "runner.lost", worker=parcel.worker.id, jobtype=parcel.jobtype, count=len(parcel.missing), why=ending.brief
-    )
-    parcel.lost(Report(status=500, message=f"CONNECTION_LOST: {ending.message}"))
-
-
-def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
-    worker, gate = parcel.worker, parcel.gate
-    now_s = shared.clock.mono_s()
-    match ending.judgement:
-        case Judgement.LATER:
-            parcel.entrust()
-        case Judgement.BACK_OFF:
-            wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
-            _back_off(shared, parcel, now_s, wait_s, ending.brief)
-            parcel.give_back(refused=True)
-        case Judgement.GONE:
-            log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
-            _back_off(shared, parcel, now_s, GONE_S, ending.brief)  # the others are told so before its jobs go back
-            shared.workers.unregister(worker.id)
-            parcel.give_back(refused=True)
-        case Judgement.NOT_TAKEN:
-            log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=parcel.jobtype)
-            gate.not_taken(parcel.jobtype, now_s)
-            parcel.give_back(refused=True)
-        case _:
-            if ending.status in (502, 504):
-                # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
-                gate.back_off(parcel.sent_at_s or now_s, now_s, why=ending.brief)
-            status = ending.status if 400 <= ending.status <= 599 else 502
-            retry = ending.judgement is not Judgement.FAILED  # a style may try a 4xx again
-            misplaced = ending.judgement is Judgement.MISPLACED
-            message = _misplaced(parcel, ending, now_s) if misplaced else ending.message
-            return _blame(parcel, Report(status=status, should_retry=retry, message=message), ending.brief)
-    return []
-
-
-def _misplaced(parcel: Parcel, ending: Ending, now_s: float) -> str:
-    """What its job is told. Somebody has to mend the worker: that is logged now and then, and shown all the time."""
-    worker, hint = parcel.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
-    if parcel.gate.complain(f"answers {ending.status}: {hint}", now_s):
-        status, why = ending.status, hint
-        log.error("runner.misplaced", worker=worker.id, name=worker.name, url=worker.url, status=status, why=why)
-    return f"MISPLACED: {hint}; {ending.message}"
-
-
-def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
-    """Send its worker nothing for a while."""
-    sent_at_s = parcel.set_out_at_s if parcel.sent_at_s is None else parcel.sent_at_s
-    if parcel.gate.back_off(sent_at_s, now_s, retry_after_s, why=why):
-        shared.counters.back_offs += 1
-        log.warning(
-            "runner.back_off",
-            worker=parcel.worker.id,
-            name=parcel.worker.name,
-            wait_s=round(parcel.gate.open_until_s - now_s, 3),
-            failures=parcel.gate.failures,
-            why=why,
+    def end(self, held: Held, report: Report, worker: str, started_at_ms: int, scopes: Sequence[str] = ()) -> Outcome:
+        return end_attempt(
+            held,
+            report,
+            backoff=self.backoff,
+            source=self.source,
+            worker=worker,
+            started_at_ms=started_at_ms,
+            finished_at_ms=self.clock.wall_ms(),
+            result_bytes_max=self.config.result_bytes_max,
+            max_interruptions=self.config.max_interruptions,
+            wrong=lambda follows: self.wrong(follows, scopes),
         )
 
+    def entrust(self, entries: Sequence[Entry], worker_id: str, heartbeat_s: float | None) -> int:
+        """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
+        longest_s = max(entry.held.job.timeout_s for entry in entries)
+        silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
+        handed = partial(entrust, worker=worker_id, silence_s=silence_s)
+        self.ledger.stop((entry, handed(entry.held, started_at_ms=entry.started_at_ms)) for entry in entries)
+        self.counters.entrusted += len(entries)
+        return silence_s
 
-def _blame(parcel: Parcel, report: Report, why: str) -> list[Parcel]:
-    """A request failed as a whole: its only job did it, or one of several."""
-    if not parcel.missing:
-        return []
-    if parcel.size == 1:
-        parcel.report_all(report)
-        return []
-    log.info(
-        "runner.split",
-        worker=parcel.worker.id,
-        jobtype=parcel.jobtype,
-        count=len(parcel.missing),
-        why=why,
-    )
-    return parcel.split()
+    def next_batch_id(self, mark: str) -> str:
+        """Unique for this daemon's life, and over lives by `mark`."""
+        self.posts += 1
+        return f"{self.daemon or 'jqd'}-{mark}-{self.posts}"
+
+
+class Parcel:
+    """A `Listener` of the carrier."""
+
+    def __init__(
+        self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, losses: int = 0
+    ) -> None:
+        """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
+        self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
+        self.stay = Stay(worker.url or worker.id, gate.solitude, gate.house)
+        self.missing = {entry.held.job.id: entry for entry in entries}
+        """Jobs without an outcome so far."""
+        self.size = len(self.missing)
+        """Jobs of the request."""
+        self.scope = trio.CancelScope()
+        self.sent: Sending | None = None
+        """What goes out with it, or went out."""
+        self.set_out_at_s = 0.0
+        """When a connection was asked for."""
+        self.sent_at_s: float | None = None
+        self.has_status = False
+        self.unclear = ""
+        """Why a value of the answer was no outcome, if one was not."""
+        self._shared = shared
+        self._ids = frozenset(self.missing)
+        self._begun: set[str] = set()
+        """Jobs that the worker has said to have begun."""
+        self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
+        self._heard_at_s = 0.0
+        self._timeout_min_s = 0.0
+        self._log = get_logger("runner")
+        shared.parcels.update(dict.fromkeys(self._ids, self))
+        shared.open[self] = None
+
+    # ------------------------------------------------ what the carrier tells
+
+    def pack(self) -> list[Held]:
+        """What the request will carry."""
+        self.size = len(self.missing)
+        self._ids = frozenset(self.missing)
+        return [entry.held for entry in self.missing.values()]
+
+    @property
+    def group(self) -> int:
+        """So many suspects of its kind may be at work at once. More than when it was packed, if more broke since."""
+        first = self._shared.gates.suspects.of(next(iter(self.missing), ""))
+        return first.group if first is not None else 1
+
+    @property
+    def extent(self) -> Extent:
+        """What suspects of its kind take along."""
+        return self._shared.gates.suspects.extent(self.missing)
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether a job has left since it was packed: the request would start it, and must not go out."""
+        return len(self.missing) != self.size
+
+    def sending(self) -> bool:
+        """The request goes out now, if our lease is trusted and nothing of it was withdrawn."""
+        if not self.missing or self.is_thinned or not self._shared.trusts():
+            return False
+        now_s = self._shared.clock.mono_s()
+        self.sent_at_s = self._heard_at_s = now_s
+        self._had_room = self.gate.in_hand <= self.worker.max_jobs
+        self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+        self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
+        self.stay.entered(len(self.missing), self.losses, now_s)
+        self._shared.counters.posts += 1
+        self._shared.counters.sent += len(self.missing)
+        return True
+
+    def answered(self, judgement: Judgement) -> None:
+        """The worker lives, and said whether it takes the jobs."""
+        self.has_status = True
+        self._shared.workers.reached(self.worker.id)
+        self.stay.answered()
+        if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
+            self.gate.answered(self._sent_at_s())
+
+    def said(self, answers: Iterable[Answer]) -> None:
+        """The worker speaks of some jobs, or of all. Ends that are told in a row, hundreds often, are taken at once."""
+        ended: list[Ended] = []
+        try:
+            for answer in answers:
+                if not isinstance(answer, Said):
+                    self._heard(ended)
+                    ended = []
+                    self._said_else(answer)
+                elif (job_id := self._meant(answer.job_id)) is not None and (entry := self._take(job_id)) is not None:
+                    ended.append((entry, answer.report))
+        finally:
+            self._heard(ended)
+
+    def _said_else(self, answer: Answer) -> None:
+        match answer:
+            case Refused(job_id, retry_after_s, interruption):
+                self._refused(self._meant(job_id), retry_after_s, interruption)
+            case Started(job_id):
+                self._started(self._meant(job_id))
+            case ItemFailures(job_ids, status):
+                self._item_failures(job_ids, status)
+            case Chain():
+                self._note_chain()
+            case Unclear(why):
+                self._note_unclear(why)
+
+    # ------------------------------------------------ how jobs leave
+
+    def report(self, job_id: str, report: Report) -> bool:
+        """An attempt ended. False when the job is not of this parcel, or an earlier verdict stands: the first wins."""
+        entry = self._take(job_id)
+        self._heard([(entry, report)] if entry is not None else [])
+        return entry is not None
+
+    def report_all(self, report: Report) -> None:
+        """The same for every job still waited for."""
+        self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s())
+
+    def entrust(self) -> None:
+        """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
+        entries = self._take_all()
+        self.stay.fewer(len(entries))  # nobody hears of its death from us any more
+        for entry in entries:
+            del self._shared.parcels[entry.held.job.id]
+            self._shared.gates.lend(self.gate, entry.held)
+        if entries:
+            self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
+        self._after()
+
+    def give_back(self, *, refused: bool = False, interruption: str = "") -> None:
+        """Every job still waited for goes back. `refused`: the worker says that it began none."""
+        for entry in self._take_all():
+            self._return(entry, refused=refused, interruption=interruption)
+        self._after()
+
+    def drop(self, entry: Entry) -> None:
+        """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
+        del self.missing[entry.held.job.id]
+        self._return(entry)
+        self._after()
+        if not self.missing:
+            self.scope.cancel()
+
+    def withdraw(self, job_id: str) -> bool:
+        """Hand a job back that the worker has not seen. False: its request may be there already."""
+        entry = self.missing[job_id]
+        entry.cancelled = True
+        if entry.phase is not Phase.QUEUED:
+            return False
+        self.drop(entry)
+        return True
+
+    def expire(self, now_s: float) -> None:
+        """End the attempts that were waited for long enough; end the request when that was all of them."""
+        quiet_s = now_s - self._heard_at_s - self._shared.config.timeout_margin_s
+        if self.sent_at_s is None or quiet_s < self._timeout_min_s:
+            return
+        overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
+        for entry in overdue:
+            del self.missing[entry.held.job.id]
+        self._end([(entry, timed_out(entry.held, self.worker.name)) for entry in overdue], now_s)
+        self._shared.counters.timeouts += len(overdue)
+        if self.missing:
+            self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+        else:
+            self.scope.cancel()
+            if overdue and not self.has_status:
+                # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
+                self.gate.back_off(self._sent_at_s(), now_s, why="it did not answer in the time of its jobs")
+
+    def split(self) -> "list[Parcel]":
+        """What is still waited for, in two halves to be sent anew."""
+        entries = self._hand_on()
+        half = (len(entries) + 1) // 2
+        self._shared.counters.splits += 1
+        return [self._of(part) for part in (entries[:half], entries[half:]) if part]
+
+    def lost(self, report: Report) -> None:
+        """The worker went down with it. Who did it is not known, unless one job had the worker to itself.
+
+        One that was lost often enough in company pays as well.
+        """
+        burst = self.stay.lost(self._shared.clock.mono_s())
+        self._shared.gates.suspects.lost([*self.missing], burst)
+        is_known = (self.losses and self.stay.is_alone()) or self.losses + 1 >= COMPANY_LOSSES
+        if self.size > 1 or not is_known:
+            self.give_back()
+            return
+        self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s(), cleared=False)
+
+    def repacked(self) -> "Parcel":
+        """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
+        return self._of(self._hand_on())
+
+    # ------------------------------------------------
+
+    def _of(self, entries: Sequence[Entry]) -> "Parcel":
+        """Another for the same worker."""
+        return Parcel(self._shared, self.worker, self.gate, self.jobtype, entries, losses=self.losses)
+
+    def _hand_on(self) -> list[Entry]:
+        """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""
+        for entry in [entry for entry in self.missing.values() if entry.cancelled]:
+            self.drop(entry)
+        entries = self._take_all()
+        if self.sent_at_s is not None:
+            self.stay.fewer(len(entries))
+        self._shared.open.pop(self, None)
+        self._shared.ledger.requeue(entries)
+        return entries
+
+    def _sent_at_s(self) -> float:
+        return self._shared.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
+
+    def _heard(self, ended: Sequence[Ended]) -> None:
+        """The worker told how these ended."""
+        if ended:
+            self._heard_at_s = self._shared.clock.mono_s()
+            self._end(ended, self._heard_at_s)
+
+    def _end(self, ended: Sequence[Ended], now_s: float, *, cleared: bool = True) -> None:
+        shared, name, scopes = self._shared, self.worker.id, self.worker.scopes
+        outcomes = [(one, shared.end(one.held, report, name, one.started_at_ms, scopes)) for one, report in ended]
+        self._leave([entry for entry, _ in ended], now_s, ended=True)
+        shared.gates.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
+        shared.ledger.stop(outcomes)
+        shared.counters.ended(one.fate for _, one in outcomes)
+        self._after()
+
+    def _return(self, entry: Entry, *, refused: bool = False, interruption: str = "") -> None:
+        """`interruption`: what ends its attempt, if it is at work: what its worker had no room for has not begun."""
+        shared = self._shared
+        self._leave([entry], shared.clock.mono_s())
+        is_begun = refused or self._had_room or entry.held.job.id in self._begun
+        if interruption and entry.phase is Phase.RUNNING and is_begun:
+            report = interrupted(interruption)
+            shared.ledger.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
+            shared.counters.interrupted += 1
+        else:
+            shared.ledger.give_back(entry, refused=refused)
+            shared.counters.returned += 1
+
+    def _leave(self, entries: Sequence[Entry], now_s: float, *, ended: bool = False) -> None:
+        job_ids = [entry.held.job.id for entry in entries]
+        for job_id in job_ids:
+            del self._shared.parcels[job_id]
+        if self.sent_at_s is not None:
+            self.stay.fewer(len(job_ids))
+        self.gate.give(self.jobtype, job_ids, now_s, ended=ended)
+
+    def _after(self) -> None:
+        self._shared.gates.note_free()
+        if not self.missing and self in self._shared.open:
+            del self._shared.open[self]
+            # All is said. Let the answer end in good order, so that the connection can be used again.
+            self.scope.deadline = trio.current_time() + self._shared.config.linger_s
+
+    def _meant(self, job_id: str | None) -> str | None:
+        """The job an outcome speaks of. An outcome without an id means the one job of a request of one."""
+        if job_id is None and self.size == 1:
+            (job_id,) = self._ids
+        if job_id is None:
+            self._note_unclear("an outcome without job_id")
+        return job_id
+
+    def _take(self, job_id: str) -> Entry | None:
+        """It is waited for no more. None: it was not."""
+        entry = self.missing.pop(job_id, None)
+        if entry is None:
+            if job_id in self._ids:
+                self._shared.counters.repeated_ids += 1
+            else:
+                self._shared.counters.unknown_ids += 1
+        return entry
+
+    def _take_all(self) -> list[Entry]:
+        entries = [*self.missing.values()]
+        self.missing.clear()
+        return entries
+
+    def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
+        """The worker has not begun the job and will not, or was interrupted: the job goes back."""
+        entry = self._take(job_id) if job_id is not None else None
+        if entry is None:
+            return
+        now_s = self._heard_at_s = self._shared.clock.mono_s()
+        self._return(entry, refused=True, interruption=interruption)
+        self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
+        self._after()
+
+    def _started(self, job_id: str | None) -> None:
+        """The job's time runs from now. This counts once, or a worker could hold a job for ever."""
+        if job_id is not None and job_id in self.missing and job_id not in self._begun:
+            self._begun.add(job_id)
+            self.missing[job_id].begun = True
+            self._heard_at_s = self._shared.clock.mono_s()
+
+    def _item_failures(self, job_ids: Iterable[str], status: int) -> None:
+        listed = frozenset(job_ids)
+        if unknown := listed - self._ids:
+            message = f"{INVALID_RESPONSE}: batchItemFailures lists {len(unknown)} ids that are not of this batch"
+            self._shared.counters.unknown_ids += len(unknown)
+            self.report_all(Report(status=500, message=message))
+            return
+        good, bad = Report(status=status), Report(status=500, message="listed in batchItemFailures")
+        ended = [(entry, bad if entry.held.job.id in listed else good) for entry in self._take_all()]
+        self._end(ended, self._shared.clock.mono_s())
+
+    def _note_unclear(self, why: str) -> None:
+        self.unclear = self.unclear or why
+        self._shared.counters.unclear += 1
+
+    def _note_chain(self) -> None:
+        if not self._shared.counters.chains_ignored:
+            self._log.warning("runner.chain_ignored", worker=self.worker.id, hint="new jobs in lines are not taken yet")
+        self._shared.counters.chains_ignored += 1

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jqd.runner.reach import Standing
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
+from jqd.domain.job_options import FIELDS, NOTHING, Expiry, Retries, Timeout, TypeOptions, Waits
+from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.ssrf import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
-from jqd.words.options import FIELDS, NOTHING, Expiry, Retries, Timeout, TypeOptions, Waits
-from jqd.words.tenant import bare, tenant_of
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.runner.wishes import Wishes
+from jqd.domain.job import Held
+from jqd.runner.demand import Wishes
 from jqd.runner.worker import Worker, takes_type
-from jqd.words.job import Held
 
 Kind = tuple[tuple[str, ...] | None, int, int]
 """What a worker takes: jobtypes, and from which priority to which."""

@@ -10,26 +10,26 @@ from typing import Any, NamedTuple
 
 import trio
 
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Held, Outcome, Wanted
+from jqd.domain.log import get_logger
+from jqd.domain.pauses import Paused
+from jqd.runner.batch_linger import Linger
 from jqd.runner.cancel import Asked, Teller
-from jqd.runner.carry import Pool, Post
+from jqd.runner.capacity import Gates
 from jqd.runner.config import RunnerConfig
-from jqd.runner.delivery import deliver
-from jqd.runner.gates import Gates
-from jqd.runner.handing import Handing
-from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
-from jqd.runner.linger import Linger
-from jqd.runner.parcel import Parcel, Shared
+from jqd.runner.deliver import deliver
+from jqd.runner.delivery import Parcel, Shared
+from jqd.runner.demand import Wishes
+from jqd.runner.in_flight import Entry, Ledger, Phase, Stopped, posts_of
+from jqd.runner.lease_handover import Handing
+from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
-from jqd.runner.verdict import Report, nothing_follows, succeed_late
-from jqd.runner.wishes import Wishes
+from jqd.runner.registry import Workers
+from jqd.runner.transport import Pool, Post
 from jqd.runner.worker import Worker
-from jqd.runner.workers import Workers
-from jqd.words.backoff import Backoff
-from jqd.words.clock import Clock
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Held, Outcome, Wanted
-from jqd.words.log import get_logger
-from jqd.words.pauses import Paused
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jqd.domain.job import Held, Outcome
+from jqd.domain.jobid import partition_of
+from jqd.runner.outcome import Report
 from jqd.runner.runner import Runner, Running
-from jqd.runner.verdict import Report
-from jqd.words.job import Held, Outcome
-from jqd.words.jobid import partition_of
 
 
 class Runners:

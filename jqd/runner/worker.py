@@ -12,15 +12,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from jqd.domain import fields
+from jqd.domain.errors import Fault, Invalid
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
+from jqd.domain.job_options import TypeOptions
+from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, why_no_url
 from jqd.runner.headers import HEADERS_MAX, why_no_headers
-from jqd.runner.reach import Standing, machine
-from jqd.runner.sign import SECRETS_MAX, why_no_secrets
-from jqd.words import fields
-from jqd.words.errors import Fault, Invalid
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
-from jqd.words.options import TypeOptions
-from jqd.words.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
+from jqd.runner.signature import SECRETS_MAX, why_no_secrets
+from jqd.runner.ssrf import Standing, machine
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -101,7 +101,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     heartbeat_s: Heartbeat | None = msgspec.field(default=None, name="heartbeat")
     """For how long it may be silent about jobs that it keeps for itself; None: the longest timeout of them."""
     style: StyleName = "native"
-    """What is said to it, and how its answers are read: see `styles/`."""
+    """What is said to it, and how its answers are read: see `protocols/`."""
     format: Format | None = None
     """What is said is written in; None: as the style likes it best."""
     method: Method = "POST"

@@ -1,6 +1,6 @@
 """Decides what runs next. Pure: no I/O, no await."""
 
-from jqd.scheduler.dates import Firing, Last, Step, decide
+from jqd.scheduler.cron import Firing, Last, Step, decide
 from jqd.scheduler.policies import Fair, Policy, Random, SchedulerConfig, Strict, Waiting, make_policy
 from jqd.scheduler.scheduler import NO_BOUND, Scheduler
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from msgspec import Meta
 
-from jqd.words.tenant import NAME, tenant_of
+from jqd.domain.tenant import NAME, tenant_of
 
 REMEMBERED = 1_000  # tenants, and jobtypes of each: who began nothing while so many others did is a newcomer again
 AGEING_S_MAX = 30 * 86_400  # who wants steps that far apart wants none

@@ -9,9 +9,11 @@ from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
 from jqd.store.outbox import Shelf, Waiting
+from jqd.store.partition_check import MISPLACED
+from jqd.store.partitioned import Spread
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
-from jqd.store.place import MISPLACED
-from jqd.store.shapes import (
+from jqd.store.store import Store
+from jqd.store.types import (
     CALL_JOBS_MAX,
     Ages,
     EditGiven,
@@ -36,8 +38,6 @@ from jqd.store.shapes import (
     Told,
     WaitingType,
 )
-from jqd.store.spread import Spread
-from jqd.store.store import Store
 
 __all__ = [
     "CALL_JOBS_MAX",

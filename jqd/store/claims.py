@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from jqd.domain.job import Held, Wanted
+from jqd.domain.tenant import any_of
 from jqd.store import codec
-from jqd.store.burial import Burial
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
 from jqd.store.keys import Keys
 from jqd.store.permits import Lack, Permit, lacks_of
-from jqd.store.shapes import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
-from jqd.words.job import Held, Wanted
-from jqd.words.tenant import any_of
+from jqd.store.types import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
+from jqd.store.unreadable import Burial
 
 NO_CHANGES: Mapping[str, int] = {}
 TYPES_PER_CALL = 500

@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from jqd.domain.errors import SeatRefused, StoreRefused
+from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, State, entrust
+from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
-from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
-from jqd.words.errors import SeatRefused, StoreRefused
-from jqd.words.job import NIL, Fate, Held, Job, Keep, Outcome, State, entrust
-from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
+from jqd.store.types import SEATS_MAX, JobView, Member, OnItsWay
 
 ROW_VERSION = 1
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
+from jqd.domain.errors import ConfigError
+from jqd.domain.jobid import HOMES
+from jqd.domain.setting_text import INTERNAL, SECRET
+from jqd.domain.units import Count, Seconds
 from jqd.store.keys import Keys
-from jqd.words.errors import ConfigError
-from jqd.words.jobid import HOMES
-from jqd.words.setting import INTERNAL, SECRET
-from jqd.words.units import Count, Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,19 @@ import trio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.keys import Keys
-from jqd.store.link import Link, Words
+from jqd.store.pipeline import Link, Words
 from jqd.store.scripts import OtherServer, script_words, translate
-from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.store import Store
-from jqd.words.clock import SystemClock
-from jqd.words.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
-from jqd.words.log import get_logger
-from jqd.words.record import Lane
+from jqd.store.types import Look, Owner, Renewed
 
 HEART_CALLS = 1  # renewals follow one another, over a connection of their own: they never wait behind bulk calls
 LANE_CALLS = 3 * len(Lane)  # on their way: of each lane one at work, one that lies at the server, one that is sent

@@ -22,9 +22,9 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+from jqd.domain.address import PORT_MAX, Address, parse
+from jqd.domain.errors import ConfigError
 from jqd.store.keys import Keys
-from jqd.words.address import PORT_MAX, Address, parse
-from jqd.words.errors import ConfigError
 
 ASK_S = 1.0  # of one answer; a seed that takes longer is as good as gone, and the others have answered meanwhile
 SEEDS_MAX = 16  # asked at once, each in a thread for a moment

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import redis
 import trio
 
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.errors import StoreAway
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
-from jqd.store.floor import judge_version
 from jqd.store.keys import Keys
-from jqd.store.place import judge_places, read_places
+from jqd.store.partition_check import judge_places, read_places
 from jqd.store.scripts import load_scripts, translate
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.errors import StoreAway
-from jqd.words.finding import Finding, Severity
+from jqd.store.server_versions import judge_version
 
 TIMEOUT_S = 2.0  # of one answer; somebody waits for the verdict, and a server this slow counts as away
 SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")

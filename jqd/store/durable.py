@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import redis
 import trio
 
-from jqd.words.clock import Clock
+from jqd.domain.clock import Clock
 
 HONEST_S = 0.05  # a second sync within one second must wait for the next round; a lie comes back at once
 TRIAL_MS = 1_500  # a round of `everysec` and a half; a disk slower than that is waited for by the period

@@ -24,10 +24,10 @@ from typing import IO
 
 import trio
 
-from jqd.words.backoff import Backoff
-from jqd.words.errors import ConfigError, StoreRefused
-from jqd.words.extra import install_with
-from jqd.words.log import get_logger
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import ConfigError, StoreRefused
+from jqd.domain.extras import install_with
+from jqd.domain.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
 START_TRIES = 4  # whoever kills it at each of them, such as the kernel for its memory, will go on; some 1 s in all

@@ -9,19 +9,10 @@ answer.
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from jqd.domain.job import State
 from jqd.store.counts import TypeView
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
-from jqd.store.shapes import (
-    EditGiven,
-    Entrusted,
-    JobView,
-    OnItsWay,
-    Page,
-    QueuePlace,
-    Release,
-    StoreStats,
-)
-from jqd.words.job import State
+from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
 
 
 class EdgeStore(Protocol):

@@ -5,19 +5,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from jqd.domain.job import Change, ChangeKind, Job, Outcome
+from jqd.domain.jobid import journal_number
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys, lane_field, last_field
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing, Verdict
-from jqd.store.shapes import (
-    CALL_JOBS_MAX,
-    EditGiven,
-    Promoted,
-)
-from jqd.words.job import Change, ChangeKind, Job, Outcome
-from jqd.words.jobid import journal_number
-from jqd.words.log import get_logger
-from jqd.words.record import Lane
+from jqd.store.types import CALL_JOBS_MAX, EditGiven, Promoted
 
 STEP_JOBS = 500  # per call where a method works in steps by itself
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying

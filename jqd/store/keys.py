@@ -6,8 +6,8 @@ colon, and a script appends the jobtype, the sysid, or what `lua/include/pages.l
 
 import re
 
-from jqd.words.errors import ConfigError
-from jqd.words.record import Lane
+from jqd.domain.errors import ConfigError
+from jqd.domain.record import Lane
 
 # name in scripts → type; docs/build/STORE.md says what each holds.
 KINDS = {

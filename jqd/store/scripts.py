@@ -12,8 +12,7 @@ from typing import Any
 
 import redis
 
-from jqd.store.keys import KINDS, STEMS, Keys
-from jqd.words.errors import (
+from jqd.domain.errors import (
     PositionMismatch,
     StaleOwner,
     StoreAway,
@@ -24,6 +23,7 @@ from jqd.words.errors import (
     StoreUnsettled,
     SysidTaken,
 )
+from jqd.store.keys import KINDS, STEMS, Keys
 
 _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
 

@@ -7,18 +7,18 @@ and the one in memory to it.
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
-from jqd.store.burial import Burial
 from jqd.store.claims import ClaimMethods
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import Caller, JobMethods
 from jqd.store.keys import Keys
-from jqd.store.looks import LookMethods
+from jqd.store.leases import SeatMethods
+from jqd.store.members import SysidMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
-from jqd.store.rules import RuleMethods
-from jqd.store.seats import SeatMethods
-from jqd.store.shapes import Look
-from jqd.store.sysid import SysidMethods
+from jqd.store.queries import LookMethods
+from jqd.store.settings import RuleMethods
+from jqd.store.types import Look
+from jqd.store.unreadable import Burial
 
 
 class Store(

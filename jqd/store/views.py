@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from jqd.domain.job import Job
 from jqd.store import codec
-from jqd.store.ends import decode_end, unreadable
+from jqd.store.endings import decode_end, unreadable
 from jqd.store.keys import Keys
-from jqd.store.shapes import JobView
-from jqd.words.job import Job
+from jqd.store.types import JobView
 
 WAITS = frozenset({"ready", "later", "nowhere"})
 

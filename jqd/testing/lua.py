@@ -7,9 +7,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from jqd.domain.extras import install_with
 from jqd.store.scripts import Script
 from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, NoSuchKey, WrongType, text
-from jqd.words.extra import install_with
 
 try:
     from lupa.lua51 import LuaRuntime

@@ -16,7 +16,7 @@ from typing import IO
 
 from jqd.client import Client
 from jqd.client.environ import surroundings
-from jqd.words.clock import SystemClock
+from jqd.domain.clock import SystemClock
 
 START_S = 30.0  # a loaded machine of two cores starts a daemon and its store well within this; usually it takes one
 STOP_S = 30.0  # a drain is awaited; past it the process is killed

@@ -12,14 +12,14 @@ from typing import Any, Self
 import redis
 import trio
 
+from jqd.domain.clock import Clock
+from jqd.domain.errors import StoreAway, StoreChanged
 from jqd.store import Look, Store, StoreConfig, codec
 from jqd.store.keys import Keys
 from jqd.store.scripts import Script, load_scripts, translate
 from jqd.testing.keyspace import Keyspace, Value
 from jqd.testing.lua import ScriptError, machine
 from jqd.testing.places import Places
-from jqd.words.clock import Clock
-from jqd.words.errors import StoreAway, StoreChanged
 
 SCRIPTS: dict[str, Script] = load_scripts()
 """By name, as they are shipped."""

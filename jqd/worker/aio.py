@@ -17,13 +17,13 @@ from typing import Any
 
 import trio
 
-from jqd.words.clock import Clock
-from jqd.words.log import get_logger
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
-from jqd.worker.pool import NOTE_S, Outbox
-from jqd.worker.pulse import Pulse
+from jqd.worker.threads import NOTE_S, Outbox
+from jqd.worker.watchdog import Pulse
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
 GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop

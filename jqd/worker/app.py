@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get
 
 from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
-from jqd.client.info import Usual
-from jqd.words.extra import install_with
-from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
-from jqd.words.meant import suggestion
-from jqd.words.units import Duration, duration_s, durations_s
+from jqd.client.job_info import Usual
+from jqd.domain.extras import install_with
+from jqd.domain.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
+from jqd.domain.suggest import suggestion
+from jqd.domain.units import Duration, duration_s, durations_s
 from jqd.worker.context import at_work
-from jqd.worker.gathering import Batch
 from jqd.worker.job import Job, Loop
+from jqd.worker.push_batch import Batch
 from jqd.worker.ref import Ref
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.words.clock import Clock
-from jqd.words.followers import FOLLOWERS_BYTES_MAX
-from jqd.words.log import get_logger
+from jqd.domain.chaining import FOLLOWERS_BYTES_MAX
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
+from jqd.worker.attempt_output import Voice
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
 from jqd.worker.job import Loop
-from jqd.worker.lines import Lines, who
+from jqd.worker.job_log import Lines, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
-from jqd.worker.voice import Voice
 from jqd.worker.wire import (
     CANCELLED_STATUS,
     ERROR_BYTES_MAX,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import trio
 
+from jqd.worker.attempt_output import Voice
 from jqd.worker.job import Declared
-from jqd.worker.voice import Voice
 from jqd.worker.wire import Codec, JobIn
 
 

@@ -16,14 +16,14 @@ from typing import Any, TextIO
 import trio
 from msgspec import Raw
 
-from jqd.words import log
-from jqd.words.clock import SystemClock
-from jqd.words.errors import ConfigError
-from jqd.words.lossy import LossyStream
+from jqd.domain import log
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError
+from jqd.domain.lossy_stream import LossyStream
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.current import hear_jobs
+from jqd.worker.executors import Inside
 from jqd.worker.frames import (
     Begin,
     Broken,
@@ -39,9 +39,9 @@ from jqd.worker.frames import (
     Where,
     frame,
 )
-from jqd.worker.hands import Inside
+from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import chosen, import_app
-from jqd.worker.pulse import Pulse
+from jqd.worker.watchdog import Pulse
 from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
 
 READ_BYTES = 1 << 16

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol
 
-from jqd.words.dates import date_of
-from jqd.words.followers import FOLLOWERS_MAX
-from jqd.words.units import Duration, duration_s
-from jqd.worker.voice import Voice
+from jqd.domain.chaining import FOLLOWERS_MAX
+from jqd.domain.dates import date_of
+from jqd.domain.units import Duration, duration_s
+from jqd.worker.attempt_output import Voice
 
 PROGRESS_LENGTH_MAX = 200  # characters of its message: as daemons take it
 P = ParamSpec("P")

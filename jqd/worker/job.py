@@ -9,9 +9,9 @@ import anyio.to_thread
 import msgspec
 
 from jqd.client import Ack, Client
-from jqd.client.info import Each, job_map
-from jqd.words.job import NAME_LENGTH_MAX, is_name
-from jqd.words.meant import suggestion
+from jqd.client.job_info import Each, job_map
+from jqd.domain.job import NAME_LENGTH_MAX, is_name
+from jqd.domain.suggest import suggestion
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
 

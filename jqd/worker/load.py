@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from jqd.words.errors import ConfigError, JqdError
-from jqd.words.lossy import LossyStream
-from jqd.words.meant import suggestion
+from jqd.domain.errors import ConfigError, JqdError
+from jqd.domain.lossy_stream import LossyStream
+from jqd.domain.suggest import suggestion
 from jqd.worker.app import App
 from jqd.worker.job import Job
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jqd import __version__
-from jqd.words import media
+from jqd.domain import media
 from jqd.worker.refusal import Told
 from jqd.worker.wire import BatchIn, Failure, Health, Refused, Snoozed, Started, Success
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.words import media
+from jqd.domain import media
 
 NOT_GIVEN = object()  # the default is the function's own business
 

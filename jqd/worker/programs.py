@@ -13,8 +13,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.words.lossy import LossyWriter
-from jqd.worker.voice import OUTPUT_BYTES_MAX
+from jqd.domain.lossy_stream import LossyWriter
+from jqd.worker.attempt_output import OUTPUT_BYTES_MAX
 from jqd.worker.wire import MSGPACK, Codec
 
 READ_BYTES = 1 << 16

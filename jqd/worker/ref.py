@@ -7,7 +7,7 @@ import anyio.to_thread
 import msgspec
 
 from jqd.client import Cancel, Client, JobInfo, NoResult, Pending
-from jqd.words.units import Duration, duration_s
+from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
 

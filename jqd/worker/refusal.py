@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.words import media
+from jqd.domain import media
 
 RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
 

@@ -20,10 +20,10 @@ import msgspec
 import trio
 
 from jqd.client.trust import trouble_of_tls
-from jqd.words import address
-from jqd.words.backoff import Backoff
-from jqd.words.log import get_logger
-from jqd.words.media import MSGPACK, language_of
+from jqd.domain import address
+from jqd.domain.backoff import Backoff
+from jqd.domain.log import get_logger
+from jqd.domain.media import MSGPACK, language_of
 
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by

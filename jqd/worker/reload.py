@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from jqd.words.log import get_logger
+from jqd.domain.log import get_logger
 
 LOOK_S = 1.0  # between looks: as soon as somebody is back from the editor
 FILES_MAX = 5_000  # looked at: some 20 ms

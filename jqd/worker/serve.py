@@ -21,25 +21,25 @@ import trio
 from jqd import __version__
 from jqd.client import daemon_urls
 from jqd.client.trust import trusted
-from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
-from jqd.words import address
-from jqd.words.address import Address
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.errors import ConfigError
-from jqd.words.log import get_logger
+from jqd.domain import address
+from jqd.domain.address import Address
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
+from jqd.http import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.worker.app import App
-from jqd.worker.beats import Beats
-from jqd.worker.crew import Crew, Where, open_crew
 from jqd.worker.descendants import kill_descendants
-from jqd.worker.ending import Signalled, forced
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
 from jqd.worker.load import chosen, load_app
-from jqd.worker.pulse import Pulse
+from jqd.worker.process_pool import Crew, Where, open_crew
+from jqd.worker.progress_reporter import Beats
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
-from jqd.worker.said import Said, slots_of
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
+from jqd.worker.shutdown import Signalled, forced
 from jqd.worker.signed import MAKE_SECRET, keys
+from jqd.worker.watchdog import Pulse
+from jqd.worker.worker_status import Said, slots_of
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls

@@ -20,16 +20,16 @@ from urllib.parse import parse_qs
 import msgspec
 import trio
 
-from jqd.doors import Guard
-from jqd.words import media
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.errors import Foreign
-from jqd.words.log import get_logger
+from jqd.domain import media
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.errors import Foreign
+from jqd.domain.log import get_logger
+from jqd.http import Guard
 from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch, read_body
-from jqd.worker.hands import Hands, Inside, named
+from jqd.worker.executors import Hands, Inside, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
 from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, keys

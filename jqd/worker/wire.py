@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from jqd.words import media
-from jqd.words.dates import date_of
-from jqd.words.job import TIMEOUT_S_MAX
+from jqd.domain import media
+from jqd.domain.dates import date_of
+from jqd.domain.job import TIMEOUT_S_MAX
 
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import trio
 
-from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
-from jqd.doors.asgi import AsgiApp, Message, Receive, Send
-from jqd.doors.asked import Answer, Core, Heading, Stream
-from jqd.doors.config import DoorConfig
+from jqd.http.asgi import AsgiApp, Message, Receive, Send
+from jqd.http.config import DoorConfig
+from jqd.http.request import Answer, Core, Heading, Stream
+from jqd.http.response import BODILESS, TOO_SLOW, problem_answer
 
 HTTP_1 = ("1.0", "1.1")
 

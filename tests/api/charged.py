@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jqd.words.job import Fate
+from jqd.domain.job import Fate
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
 

@@ -17,14 +17,14 @@ from jqd.api import Api, ApiConfig, Parts, Porter
 from jqd.api.app import TABLE
 from jqd.api.problems import Details
 from jqd.api.route import Document
-from jqd.desk import Desk
-from jqd.doors import DoorConfig
+from jqd.domain.constraints import Constraints
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id
+from jqd.http import DoorConfig
 from jqd.runner import Workers
+from jqd.service import Desk
 from jqd.store import JobView
 from jqd.testing.clock import ManualClock
-from jqd.words.constraints import Constraints
-from jqd.words.job import State
-from jqd.words.jobid import parse_id
 from tests.api.behind_asgi import to_asgi
 from tests.api.fake_runner import FakeControl, FakeRunner
 from tests.api.fakes import FakeJournal, FakeStore

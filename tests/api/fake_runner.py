@@ -10,17 +10,17 @@ from typing import Any
 
 import trio
 
-from jqd.desk import NewJob
-from jqd.loops.endings import Endings
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.job import Held, Outcome
+from jqd.domain.joblog import Row
+from jqd.domain.lease import Peer
+from jqd.domain.record import Lane
+from jqd.loops.waiters import Endings
 from jqd.runner import Report, Running, Seen
-from jqd.runner.verdict import end_attempt, succeed_late
-from jqd.runner.views import WELL
-from jqd.words.backoff import Backoff
-from jqd.words.errors import JournalRefused, Pressed
-from jqd.words.job import Held, Outcome
-from jqd.words.joblog import Row
-from jqd.words.lease import Peer
-from jqd.words.record import Lane
+from jqd.runner.outcome import end_attempt, succeed_late
+from jqd.runner.worker_health import WELL
+from jqd.service import NewJob
 from tests.api.fakes import FakeJournal
 
 

@@ -8,6 +8,11 @@ from typing import Any
 import msgspec
 import trio
 
+from jqd.domain.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.domain.job import Fate, Job, Outcome, State
+from jqd.domain.jobid import IdSource, parse_id
+from jqd.domain.record import Lane, decode_cancels, decode_jobs
+from jqd.domain.tenant import bare
 from jqd.store import (
     CALL_JOBS_MAX,
     EditGiven,
@@ -22,11 +27,6 @@ from jqd.store import (
     TypeView,
 )
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
-from jqd.words.job import Fate, Job, Outcome, State
-from jqd.words.jobid import IdSource, parse_id
-from jqd.words.record import Lane, decode_cancels, decode_jobs
-from jqd.words.tenant import bare
 
 JOURNAL = 7
 

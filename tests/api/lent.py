@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
+from jqd.domain.record import Lane, decode_outcomes
 from jqd.runner import Card
-from jqd.words.record import Lane, decode_outcomes
 from tests.api.whole import Whole
 
 _numbers = itertools.count()

@@ -1,6 +1,6 @@
 """Jobs just pushed, here and elsewhere."""
 
-from jqd.words.jobid import IdSource
+from jqd.domain.jobid import IdSource
 from tests.api.edge import Edge
 from tests.api.fakes import JOURNAL
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 import trio
 
-from jqd.desk.nesting import NESTING_MAX
+from jqd.domain.job import Fate, State
+from jqd.service.msgpack_depth import NESTING_MAX
 from jqd.store import JobView
-from jqd.words.job import Fate, State
 from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 

@@ -4,12 +4,12 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.loops.useless import carried, useless
-from jqd.words import audit
-from jqd.words.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_of_each, note_of, stale
-from jqd.words.errors import JournalRefused
-from jqd.words.rules import AUDIT, Rule
-from jqd.words.tenant import annotate
+from jqd.domain import audit
+from jqd.domain.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_of_each, note_of, stale
+from jqd.domain.errors import JournalRefused
+from jqd.domain.settings import AUDIT, Rule
+from jqd.domain.tenant import annotate
+from jqd.loops.settings_gc import carried, useless
 from tests.api.tokened import ROOT, call
 from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
@@ -116,7 +116,7 @@ async def test_notes_go_when_they_are_old_or_many(edge):
 
 async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypatch):
     made = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body
-    monkeypatch.setattr("jqd.words.audit.FULL_PART", 0)
+    monkeypatch.setattr("jqd.domain.audit.FULL_PART", 0)
     assert (await call(edge, made["token"], "POST", "/v1/types/mail/pause")).status == 429
     assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
     assert (await acts(edge))[0] == ("token revoke", made["token_id"])
@@ -132,7 +132,7 @@ def inject(edge: Whole, tenant: str, count: int, what: str = "1") -> None:
 
 
 async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_tenants(edge, monkeypatch):
-    monkeypatch.setattr("jqd.desk.rules.RULES_BYTES_MAX", 20_000)
+    monkeypatch.setattr("jqd.service.settings.RULES_BYTES_MAX", 20_000)
     monkeypatch.setattr(audit, "ALL_MAX", 100)
     for tenant, count in (("a", 10), ("b", 60), ("c", 70), ("", 120)):
         inject(edge, tenant, count, "\U0001f600" * 300)
@@ -156,7 +156,7 @@ async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_t
 async def test_who_runs_jqd_pauses_a_tenant_that_has_all_it_may_have(edge, monkeypatch):
     boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "acme"})).body["token"]
     inject(edge, "acme", FULL_PART * KEPT_MAX)
-    monkeypatch.setattr("jqd.desk.rules.TENANT_BYTES_MAX", 0)
+    monkeypatch.setattr("jqd.service.settings.TENANT_BYTES_MAX", 0)
     assert (await call(edge, boss, "POST", "/v1/types/pause")).status == 429
     for path in ("/v1/types/pause", "/v1/types/mail/pause"):
         told = await edge.call("POST", path, headers={**AS_ROOT, "jqd-tenant": "acme"})

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from jqd.desk import limits
-from jqd.words.job import Fate
+from jqd.domain.job import Fate
+from jqd.service import job_limits
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -63,7 +63,7 @@ async def test_what_is_called_so_from_before_is_said_anew_shown_and_deleted(edge
         "/v1/handlers/mail%20": HANDLER,
     }
     with monkeypatch.context() as before:
-        before.setattr(limits, "has_bare_ends", lambda _: True)
+        before.setattr(job_limits, "has_bare_ends", lambda _: True)
         for path, body in rules.items():
             assert (await edge.call("PUT", path, body, kind=JSON)).status in (200, 201)
     for path, body in rules.items():
@@ -75,7 +75,7 @@ async def test_what_is_called_so_from_before_is_said_anew_shown_and_deleted(edge
 
 async def test_jobs_that_are_called_so_from_before_live_on(edge, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr(limits, "has_bare_ends", lambda _: True)
+        before.setattr(job_limits, "has_bare_ends", lambda _: True)
         for job_id in (" a", " b", " c"):
             await edge.push(name="mail ", job_id=job_id)
     assert (await edge.call("PATCH", "/v1/jobs/%20a", {"priority": 3})).status == 200

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from jqd.desk import bulk, failures
-from jqd.words.dates import iso
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import Fate, State
-from jqd.words.tenant import annotate
+from jqd.domain.dates import iso
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.job import Fate, State
+from jqd.domain.tenant import annotate
+from jqd.service import bulk, failures
 from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 

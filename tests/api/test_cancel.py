@@ -2,11 +2,11 @@
 
 import pytest
 
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.job import State
+from jqd.domain.jobid import IdSource
+from jqd.domain.record import Lane
 from jqd.store import OnItsWay
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import State
-from jqd.words.jobid import IdSource
-from jqd.words.record import Lane
 from tests.api.edge import MSGPACK, Edge
 from tests.api.fakes import JOURNAL
 from tests.api.pushed import foreign_id, pushed

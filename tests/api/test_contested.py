@@ -2,10 +2,10 @@
 
 import pytest
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate
+from jqd.domain.record import Lane
 from jqd.store import NameGiven, NameJournaled, NameWanted
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Fate
-from jqd.words.record import Lane
 from tests.api.named import JOB, arguments, push
 from tests.api.whole import Whole
 

@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 
 from jqd.api.routes import ROUTES
-from jqd.words.job import Fate
+from jqd.domain.job import Fate
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 

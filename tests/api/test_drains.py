@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from jqd.desk import drains, rules
-from jqd.words.lease import Peer
-from jqd.words.pauses import DRAIN
-from jqd.words.rules import NIL
+from jqd.domain.lease import Peer
+from jqd.domain.pauses import DRAIN
+from jqd.domain.settings import NIL
+from jqd.service import drains, settings
 from tests.api.edge import JSON, Edge
 
 
@@ -44,7 +44,7 @@ async def test_it_is_said_shown_and_taken_back(edge: Edge) -> None:
 async def test_who_drains_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rules.say
+    real = settings.say
 
     async def say(desk: Any, make: Any) -> None:
         await real(desk, make)

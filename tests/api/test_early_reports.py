@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import trio
 
+from jqd.domain.job import Fate, Held, State
 from jqd.runner import Running
 from jqd.store import OnItsWay
-from jqd.words.job import Fate, Held, State
 from tests.api.edge import Answer
 from tests.api.whole import Whole
 

@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.desk.events import LISTENERS_MAX, TENANT_MAX
-from jqd.desk.heard import QUEUE_MAX, UNNAMED_MAX, Listener
-from jqd.desk.principal import Principal
-from jqd.words.job import State
-from jqd.words.tokens import Role
+from jqd.domain.job import State
+from jqd.domain.tokens import Role
+from jqd.service.event_stream import QUEUE_MAX, UNNAMED_MAX, Listener
+from jqd.service.events import LISTENERS_MAX, TENANT_MAX
+from jqd.service.principal import Principal
 from tests.api.edge import Answer, Edge
 from tests.api.whole import Whole
 

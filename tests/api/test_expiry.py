@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jqd.words.dates import iso
+from jqd.domain.dates import iso
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jqd.words.job import Fate
+from jqd.domain.job import Fate
 from tests.api.edge import JSON
 from tests.api.named import JOB, arguments, push
 from tests.api.whole import Whole

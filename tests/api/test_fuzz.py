@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jqd.api import ApiConfig
-from jqd.words.job import Fate, State
+from jqd.domain.job import Fate, State
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 from tests.stalls import run

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.desk import handlers
-from jqd.desk.rules import LOOK_S
-from jqd.words.shares import Share
+from jqd.domain.shares import Share
+from jqd.service import handlers
+from jqd.service.settings import LOOK_S
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.api import items
-from jqd.api.items import has_values, json_items, json_lines
-from jqd.words.cuts import array_items
+from jqd.api import json_stream
+from jqd.api.json_stream import has_values, json_items, json_lines
+from jqd.domain.array_split import array_items
 from tests.api.edge import JSON, MSGPACK, Edge
 
 values = st.recursive(
@@ -39,11 +39,11 @@ def count(value: object) -> int:
 def test_items_are_found_as_the_decoder_finds_them(array, blank):
     body = blank + b"[" + blank + (blank + b"," + blank).join(map(msgspec.json.encode, array)) + blank + b"]" + blank
     short = json_items(body, 5)
-    old, items.SMALL_BYTES = items.SMALL_BYTES, 0
+    old, json_stream.SMALL_BYTES = json_stream.SMALL_BYTES, 0
     try:
         found = json_items(body, 5) if array else []
     finally:
-        items.SMALL_BYTES = old
+        json_stream.SMALL_BYTES = old
     assert [msgspec.json.decode(item) for item in short] == array
     assert [msgspec.json.decode(item) for item in found] == array[:6]
     assert array_items(msgspec.msgpack.encode(array)) == len(array)
@@ -55,10 +55,10 @@ def test_items_are_found_as_the_decoder_finds_them(array, blank):
     ids=lambda tail: tail[:9],
 )
 def test_what_is_no_array_is_said(tail, monkeypatch):
-    monkeypatch.setattr(items, "SMALL_BYTES", 0)
+    monkeypatch.setattr(json_stream, "SMALL_BYTES", 0)
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         json_items(b"[" + tail, 10)
-    monkeypatch.setattr(items, "SMALL_BYTES", 1_000_000)
+    monkeypatch.setattr(json_stream, "SMALL_BYTES", 1_000_000)
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         json_items(b"[" + tail, 10)
 

@@ -9,16 +9,16 @@ import trio
 import trio.testing
 
 from jqd.api import message
-from jqd.api.large import AT_ONCE_BYTES
-from jqd.api.native import body
-from jqd.api.native.show import ARGUMENT_BYTES_MAX
-from jqd.doors import Heading
+from jqd.api.large_bodies import AT_ONCE_BYTES
+from jqd.api.v1 import body
+from jqd.api.v1.job_views import ARGUMENT_BYTES_MAX
+from jqd.domain import json_ext
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import Fate, State
+from jqd.domain.jobid import IdSource
+from jqd.domain.record import Lane
+from jqd.http import Heading
 from jqd.runner import Running
-from jqd.words import tagged
-from jqd.words.errors import StoreRefused
-from jqd.words.job import Fate, State
-from jqd.words.jobid import IdSource
-from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import JOURNAL, outcome
 from tests.api.pushed import foreign_id, pushed
@@ -204,7 +204,7 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
 
     def show(value):
         threads.append(threading.current_thread())
-        return tagged.show(value)
+        return json_ext.show(value)
 
     monkeypatch.setattr(message, "tagged", SimpleNamespace(show=show))
     for count, aside in ((AT_ONCE_BYTES + 1, True), (1_000, False)):
@@ -242,13 +242,13 @@ async def test_a_large_push_in_json_does_not_hold_up_the_loop(edge, monkeypatch)
 )
 async def test_no_other_large_body_in_json_does_either(edge, method, path, status, monkeypatch):
     threads = []
-    real = tagged.read
+    real = json_ext.read
 
     def read(*given):
         threads.append(threading.current_thread())
         return real(*given)
 
-    monkeypatch.setattr(message, "tagged", SimpleNamespace(read=read, show=tagged.show))
+    monkeypatch.setattr(message, "tagged", SimpleNamespace(read=read, show=json_ext.show))
     for count, aside in ((AT_ONCE_BYTES, True), (10, False)):
         sent = {"argument": ["0123456789"] * count} if method == "PATCH" else {"name": "a", "argument": ["0"] * count}
         told = await edge.call(method, path, sent, kind=JSON)

@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.record import Lane
 from jqd.store import StoreConfig
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.record import Lane
 from tests.api.keyed import MANY, ONE, arguments, push
 from tests.api.keyed import edge as edge  # the fixture
 

@@ -6,14 +6,14 @@ import trio
 import trio.testing
 from msgspec import Raw, structs
 
-from jqd.desk import DeskConfig
-from jqd.desk.batch import read_array
-from jqd.desk.keyed import KEY_LENGTH_MAX, under_key
-from jqd.desk.names import agree
-from jqd.desk.take import push as desk_push
-from jqd.desk.take import take
-from jqd.words.errors import Fault, JournalRefused
-from jqd.words.record import Lane, carry_jobs, decode_jobs
+from jqd.domain.errors import Fault, JournalRefused
+from jqd.domain.record import Lane, carry_jobs, decode_jobs
+from jqd.service import DeskConfig
+from jqd.service.batch import read_array
+from jqd.service.id_reservations import agree
+from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
+from jqd.service.push import push as desk_push
+from jqd.service.push import take
 from tests.api.edge import JSON
 from tests.api.keyed import MANY, ONE, arguments, push
 from tests.api.keyed import edge as edge  # the fixture

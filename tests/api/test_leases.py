@@ -7,9 +7,9 @@ import msgspec
 import pytest
 import trio
 
-from jqd.doors import DoorConfig
+from jqd.domain.job import Fate
+from jqd.http import DoorConfig
 from jqd.runner import Card
-from jqd.words.job import Fate
 from tests.api.behind_asgi import to_asgi
 from tests.api.edge import JSON, Answer
 from tests.api.lent import begun, handed, report

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate, State
+from jqd.domain.record import Lane
 from jqd.runner import Running
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Fate, State
-from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import outcome
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate, State
+from jqd.domain.record import Lane, decode_outcomes
 from jqd.runner import Report
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Fate, State
-from jqd.words.record import Lane, decode_outcomes
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import outcome
 

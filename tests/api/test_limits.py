@@ -12,12 +12,12 @@ import trio
 import trio.testing
 
 from jqd.api import ApiConfig
-from jqd.api.intake import Part, Room
+from jqd.api.body_limits import Part, Room
 from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
-from jqd.doors import SOME_BYTES, DoorConfig
-from jqd.words.errors import JournalRefused, Pressed
-from jqd.words.record import Lane
+from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.record import Lane
+from jqd.http import SOME_BYTES, DoorConfig
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
@@ -241,7 +241,7 @@ async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge,
 
 
 async def test_bodies_count_as_large_from_the_first_on_that_held_the_loop(edge, monkeypatch):
-    monkeypatch.setattr("jqd.api.native.body.processor_s", itertools.count(step=0.01).__next__)
+    monkeypatch.setattr("jqd.api.v1.body.processor_s", itertools.count(step=0.01).__next__)
     wrong = [{"name": 5, "prioritty": 1, "timeout": "x", "tags": 5}] * 2_000
     for kind in (JSON, MSGPACK):
         assert (await edge.call("POST", "/v1/jobs", wrong, kind=kind)).status == 422

@@ -5,13 +5,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from jqd.api.native.listing import LIST_JOBS, LIST_JOBS_MAX
-from jqd.api.native.show import BRIEF_MESSAGE_LENGTH_MAX
+from jqd.api.v1.job_views import BRIEF_MESSAGE_LENGTH_MAX
+from jqd.api.v1.listing import LIST_JOBS, LIST_JOBS_MAX
+from jqd.domain.job import State
+from jqd.domain.lease import Peer
+from jqd.domain.record import Lane
 from jqd.store import TypeView
 from jqd.store.counts import Counts
-from jqd.words.job import State
-from jqd.words.lease import Peer
-from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import outcome
 

@@ -11,11 +11,11 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.api.lists import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, Lists
+from jqd.api.list_limit import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, Lists
 from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
-from jqd.runner.workers import body_of
-from jqd.words.job import State
+from jqd.domain.job import State
+from jqd.runner.registry import body_of
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.stalls import guarded
 

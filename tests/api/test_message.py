@@ -4,12 +4,12 @@ import re
 import msgspec
 import pytest
 
-from jqd.api.lightjq import AnyQuery
+from jqd.api.compat.lightjq import AnyQuery
+from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.message import Request, answer
 from jqd.api.problems import Problem
-from jqd.api.read import YES, Flag, Seconds, read_query
 from jqd.api.route import NoQuery
-from jqd.words.errors import Invalid
+from jqd.domain.errors import Invalid
 
 
 def test_messagepack_is_passed_through_untouched():

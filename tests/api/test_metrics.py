@@ -2,7 +2,7 @@
 
 import re
 
-from jqd.api.native.metrics import KIND, render
+from jqd.api.v1.metrics import KIND, render
 from tests.api.edge import Edge
 
 LINE = re.compile(r"(# TYPE [a-z_0-9]+ untyped|[a-z_][a-z_0-9]*(\{partition=\"\d+\"\})? -?[0-9.e+-]+)")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jqd.words.errors import JqdError
+from jqd.domain.errors import JqdError
 from tests.api.edge import Edge
 
 SECRET = "a-secret-in-the-request"

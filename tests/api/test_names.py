@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pytest
 
-from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, State
-from jqd.words.record import Lane
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Fate, State
+from jqd.domain.record import Lane
 from tests.api.edge import JSON, MSGPACK
 from tests.api.named import JOB, arguments, push
 from tests.api.whole import Whole
@@ -324,7 +324,7 @@ async def test_all_of_an_array_or_nothing_where_the_store_goes_meanwhile(edge, m
 
 
 async def test_names_go_to_the_store_in_calls_it_takes(edge, monkeypatch):
-    monkeypatch.setattr("jqd.desk.names.NAMES_PER_CALL", 3)
+    monkeypatch.setattr("jqd.service.id_reservations.NAMES_PER_CALL", 3)
     status, body = await push(edge, [{**JOB, "job_id": str(n)} for n in range(10)])
     assert (status, body["job_ids"]) == (201, [str(n) for n in range(10)])
     assert len(await edge.claim()) == 10

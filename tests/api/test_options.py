@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.desk import options as desk_options
-from jqd.desk.workers import unneeded_options
-from jqd.words.options import JobOptions
+from jqd.domain.job_options import JobOptions
+from jqd.service import registered_options as desk_options
+from jqd.service.workers import unneeded_options
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import trio
 
-from jqd.api.native.leases import SAID_MAX
-from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
-from jqd.words.job import NIL, Fate, Held, Job
+from jqd.api.v1.leases import SAID_MAX
+from jqd.domain.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.domain.job import NIL, Fate, Held, Job
 from tests.api.edge import JSON, MSGPACK
 from tests.api.fakes import outcome
 from tests.api.lent import begun, handed, journaled, report
@@ -71,7 +71,7 @@ async def test_the_same_twice_is_taken_neither_time_when_the_journal_refuses(
 async def test_many_that_jobs_follow_are_more_than_one_frame(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those jobs grow by their names: a report that may be sent is no frame that may be written."""
     edge.journal.frame_bytes_max = 2_000
-    monkeypatch.setattr("jqd.desk.reported.FRAME_BYTES", 1_000)
+    monkeypatch.setattr("jqd.service.recent_outcomes.FRAME_BYTES", 1_000)
     held = [await handed(edge) for _ in range(9)]
     follows = [{"name": "x"}] * 10
     told = await report(edge, *({**each, "type": "success", "jobs": follows} for each in held))

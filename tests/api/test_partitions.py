@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from jqd.domain.job import State
+from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.domain.record import split_cancel
 from jqd.store import Spread
-from jqd.words.job import State
-from jqd.words.jobid import partition_of, partition_of_name
-from jqd.words.record import split_cancel
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import FakeStore
 

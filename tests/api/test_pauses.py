@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from jqd.desk import pauses, rules
-from jqd.words.dates import iso
-from jqd.words.pauses import PAUSE, body_of
-from jqd.words.rules import NIL, Rules
-from jqd.words.shares import Share
+from jqd.domain.dates import iso
+from jqd.domain.pauses import PAUSE, body_of
+from jqd.domain.settings import NIL, Rules
+from jqd.domain.shares import Share
+from jqd.service import pauses, settings
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -79,7 +79,7 @@ async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monke
 async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = rules.say
+    real = settings.say
 
     async def say(desk: Any, make: Any) -> None:
         await real(desk, make)

@@ -5,9 +5,9 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.desk.batch import SAID_MAX, WRONG_TOO
-from jqd.desk.nesting import NESTING_MAX
-from jqd.doors import Heading
+from jqd.http import Heading
+from jqd.service.batch import SAID_MAX, WRONG_TOO
+from jqd.service.msgpack_depth import NESTING_MAX
 from jqd.testing.trial.house import Whole
 from tests.api.edge import JSON, MSGPACK, Edge
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import Fate
-from jqd.words.quotas import BURST_S
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.job import Fate
+from jqd.domain.quotas import BURST_S
 from tests.api.charged import ACME, OTHER, push, put
 from tests.api.edge import JSON
 from tests.api.whole import Whole

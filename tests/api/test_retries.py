@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import Fate
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.job import Fate
 from tests.api.charged import ACME, failed, push, put, retry
 from tests.api.edge import JSON
 from tests.api.whole import Whole

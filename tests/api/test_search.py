@@ -6,11 +6,11 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from jqd.desk.listing import LOOKED_MAX
-from jqd.desk.narrow import SEARCHED_BYTES_MAX, SEARCHED_JOBS
+from jqd.domain import json_ext
+from jqd.domain.job import State
+from jqd.service.job_filter import SEARCHED_BYTES_MAX, SEARCHED_JOBS
+from jqd.service.listing import LOOKED_MAX
 from jqd.store import Page
-from jqd.words import tagged
-from jqd.words.job import State
 from tests.api.edge import Edge
 from tests.api.fakes import outcome
 
@@ -110,13 +110,13 @@ async def test_what_workers_wrote_is_never_looked_through_on_the_loop(edge, monk
     add(edge)
     edge.add(State.FAILED, outcome=outcome("K", error=pack([{1: 1}] * 21_000)))
     looked: list[tuple[int, int]] = []
-    real = tagged.show_packed
+    real = json_ext.show_packed
 
     def show(packed: bytes) -> object:
         looked.append((threading.get_ident(), len(packed)))
         return real(packed)
 
-    monkeypatch.setattr(tagged, "show_packed", show)
+    monkeypatch.setattr(json_ext, "show_packed", show)
     told = await edge.call("GET", f"/v1/{path}")
     assert told.status == 200, told.body
     assert looked

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jqd.api import ApiConfig
-from jqd.desk import cancel as cancel_words
+from jqd.service import cancel as cancel_words
 from tests.api.edge import JSON
 from tests.api.test_skygear import CLIENT, MASTER, ask, cancel, enqueue, expect_error
 from tests.api.whole import Whole

@@ -12,13 +12,13 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jqd.words import tagged
-from jqd.words.dates import INSTANT_MS_MAX, ms_of
-from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
-from jqd.words.options import DELAY_S_MAX
+from jqd.domain import json_ext
+from jqd.domain.dates import INSTANT_MS_MAX, ms_of
+from jqd.domain.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
+from jqd.domain.job_options import DELAY_S_MAX
 from tests.api.edge import JSON, MSGPACK, Answer, Edge
 from tests.api.whole import Whole
-from tests.words.test_tagged import pack, packable, same
+from tests.domain.test_json_ext import pack, packable, same
 
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -86,7 +86,7 @@ class Asker:
         if method == "GET":
             told.append(await self._one(method, path, body, kind, JSON))
             assert told[0].status == told[1].status
-            assert same(told[0].raw, msgspec.msgpack.encode(tagged.read(told[1].raw)))
+            assert same(told[0].raw, msgspec.msgpack.encode(json_ext.read(told[1].raw)))
         return told[0]
 
     async def _one(self, method: str, path: str, body: bytes | None, kind: str, accept: str) -> Answer:
@@ -105,7 +105,7 @@ def _in_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_in_json(job) for job in value]
     return {
-        name: tagged.show_packed(pack(field)) if name == "argument" else _in_words(field)
+        name: json_ext.show_packed(pack(field)) if name == "argument" else _in_words(field)
         for name, field in value.items()
     }
 

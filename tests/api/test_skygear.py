@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from jqd.api import ApiConfig
-from jqd.words.errors import JournalRefused, Pressed
-from jqd.words.job import Fate
+from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.job import Fate
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
 

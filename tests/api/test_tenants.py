@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from jqd.api.app import PATHS
-from jqd.desk import constraints, handlers, pauses, rules, schedules, tokens
-from jqd.runner import Running, workers
+from jqd.domain.job import Wanted
+from jqd.domain.jobid import parse_id
+from jqd.domain.shares import Share
+from jqd.domain.tenant import annotate, any_of
+from jqd.runner import Running, registry
+from jqd.service import constraints, handlers, pauses, schedules, settings, tokens
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
-from jqd.words.job import Wanted
-from jqd.words.jobid import parse_id
-from jqd.words.shares import Share
-from jqd.words.tenant import annotate, any_of
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole
 
@@ -208,8 +208,8 @@ OF_EACH = [
     (constraints, "CONSTRAINTS", 1, ("PUT", "/v1/constraints/{}", {"match": "true", "concurrency": 1})),
     (pauses, "PAUSED", 1, ("POST", "/v1/types/{}/pause", None)),
     (tokens, "TOKENS", 1, ("POST", "/v1/tokens", {"role": "push", "note": "{}"})),
-    (workers, "WORKERS", 1, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": "*"})),
-    (workers, "NAMES", 2, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": ["{}1", "{}2"]})),
+    (registry, "WORKERS", 1, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": "*"})),
+    (registry, "NAMES", 2, ("POST", "/v1/workers", {**CARD, "name": "{}", "jobs": ["{}1", "{}2"]})),
 ]
 
 
@@ -249,7 +249,7 @@ async def test_no_tenant_uses_up_what_all_share_and_who_runs_jqd_can_act(edge, m
 
 async def test_no_tenant_fills_what_all_rules_may_take_and_it_deletes_what_it_has(edge, monkeypatch):
     for name, most in (("TENANT_BYTES_MAX", 3_000), ("TENANTS_BYTES_MAX", 3_500)):
-        monkeypatch.setattr(rules, name, most)
+        monkeypatch.setattr(settings, name, most)
 
     async def fill(tenant: str) -> tuple[int, str]:
         for number in range(20):

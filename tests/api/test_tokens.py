@@ -7,11 +7,11 @@ import trio
 from msgspec import structs
 from trio.testing import wait_all_tasks_blocked
 
+from jqd.api.auth import NEEDS, OPEN, needs_of
 from jqd.api.routes import ROUTES
-from jqd.api.who import NEEDS, OPEN, needs_of
-from jqd.loops.useless import carried, useless
-from jqd.words.jobid import IdSource
-from jqd.words.tokens import MAY, OVER_S, Role
+from jqd.domain.jobid import IdSource
+from jqd.domain.tokens import MAY, OVER_S, Role
+from jqd.loops.settings_gc import carried, useless
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
 
@@ -84,7 +84,7 @@ async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_agai
 
 
 async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over(edge, monkeypatch):
-    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 50_000)
+    monkeypatch.setattr("jqd.service.tokens.KEPT_BYTES_MAX", 50_000)
     boss = (await make(edge, "master", tenant="acme"))["token"]
     wish = {"role": "push", "scopes": ["x" * 100] * 20, "expires_in": 0.001}
     made = [await call(edge, boss, "POST", "/v1/tokens", wish) for _ in range(4)]
@@ -104,8 +104,8 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
 
 
 async def test_no_masters_that_make_tokens_without_an_end_end_those_of_other_tenants(edge, monkeypatch):
-    monkeypatch.setattr("jqd.desk.tokens.KEPT_BYTES_MAX", 30_000)
-    monkeypatch.setattr("jqd.desk.tokens.SURE_BYTES", 1_000)
+    monkeypatch.setattr("jqd.service.tokens.KEPT_BYTES_MAX", 30_000)
+    monkeypatch.setattr("jqd.service.tokens.SURE_BYTES", 1_000)
     large = {"role": "push", "scopes": ["x" * 100] * 20}
 
     async def tell(boss, wish):

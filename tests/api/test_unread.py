@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.api import items
-from jqd.words import plainly
+from jqd.api import json_stream
+from jqd.domain import decode_errors
 from tests.api.edge import JSON, MSGPACK, Edge
 
 NDJSON = "application/x-ndjson"
@@ -100,7 +100,7 @@ async def test_a_text_that_is_none_spoils_its_job_alone(
     half: bytes, is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_large:
-        monkeypatch.setattr(items, "SMALL_BYTES", 0)
+        monkeypatch.setattr(json_stream, "SMALL_BYTES", 0)
     well = rb'{"name":"a","argument":["\ud83d\ude00", "\\ud800"]}'
     rows = [well, b'{"name":"b","argument":%b}' % half, well]
     for kind, body in ((JSON, b"[" + b" , ".join(rows) + b"]"), (NDJSON, b"\n".join(rows))):
@@ -114,9 +114,11 @@ async def test_a_text_that_is_none_spoils_its_job_alone(
 @given(st.lists(st.sampled_from([rb"\ud800", rb"\udbff", rb"\udc00", rb"\\", rb"\n", rb"\u0041", b"a", b"ud800"])))
 def test_halves_are_what_the_decoder_of_python_leaves_alone(parts: list[bytes]) -> None:
     text = b'"' + b"".join(parts) + b'"'
-    readable = plainly.without_halves(text)
+    readable = decode_errors.without_halves(text)
     value = json.loads(text)
-    assert (plainly.half_at(text) is None) == (readable == text) == all(not 0xD800 <= ord(c) < 0xE000 for c in value)
+    assert (
+        (decode_errors.half_at(text) is None) == (readable == text) == all(not 0xD800 <= ord(c) < 0xE000 for c in value)
+    )
     assert msgspec.json.decode(readable) == re.sub("[\ud800-\udfff]", "\ufffd", value)
     assert len(readable) == len(text)
 

@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.words.errors import StoreRefused
-from jqd.words.job import State
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import State
 from tests.api.edge import Answer, Edge
 
 

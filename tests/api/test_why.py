@@ -6,14 +6,14 @@ import pytest
 from msgspec import Raw
 from msgspec.msgpack import encode as packb
 
+from jqd.domain import constraints
+from jqd.domain.constraints import CONSTRAINT, FAILED, WITHIN, Constraint
+from jqd.domain.job import State
+from jqd.domain.pauses import PAUSE, body_of
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import annotate
 from jqd.runner import Running, Seen
 from jqd.store import OnItsWay, QueuePlace
-from jqd.words import constraints
-from jqd.words.constraints import CONSTRAINT, FAILED, WITHIN, Constraint
-from jqd.words.job import State
-from jqd.words.pauses import PAUSE, body_of
-from jqd.words.rules import Rule
-from jqd.words.tenant import annotate
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import outcome
 from tests.api.whole import Whole

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from jqd.api import ApiConfig
-from jqd.doors import DoorConfig, bind, serve_http
-from jqd.words.job import State
+from jqd.domain.job import State
+from jqd.http import DoorConfig, bind, serve_http
 from tests.api.edge import Edge
 
 ANSWER_S = 10.0  # far above what any answer here takes

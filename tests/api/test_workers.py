@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.desk import rules as desk_rules
-from jqd.desk.rules import say
+from jqd.domain.errors import JournalRefused
 from jqd.runner import Seen
-from jqd.runner.views import WELL
-from jqd.words.errors import JournalRefused
+from jqd.runner.worker_health import WELL
+from jqd.service import settings as desk_rules
+from jqd.service.settings import say
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 

@@ -8,11 +8,11 @@ import msgspec
 import trio
 
 from jqd.api import ApiConfig
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Fate, Held, entrust
+from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
-from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, Held, entrust
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from tests.api.edge import Edge
 from tests.api.fakes import JOURNAL_ID, outcome
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import trio
 
-from jqd.testing.worker import Reply, Request, open_worker
 from tests.chaos.worker import NAMES, RETRY_S, Book
+from tests.harness.worker import Reply, Request, open_worker
 
 SLOTS = 16
 POLLS = 2

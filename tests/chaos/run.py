@@ -15,10 +15,10 @@ import msgspec
 import redis
 import trio
 
+from jqd.domain.errors import StoreError
+from jqd.domain.jobid import partition_of_name
 from jqd.store import EdgeStore, JobView, Spread, open_store
 from jqd.store.keys import Keys
-from jqd.words.errors import StoreError
-from jqd.words.jobid import partition_of_name
 from tests.chaos.check import Verdict, check
 from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
 from tests.chaos.history import load

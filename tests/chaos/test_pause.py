@@ -24,8 +24,8 @@ import msgspec
 import pytest
 import trio
 
+from jqd.domain.job import State
 from jqd.store import JobView, RedisStore, open_store
-from jqd.words.job import State
 from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge
 from tests.chaos.history import load
@@ -258,7 +258,7 @@ def _check_sent_after(all_: Ward, patient: Patient, job_id: str, back_t: float) 
 
 
 MISTAKE = """
-from jqd.words.lease import Trust
+from jqd.domain.lease import Trust
 def renewed(self, sent_at_s):
     self._until_s = sent_at_s + 1000.0
 Trust.renewed, Trust.lost = renewed, lambda self: None

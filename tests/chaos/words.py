@@ -8,10 +8,10 @@ from typing import Any
 import httpx2
 import trio
 
+from jqd.domain.dates import instant_ms, iso
+from jqd.domain.errors import StoreError
+from jqd.domain.jobid import partition_of_name
 from jqd.store import EdgeStore, JobView
-from jqd.words.dates import instant_ms, iso
-from jqd.words.errors import StoreError
-from jqd.words.jobid import partition_of_name
 from tests.chaos.cluster import Cluster, History
 from tests.chaos.worker import COUNTED, RATED
 

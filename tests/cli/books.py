@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import trio
 
+from jqd.domain.job import NIL, ChangeKind, Fate, Outcome
+from jqd.domain.jobid import ALPHABET, IdSource
+from jqd.domain.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from jqd.journal import JournalConfig, open_journal
 from jqd.testing.clock import ManualClock
-from jqd.words.job import NIL, ChangeKind, Fate, Outcome
-from jqd.words.jobid import ALPHABET, IdSource
-from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 
 AT_MS = 1_800_000_000_000
 WRITTEN_MS = AT_MS + 10_000  # when frames were written, whatever their jobs say

@@ -11,9 +11,9 @@ import redis
 import trio
 
 from jqd.cli import run
+from jqd.domain.job import Fate, State
+from jqd.domain.jobid import ALPHABET
 from jqd.store import JobView, StoreConfig, open_store
-from jqd.words.job import Fate, State
-from jqd.words.jobid import ALPHABET
 from tests.cli.books import AT_MS, Batch, Ids, cancels, outcome, outcomes, write
 
 FAILED: dict[str, Any] = {"error": msgspec.msgpack.encode("boom"), "message": "boom", "status": 500}

@@ -13,8 +13,8 @@ import pytest
 from jqd.cli import run, segments
 from jqd.cli.exits import Exit
 from jqd.client import Client
+from jqd.domain.clock import SystemClock
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
-from jqd.words.clock import SystemClock
 from tests.cli.books import AT_MS, Batch, a_bit_of_everything, files_of, flip, states, told, write
 from tests.cli.books import data_dir as data_dir  # the fixture
 from tests.live.harness import Daemon, short_directory

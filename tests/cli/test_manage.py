@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from jqd.cli import run
-from jqd.cli.look import quoted
+from jqd.cli.show import quoted
 from jqd.client import Client, http
 
 ABSENT = "http://127.0.0.1:9"  # the discard port: nothing listens there

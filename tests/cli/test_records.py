@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from jqd.cli.argument import value
 from jqd.cli.records import Record, line, payload
-from jqd.words.job import Fate, Job
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
+from jqd.domain.job import Fate, Job
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from tests.cli.books import AT_MS, outcome
 from tests.cli.test_argument import JSON
 

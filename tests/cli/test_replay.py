@@ -12,16 +12,16 @@ import trio
 
 from jqd.cli import run
 from jqd.cli.replay import Tally, replay
+from jqd.domain.chaining import named
+from jqd.domain.clock import SystemClock
+from jqd.domain.job import Fate, State
+from jqd.domain.jobid import ALPHABET, partition_of
+from jqd.domain.record import Lane
 from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
 from jqd.journal.retired import Retired, write_retired
 from jqd.store import StoreConfig, open_embedded
-from jqd.words.clock import SystemClock
-from jqd.words.followers import named
-from jqd.words.job import Fate, State
-from jqd.words.jobid import ALPHABET, partition_of
-from jqd.words.record import Lane
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
 from tests.cli.replayed import FAILED, Told, contents, into, replayed, views, watched
 from tests.live.harness import short_directory

@@ -9,10 +9,10 @@ import pytest
 from jqd.cli import replay as replaying
 from jqd.cli import run
 from jqd.cli.replay import count, replay
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import PositionMismatch, StoreAway, StoreRefused
 from jqd.journal import Files
 from jqd.journal.inspect import snapshot
-from jqd.words.backoff import Backoff
-from jqd.words.errors import PositionMismatch, StoreAway, StoreRefused
 from tests.cli.books import Ids, write
 from tests.cli.replayed import Told, into, views
 from tests.valkey import Valkey, fresh_valkey, valkey_server

@@ -13,7 +13,7 @@ import pytest
 from jqd.cli import run
 from jqd.cli.exits import Exit
 from jqd.client import Client
-from jqd.words.errors import StoreAway
+from jqd.domain.errors import StoreAway
 from tests.live.harness import Process, short_directory
 
 END_S = 30.0  # for a process to go once it was told

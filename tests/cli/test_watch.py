@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from jqd.cli import look
+from jqd.cli import show
 from jqd.cli.exits import Exit
 from jqd.client import Forbidden, TimedOut, Unavailable, Unreachable
 
@@ -17,12 +17,12 @@ Watch = Callable[..., str]
 @pytest.fixture(name="watch")
 def _watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Watch what is given, one after the other, then press Ctrl-C; what was drawn."""
-    monkeypatch.setattr(look, "WATCH_S", 0.0)
+    monkeypatch.setattr(show, "WATCH_S", 0.0)
 
     def watch(*seen: str | BaseException) -> str:
         paper, looks = io.StringIO(), iter((*seen, KeyboardInterrupt()))
-        monkeypatch.setattr(look, "console", lambda: Console(file=paper, force_terminal=True, width=200, height=20))
-        assert look.watch_screen(lambda: _next(looks)) == Exit.DONE
+        monkeypatch.setattr(show, "console", lambda: Console(file=paper, force_terminal=True, width=200, height=20))
+        assert show.watch_screen(lambda: _next(looks)) == Exit.DONE
         return paper.getvalue()
 
     return watch

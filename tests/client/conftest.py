@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from jqd.testing.daemon import ScriptedDaemon, open_daemon
+from tests.harness.daemon import ScriptedDaemon, open_daemon
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import trio
 from jqd.client import (
     Client,
 )
-from jqd.testing.daemon import ScriptedDaemon
+from tests.harness.daemon import ScriptedDaemon
 
 T = TypeVar("T")
 

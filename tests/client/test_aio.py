@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from jqd.client import AsyncClient, Client, NotFound
-from jqd.client.info import JobInfo
-from jqd.testing.daemon import open_daemon
+from jqd.client.job_info import JobInfo
+from tests.harness.daemon import open_daemon
 
 
 def test_it_has_every_call_of_the_blocking_client() -> None:

@@ -24,9 +24,9 @@ from jqd.client import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.info import Taken
+from jqd.client.job_info import Taken
 from jqd.client.pending import Pending
-from jqd.client.sending import Sender
+from jqd.client.send import Sender
 from jqd.testing.clock import ManualClock
 from jqd.worker.context import at_work
 
@@ -66,7 +66,7 @@ def pending(job_id: str) -> Pending:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.client.sending.PAUSE_S_MAX", 0.001)
+    monkeypatch.setattr("jqd.client.send.PAUSE_S_MAX", 0.001)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from jqd.client import (
     PartlyPushed,
     Unavailable,
 )
-from jqd.client.info import Taken, job_info
+from jqd.client.job_info import Taken, job_info
 from jqd.client.pushes import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
-from jqd.testing.daemon import Answer, ScriptedDaemon
 from tests.client.scripted import use
+from tests.harness.daemon import Answer, ScriptedDaemon
 
 # ---------------------------------------------------------------- push
 

@@ -22,10 +22,10 @@ from jqd.client import (
 from jqd.client.client import WAIT_S_MAX
 from jqd.client.http import TRIES_MAX
 from jqd.client.pushes import PUSH_JOBS_MAX
+from jqd.domain.media import MSGPACK
 from jqd.testing.clock import ManualClock
-from jqd.testing.daemon import Answer, ScriptedDaemon
-from jqd.words.media import MSGPACK
 from tests.client.scripted import use
+from tests.harness.daemon import Answer, ScriptedDaemon
 
 
 async def test_get_tells_a_job_and_an_unknown_one(daemon: ScriptedDaemon) -> None:

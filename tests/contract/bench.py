@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.store import Claimed, JobView, Member, Owner, Store
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
-from jqd.words.jobid import IdSource, journal_number
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.store.counting import Recount
 
 ORDERS_PART = 7  # one order in so many is tried on a server; the fake runs the same scripts, and is given all

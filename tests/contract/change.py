@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from jqd.domain.job import ChangeKind, Job
 from jqd.store import NameJournaled, NameWanted, Standing, Verdict
-from jqd.words.job import ChangeKind, Job
 from tests.contract.bench import StoreBench, changed
 
 TTL_MS = 30_000

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from jqd.domain.job import Held, Outcome, entrust
+from jqd.domain.record import Lane
 from jqd.store import Owner
-from jqd.words.job import Held, Outcome, entrust
-from jqd.words.record import Lane
 from tests.contract.bench import StoreBench
 
 BEAT_S = 10

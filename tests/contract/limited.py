@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from jqd.domain.job import Held, Wanted
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.store import Claimed, Owner
-from jqd.words.job import Held, Wanted
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench
 
 DIGEST = 7

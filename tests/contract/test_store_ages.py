@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.constraints import BETWEEN, WITHIN
+from jqd.domain.job import ChangeKind, Fate, Wanted
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import annotate
 from jqd.store import Ages, Release, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.constraints import BETWEEN, WITHIN
-from jqd.words.job import ChangeKind, Fate, Wanted
-from jqd.words.rules import Rule
-from jqd.words.tenant import annotate
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome
 
 PERIOD_MS = 1_000

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from jqd.domain.job import NIL, SNOOZE, ChangeKind, Fate, Held, State, Wanted
 from jqd.store import JobView, OnItsWay, Promoted, WaitingType
-from jqd.words.job import NIL, SNOOZE, ChangeKind, Fate, Held, State, Wanted
 from tests.contract.bench import ENDS, StoreBench, changed, holds, ids, outcome, outcome_of
 
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec import structs
 
+from jqd.domain.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
+from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import CALL_JOBS_MAX, Owner, Store, Told
-from jqd.store.shapes import SEATS_MAX, SEATS_SOON_S
-from jqd.words.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Wanted
-from jqd.words.record import Lane, cancel_of
+from jqd.store.types import SEATS_MAX, SEATS_SOON_S
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, early, ids, outcome, rule
 
 # ---------------------------------------------------------------- lives

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.words.job import Fate, Outcome, State
-from jqd.words.record import cancel_of
+from jqd.domain.job import Fate, Outcome, State
+from jqd.domain.record import cancel_of
 from tests.contract.bench import StoreBench, holds, ids, outcome, outcome_of
 from tests.contract.limited import KEYED
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from jqd.domain.job import ChangeKind, Fate, State
+from jqd.domain.record import cancel_of
 from jqd.store import NameJournaled, OnItsWay, Release, Standing, Verdict
-from jqd.words.job import ChangeKind, Fate, State
-from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, changed, orders, outcome
 from tests.contract.change import TTL_MS, ask, edit_of, push_named
 

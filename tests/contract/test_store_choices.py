@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.constraints import BETWEEN, WITHIN, items_of
+from jqd.domain.job import Fate, Held, Job, Wanted
+from jqd.domain.jobid import parse_id
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.store import Ages, Owner, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.constraints import BETWEEN, WITHIN, items_of
-from jqd.words.job import Fate, Held, Job, Wanted
-from jqd.words.jobid import parse_id
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
 from tests.store.places import short_pages
 

@@ -1,8 +1,8 @@
 """Counts by jobtype, and what waits before a job. That they equal a recount all contract tests show."""
 
+from jqd.domain.job import SNOOZE, ChangeKind, Fate, State
 from jqd.store import Release
 from jqd.store.counts import Counts
-from jqd.words.job import SNOOZE, ChangeKind, Fate, State
 from tests.contract.bench import StoreBench, changed, holds, outcome
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from jqd.domain.job import ChangeKind, Fate, Held, State, Wanted
 from jqd.store import Owner, Release, Suspects
-from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
 from tests.contract.bench import StoreBench, changed, holds, ids
 from tests.contract.limited import KEYED, claim, item, rule
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from jqd.domain.job import ChangeKind, Fate, Job, State, entrust
 from jqd.store import JobView
-from jqd.words.job import ChangeKind, Fate, Job, State, entrust
 from tests.contract.bench import StoreBench, changed, orders, outcome
 
 ENDS = [Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD]

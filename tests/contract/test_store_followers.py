@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from jqd.words.job import ChangeKind, Fate, Held, Job, State, entrust
-from jqd.words.record import Lane
+from jqd.domain.job import ChangeKind, Fate, Held, Job, State, entrust
+from jqd.domain.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, early, orders, outcome, outcome_of
 from tests.contract.test_store_endings import forget
 

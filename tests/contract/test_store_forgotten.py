@@ -2,7 +2,7 @@
 
 import pytest
 
-from jqd.words.job import Fate, Held, State
+from jqd.domain.job import Fate, Held, State
 from tests.contract.bench import StoreBench, holds, outcome
 from tests.contract.test_store_barrier import next_life
 

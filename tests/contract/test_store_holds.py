@@ -3,12 +3,12 @@
 import pytest
 import redis
 
+from jqd.domain.errors import StaleOwner
+from jqd.domain.job import ChangeKind, Fate, Held, State, Wanted
+from jqd.domain.record import cancel_of
 from jqd.store import CALL_JOBS_MAX, Hold, OnItsWay, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import StaleOwner
-from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
-from jqd.words.record import cancel_of
 from tests.contract.bench import ENDS, StoreBench, changed, early, holds, ids, outcome
 from tests.contract.change import edit_of
 from tests.contract.test_store_walks import check

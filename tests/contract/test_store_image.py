@@ -2,9 +2,9 @@
 
 import pytest
 
+from jqd.domain.job import Fate, State
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.job import Fate, State
 from tests.contract.bench import StoreBench, outcome
 from tests.contract.change import push_named
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from jqd.domain.errors import PositionMismatch
+from jqd.domain.job import Change, ChangeKind, Fate, Outcome, State, Wanted
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.domain.record import Lane
+from jqd.domain.tenant import annotate
 from jqd.store import OnItsWay, Promoted, WaitingType
-from jqd.words.errors import PositionMismatch
-from jqd.words.job import Change, ChangeKind, Fate, Outcome, State, Wanted
-from jqd.words.jobid import IdSource, journal_number
-from jqd.words.record import Lane
-from jqd.words.tenant import annotate
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome, outcome_of
 from tests.contract.limited import KEYED, item
 

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.job import Fate, Held, State
+from jqd.domain.settings import Rule
 from jqd.store import NameWanted, Release, StoreConfig
 from jqd.store.scripts import Script
 from jqd.testing import store as fakes
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.job import Fate, Held, State
-from jqd.words.rules import Rule
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
 from tests.contract.limited import DIGEST, KEYED, item, rule, taken
 from tests.contract.test_store_deaths import die

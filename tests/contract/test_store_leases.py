@@ -2,10 +2,10 @@
 
 import pytest
 
+from jqd.domain.errors import StoreUnsettled
+from jqd.domain.job import ChangeKind, Fate, Held, State, entrust
+from jqd.domain.record import Lane
 from jqd.store import Hold
-from jqd.words.errors import StoreUnsettled
-from jqd.words.job import ChangeKind, Fate, Held, State, entrust
-from jqd.words.record import Lane
 from tests.contract.bench import StoreBench, changed, holds, ids, outcome
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark
 from tests.contract.lent import store_bench as store_bench  # the fixture

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from jqd.domain.constraints import WITHIN
+from jqd.domain.job import Fate, State
 from jqd.store import Release
-from jqd.words.constraints import WITHIN
-from jqd.words.job import Fate, State
 from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, rule, taken
 

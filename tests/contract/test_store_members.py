@@ -2,9 +2,9 @@
 
 import pytest
 
+from jqd.domain.errors import StaleOwner, SysidTaken
+from jqd.domain.job import Fate, State
 from jqd.store import Member
-from jqd.words.errors import StaleOwner, SysidTaken
-from jqd.words.job import Fate, State
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 

@@ -3,10 +3,10 @@
 import pytest
 from msgspec import structs
 
+from jqd.domain.errors import StoreChanged, StoreUnsettled
+from jqd.domain.job import ChangeKind, Fate, State
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import NameJournaled, NameWanted, Replace, Standing, Verdict
-from jqd.words.errors import StoreChanged, StoreUnsettled
-from jqd.words.job import ChangeKind, Fate, State
-from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome
 from tests.contract.change import ask, confirm, push_named
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from jqd.domain.job import ChangeKind, Fate, Held, Job, State
+from jqd.domain.record import cancel_of
 from jqd.store import JobView, OnItsWay, Owner, Verdict
-from jqd.words.job import ChangeKind, Fate, Held, Job, State
-from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import LATER_MS, ask, confirm, push_named
 from tests.contract.lent import BEAT_S, handed, mark

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jqd.words.job import Fate, Wanted
+from jqd.domain.job import Fate, Wanted
 from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, rule, taken
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from jqd.domain.job import Fate, Held
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.store import Release
-from jqd.words.job import Fate, Held
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
 from tests.contract.limited import DIGEST, KEYED, item, rule, taken
 

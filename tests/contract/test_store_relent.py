@@ -2,9 +2,9 @@
 
 import pytest
 
+from jqd.domain.errors import StoreChanged
+from jqd.domain.job import Fate, Held, State
 from jqd.store import Hold
-from jqd.words.errors import StoreChanged
-from jqd.words.job import Fate, Held, State
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark
 from tests.contract.lent import store_bench as store_bench  # the fixture

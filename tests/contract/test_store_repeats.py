@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
+from jqd.domain.job import ChangeKind, Fate
+from jqd.domain.record import Lane
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.job import ChangeKind, Fate
-from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, outcome, rule
 from tests.contract.lent import handed
 from tests.contract.limited import DIGEST, KEYED, item

@@ -5,9 +5,9 @@ import random
 import msgspec
 import pytest
 
-from jqd.store import rules
-from jqd.words.errors import PositionMismatch
-from jqd.words.rules import Rule, Rules
+from jqd.domain.errors import PositionMismatch
+from jqd.domain.settings import Rule, Rules
+from jqd.store import settings
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, rule
 
 BODIES = (None, 0, 1, "x" * 300, "é" * 300)
@@ -70,7 +70,7 @@ async def test_many_are_told_in_pieces(store_bench: StoreBench) -> None:
 async def test_large_ones_are_told_in_pieces_of_so_many_bytes(
     store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "FOLLOWED_BYTES_MAX", 2_000)
+    monkeypatch.setattr(settings, "FOLLOWED_BYTES_MAX", 2_000)
     sizes = {"a": 300, "b": 5_000, "c": 900, "d": 900, "e": 900}
     for at, (name, size) in enumerate(sizes.items()):
         await store_bench.store.apply_rules(JOURNAL, at, at + 1, [rule(name, 1, "x" * size)])

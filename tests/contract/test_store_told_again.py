@@ -2,9 +2,9 @@
 
 import pytest
 
-from jqd.words.errors import StoreUnsettled
-from jqd.words.job import ChangeKind, Fate, Job, Outcome, State
-from jqd.words.record import cancel_of
+from jqd.domain.errors import StoreUnsettled
+from jqd.domain.job import ChangeKind, Fate, Job, Outcome, State
+from jqd.domain.record import cancel_of
 from tests.contract.bench import StoreBench, changed, orders, outcome
 
 KEPT = 5  # ended_keep_jobs of these stores

@@ -5,8 +5,8 @@ import itertools
 import msgspec
 import pytest
 
+from jqd.domain.job import INTERRUPTED, SNOOZE, ChangeKind, Fate, Held, State
 from jqd.store import Hold
-from jqd.words.job import INTERRUPTED, SNOOZE, ChangeKind, Fate, Held, State
 from tests.contract.bench import StoreBench, changed, outcome
 from tests.contract.change import ask, push_named
 from tests.contract.lent import BEAT_S, forget, handed, lend, mark

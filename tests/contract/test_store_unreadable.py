@@ -2,10 +2,10 @@
 
 import pytest
 
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import ChangeKind, Job, State
 from jqd.store import JobView, codec
 from jqd.store.codec import ROW_VERSION
-from jqd.words.errors import StoreRefused
-from jqd.words.job import ChangeKind, Job, State
 from tests.contract.bench import StoreBench, changed, ids
 from tests.contract.change import ask, push_named
 from tests.contract.limited import KEYED, claim, item, rule

@@ -15,6 +15,10 @@ from typing import Any
 import redis
 from msgspec import structs
 
+from jqd.domain.errors import PositionMismatch, StoreChanged, StoreError
+from jqd.domain.job import INTERRUPTED, SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import (
     Look,
     NameGiven,
@@ -32,10 +36,6 @@ from jqd.store import (
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.words.job import INTERRUPTED, SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
-from jqd.words.jobid import IdSource, journal_number
-from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
 from tests.store.counting import of_fake, of_server
 from tests.store.places import check_places, short_pages

@@ -14,9 +14,9 @@ import jqd
 from jqd.contrib.fastapi import router
 from jqd.contrib.flask import blueprint
 from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
-from jqd.runner.sign import signature
+from jqd.domain.errors import ConfigError
+from jqd.runner.signature import signature
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import ConfigError
 
 OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
 JSON = {"content-type": "application/json"}

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import structlog
 
+from jqd.domain.record import Lane
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.reader import Reader, Reservation
 from jqd.journal.recover import recover
-from jqd.testing.files import MemoryFiles
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, opened, push, segments
 
 SEED = 20_260

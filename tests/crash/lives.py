@@ -5,13 +5,13 @@ import random
 import msgspec
 import trio
 
+from jqd.domain.job import Job
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.job import Job
-from jqd.words.record import Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened
 
 

@@ -26,9 +26,9 @@ import httpx2
 import msgspec
 import trio
 
+from jqd.domain.clock import SystemClock
+from jqd.domain.record import Lane, decode_jobs
 from jqd.journal import JournalConfig, open_journal
-from jqd.words.clock import SystemClock
-from jqd.words.record import Lane, decode_jobs
 from tests.crash import mounts
 from tests.crash.blocklog import FLUSH, IMAGE, Op, read_log
 from tests.crash.disk import quiet

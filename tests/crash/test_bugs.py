@@ -1,6 +1,6 @@
 """Seeded bugs: each check holds over the real code, and fails as soon as the mistake that it guards against is planted.
 
-The mistakes themselves are in `jqd.testing.bugs`. A check says nothing of how the mistake is made: it compares what
+The mistakes themselves are in `tests.harness.bugs`. A check says nothing of how the mistake is made: it compares what
 was acknowledged with what is there afterwards, as every other proof here does.
 """
 
@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 import trio
 
+from jqd.domain.errors import JournalLocked, JournalRefused
+from jqd.domain.job import Fate, Outcome
+from jqd.domain.record import Lane, encode_outcomes
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.store import JobView
-from jqd.testing.bugs import BUGS, Bug, planted
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.errors import JournalLocked, JournalRefused
-from jqd.words.job import Fate, Outcome
-from jqd.words.record import Lane, encode_outcomes
 from tests.crash.disk import quiet
 from tests.crash.lives import MortalStore, ingest_until, push_frame, write_jobs
+from tests.harness.bugs import BUGS, Bug, planted
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, no_failure, once, opened, push, read_lane, segments, until
 from tests.loops.conftest import threads_in_place as threads_in_place
 from tests.loops.house import House, TrioClock

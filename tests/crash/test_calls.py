@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import CALLS, Fail, MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.record import Lane
+from tests.harness.files import CALLS, Fail, MemoryFiles
 from tests.journal.conftest import no_failure, opened
 
 ERRNOS = (

@@ -8,6 +8,8 @@ import random
 
 import pytest
 
+from jqd.domain.errors import JournalVersion
+from jqd.domain.record import Lane
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
@@ -16,8 +18,6 @@ from jqd.journal.frame import (
     pack_frame_header,
     unpack_head,
 )
-from jqd.words.errors import JournalVersion
-from jqd.words.record import Lane
 from tests.crash.disk import SEED, Built, bodies_of, build, read_back
 from tests.journal.conftest import opened, push, read_lane, segments
 

@@ -8,12 +8,12 @@ import random
 
 import trio
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
 from jqd.journal import Journal
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.record import Lane
 from tests.crash.disk import quiet
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened, read_lane, until
 
 SEED = 7

@@ -16,7 +16,7 @@ import time
 import trio
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from jqd.words.log import configure
+from jqd.domain.log import configure
 from tests.fuzz.requests import run
 from tests.fuzz.rows import garbage
 from tests.fuzz.targets import TARGETS, any_bytes

@@ -10,11 +10,11 @@ from typing import Any
 
 import trio
 
+from jqd.domain.errors import StoreError
 from jqd.store import Member
 from jqd.testing.clock import ManualClock
 from jqd.testing.keyspace import SortedSet
 from jqd.testing.store import FakeStore
-from jqd.words.errors import StoreError
 from tests.contract.bench import StoreBench
 from tests.store.test_planted import CALLS, Furnished
 

@@ -13,31 +13,31 @@ from typing import NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
+from jqd.api.decode import read_body, read_query
 from jqd.api.message import Request
-from jqd.api.native.body import _read_json
-from jqd.api.native.leases import Outcome as Reported
-from jqd.api.native.push import Pushing
 from jqd.api.problems import Problem
-from jqd.api.read import read_body, read_query
-from jqd.desk import DeskConfig
-from jqd.desk.batch import read_array
-from jqd.desk.bulk import Filter
-from jqd.desk.job import NewJob
-from jqd.doors.body import Chunked, body_of
-from jqd.doors.head import Refused, check_start, read_head
+from jqd.api.v1.body import _read_json
+from jqd.api.v1.leases import Outcome as Reported
+from jqd.api.v1.push import Pushing
+from jqd.domain.errors import AnswerGarbled, DeskError, JournalError
+from jqd.domain.jobid import IdSource
+from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
+from jqd.http.body import Chunked, body_of
+from jqd.http.head import Refused, check_start, read_head
 from jqd.journal.frame import SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.inspect import snapshot, walk
 from jqd.journal.recover import recover
 from jqd.journal.segment import name_of
-from jqd.runner.styles.lines import _Lines
-from jqd.runner.styles.stream import AnswerReader
-from jqd.store import codec, ends
+from jqd.runner.protocols.lines import _Lines
+from jqd.runner.protocols.stream import AnswerReader
+from jqd.service import DeskConfig
+from jqd.service.batch import read_array
+from jqd.service.bulk import Filter
+from jqd.service.job import NewJob
+from jqd.store import codec, endings
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import AnswerGarbled, DeskError, JournalError
-from jqd.words.jobid import IdSource
-from jqd.words.record import DECODERS, Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.wire.corpus import BAD_CHUNKS, REFUSED
 
 CONFIG = DeskConfig(job_bytes_max=100_000, array_bytes_max=1_000_000, array_jobs_max=1_000)
@@ -136,7 +136,7 @@ def answer(data: bytes) -> None:
 
 def row(data: bytes) -> None:
     """What stands in the store, by every decoder there is."""
-    for decode in (codec.decode_job, codec.decode_tries, ends.decode_end, codec.decode_generation):
+    for decode in (codec.decode_job, codec.decode_tries, endings.decode_end, codec.decode_generation):
         with suppress(codec.Unreadable):
             decode(KEYS, FIRST_ID, data)
     for decode_value in (codec.text, codec.whole, codec.list_of):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import trio
 
+from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 
 DIRECTORY = Path("/journal")
 

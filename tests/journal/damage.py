@@ -12,13 +12,13 @@ from pathlib import Path
 
 import trio
 
+from jqd.domain import log
+from jqd.domain.record import Lane
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
 from jqd.journal.repair import repair
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words import log
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, opened, push, read_lane, segments
 
 

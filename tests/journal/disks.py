@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jqd.testing.files import MemoryFiles
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened, push
 
 

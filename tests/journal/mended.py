@@ -2,7 +2,7 @@
 
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
-from jqd.testing.files import MemoryFiles
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, opened, push, segments
 from tests.journal.damage import said, starts_with
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from jqd.domain.errors import JournalRefused
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
-from jqd.testing.files import MemoryFile, MemoryFiles
-from jqd.words.errors import JournalRefused
+from tests.harness.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, no_failure, segments
 from tests.journal.damage import said
 from tests.journal.mended import BODIES, FRAME, filled, flip

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import JournalLocked, JournalRefused
 from jqd.journal import Files, JournalConfig, open_journal
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.clock import SystemClock
-from jqd.words.errors import JournalLocked, JournalRefused
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import push, read_lane, until
 
 
@@ -195,11 +195,11 @@ def run_alone(program: str, *arguments: object) -> str:
 COMMON = """
 import os, resource, sys, trio
 from pathlib import Path
-from jqd.words.clock import SystemClock
-from jqd.words.errors import JournalRefused
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import JournalRefused
 from jqd.journal import JournalConfig, open_journal
-from jqd.words.log import configure
-from jqd.words.record import Lane
+from jqd.domain.log import configure
+from jqd.domain.record import Lane
 configure(level="error")
 directory = Path(sys.argv[1])
 

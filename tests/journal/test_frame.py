@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.domain.errors import JournalVersion
+from jqd.domain.record import Lane
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
@@ -15,8 +17,6 @@ from jqd.journal.frame import (
     unpack_frame_header,
     unpack_head,
 )
-from jqd.words.errors import JournalVersion
-from jqd.words.record import Lane
 
 U64 = st.integers(0, 2**64 - 1)
 IDS = st.binary(min_size=16, max_size=16)

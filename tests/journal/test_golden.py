@@ -12,14 +12,8 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.journal import JournalConfig, open_journal
-from jqd.journal.frame import HEAD_BYTES, TORN_KIND
-from jqd.journal.recover import recover
-from jqd.journal.segment import Frame, Walker, first_of
-from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.job import Change, ChangeKind, Fate, Job, Outcome
-from jqd.words.record import (
+from jqd.domain.job import Change, ChangeKind, Fate, Job, Outcome
+from jqd.domain.record import (
     Head,
     Lane,
     decode_cancels,
@@ -31,7 +25,13 @@ from jqd.words.record import (
     encode_outcomes,
     encode_rules,
 )
-from jqd.words.rules import Rule
+from jqd.domain.settings import Rule
+from jqd.journal import JournalConfig, open_journal
+from jqd.journal.frame import HEAD_BYTES, TORN_KIND
+from jqd.journal.recover import recover
+from jqd.journal.segment import Frame, Walker, first_of
+from jqd.testing.clock import ManualClock
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, read_lane, segments
 
 GOLDEN = Path(__file__).parent / "golden" / "1"

@@ -4,12 +4,12 @@ import zlib
 
 import pytest
 
+from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, unpack_head
 from jqd.journal.repair import repair
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, opened, push, segments
 from tests.journal.damage import said
 from tests.journal.mended import BODIES, filled, flip, kept, mended

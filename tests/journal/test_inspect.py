@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_head, unpack_head
 from jqd.journal.inspect import Good, Kind, Place, frames_of, snapshot, walk
 from jqd.journal.repair import repair
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFile, MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, segments, until
 
 READ_ONLY = {"names", "open", "close", "read", "size"}

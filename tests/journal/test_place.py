@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.diagnostic import Finding, refusals
 from jqd.journal import disk
 from jqd.journal.disk import PASSING, REMOTE, examine_disk
-from jqd.words.finding import Finding, refusals
 
 
 def codes(findings: list[Finding]) -> list[str]:

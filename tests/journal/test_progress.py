@@ -13,12 +13,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jqd.domain.errors import JournalStuck
+from jqd.domain.record import Lane
 from jqd.journal import Journal, Reservation, Slice
 from jqd.journal.reader import Reader
 from jqd.journal.segment import Segment
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalStuck
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import opened, push
 
 RECORDS_MAX = 10_000  # of one request, so of one frame

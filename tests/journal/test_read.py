@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.errors import JournalDamaged
+from jqd.domain.record import Lane
 from jqd.journal import Journal, Slice, reader
 from jqd.journal.frame import HEAD_BYTES
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalDamaged
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import no_failure, once, opened, push, read_lane, segments, until
 
 

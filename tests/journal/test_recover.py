@@ -4,12 +4,12 @@ import errno
 
 import pytest
 
+from jqd.domain.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
+from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_head, unpack_head
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFile, MemoryFiles
-from jqd.words.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
 from tests.journal.disks import damage, filled
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import trio.testing
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
 from jqd.journal import commit
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, FULL, always, no_failure, once, opened, push, read_lane, segments, until
 
 NUMBERS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EINTR, errno.EAGAIN, 9_999]

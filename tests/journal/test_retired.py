@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.inspect import retired_in, snapshot
 from jqd.journal.retired import RETIRED
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 
 DIRECTORY = Path("/j")
 PATH = DIRECTORY / RETIRED

@@ -4,13 +4,13 @@ import errno
 import tracemalloc
 from pathlib import Path
 
+from jqd.domain.record import Lane
 from jqd.journal import JournalConfig
 from jqd.journal.files import Files
 from jqd.journal.recover import recover
 from jqd.journal.writer import Pending, Start, Writer
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
 
 

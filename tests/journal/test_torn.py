@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.record import Lane
 from jqd.journal.frame import HEAD_BYTES, pack_frame_header, unpack_head
-from jqd.testing.files import MemoryFiles
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import once, opened, push, read_lane, segments
 from tests.journal.disks import damage, filled
 

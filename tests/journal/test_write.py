@@ -10,14 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.jobid import SEQUENCES, parse_id
+from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig
 from jqd.journal.commit import PATIENCE_S_MAX
 from jqd.journal.frame import HEAD_BYTES
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.jobid import SEQUENCES, parse_id
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.journal.conftest import once, opened, push, read_lane, segments, until
 
 

@@ -9,9 +9,9 @@ import msgpack
 import redis
 
 from jqd.client import Client
+from jqd.domain.constraints import home_of
+from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.store.keys import Keys
-from jqd.words.constraints import home_of
-from jqd.words.jobid import partition_of, partition_of_name
 from tests.live.harness import QUICK, Daemon, Worker, cluster, short_directory, wait_for
 from tests.live.test_crash import wait_all_ended
 from tests.live.test_servers import HERE, THERE, two_servers

@@ -17,9 +17,9 @@ import redis
 import trio
 
 from jqd.client import Client
+from jqd.domain.record import Lane, decode_rules
 from jqd.journal import Files
 from jqd.journal.inspect import Good, snapshot, walk
-from jqd.words.record import Lane, decode_rules
 from jqd.worker.app import App
 from jqd.worker.serve import serve
 from tests.live.harness import QUICK, WAIT_S, Daemon, ingested, short_directory, wait_for

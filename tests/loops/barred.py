@@ -3,10 +3,10 @@
 import msgspec
 import trio
 
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Fate, Held, Outcome, State
+from jqd.domain.record import Head, Lane, encode_jobs, encode_outcomes
 from jqd.store import JobView, Owner
-from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, Held, Outcome, State
-from jqd.words.record import Head, Lane, encode_jobs, encode_outcomes
 from tests.loops.house import House
 
 

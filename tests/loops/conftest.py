@@ -9,7 +9,7 @@ import pytest
 import structlog
 import trio
 
-from jqd.words.log import configure
+from jqd.domain.log import configure
 
 ANSWER_S = 5.0  # of a real server, real time
 SILENT_S = 0.05  # of a gate (tests/store/gate.py), which may be silent on purpose: whoever asks it bears that

@@ -8,30 +8,30 @@ from typing import Any
 
 import trio
 
+from jqd.domain.constraints import Constraints
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Held, Job, Wanted
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.pauses import Paused
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rules
+from jqd.domain.tenant import any_of
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.loops.alone import Alone
-from jqd.loops.barrier import Barrier
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import Dispatch
+from jqd.loops.heartbeat import Renew
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
+from jqd.loops.outcomes import Settle
+from jqd.loops.poison import Alone
 from jqd.loops.reap import Reap
-from jqd.loops.renew import Renew
-from jqd.loops.settle import Settle
+from jqd.recovery.recovery import Barrier
 from jqd.runner import Offer, Pull, Stopped, Worker
 from jqd.scheduler import Scheduler
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.constraints import Constraints
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Held, Job, Wanted
-from jqd.words.lease import LeaseConfig
-from jqd.words.pauses import Paused
-from jqd.words.record import Lane
-from jqd.words.rules import Rules
-from jqd.words.tenant import any_of
+from tests.harness.files import MemoryFiles
 
 
 class TrioClock(ManualClock):

@@ -10,14 +10,14 @@ import msgspec
 import trio
 import trio.testing
 
+from jqd.domain.errors import JqdError
+from jqd.domain.job import Job
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.testing.clock import ManualClock
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.errors import JqdError
-from jqd.words.job import Job
-from jqd.words.record import Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 
 
 class LossyStore(FakeStore):

@@ -11,13 +11,13 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
+from jqd.domain.jobid import homes_of, partition_of_name
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.record import Head, Lane, encode_cancels, encode_jobs
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.store import StoreConfig
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.jobid import homes_of, partition_of_name
-from jqd.words.lease import LeaseConfig
-from jqd.words.record import Head, Lane, encode_cancels, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.loops.house import TrioClock, until
 
 HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
+from jqd.domain.job import ChangeKind, Fate, Outcome, State
+from jqd.domain.record import Head, Lane, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
+from jqd.domain.settings import Rules
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.loops.keeper import Keeper
-from jqd.loops.retention import Retention
+from jqd.loops.retention.partition import Keeper
+from jqd.loops.retention.retention import Retention
 from jqd.store import JobView, Owner, StoreConfig
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.job import ChangeKind, Fate, Outcome, State
-from jqd.words.record import Head, Lane, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
-from jqd.words.rules import Rules
+from tests.harness.files import MemoryFiles
 from tests.loops.house import House, TrioClock
 
 SEGMENT_BYTES = 4_400

@@ -3,9 +3,9 @@
 import pytest
 import trio
 
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Job
 from jqd.store import Owner, Renewed
-from jqd.words.errors import StoreAway
-from jqd.words.job import Job
 from tests.loops.house import house, offer, until
 
 

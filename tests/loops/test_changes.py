@@ -11,13 +11,13 @@ import msgspec
 import pytest
 import trio
 
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import ChangeKind, Held
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import JournalConfig, open_journal
 from jqd.store import JobView, NameGiven, NameWanted, Owner
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.errors import StoreAway
-from jqd.words.job import ChangeKind, Held
-from jqd.words.record import Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.loops.house import House, TrioClock, until
 
 LATER_MS = 10_000_000_000_000

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from jqd.domain.job import Fate, Outcome
+from jqd.domain.record import Lane
 from jqd.journal import Slice
 from jqd.loops.chunks import CHUNK_BYTES, chunks
-from jqd.words.job import Fate, Outcome
-from jqd.words.record import Lane
 
 
 def pieces(*frames: tuple[int, int]) -> list[Slice]:

@@ -6,19 +6,12 @@ import msgspec
 import pytest
 import trio
 
-from jqd.loops import retention as retention_module
-from jqd.loops.copied import Copied
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import ChangeKind, Fate, Outcome, State
+from jqd.domain.record import Head, Lane, decode_cancels, encode_cancels, encode_jobs, encode_outcomes
+from jqd.loops.retention import retention as retention_module
+from jqd.loops.retention.copies import Copied
 from jqd.store import JobView
-from jqd.words.errors import JournalRefused
-from jqd.words.job import ChangeKind, Fate, Outcome, State
-from jqd.words.record import (
-    Head,
-    Lane,
-    decode_cancels,
-    encode_cancels,
-    encode_jobs,
-    encode_outcomes,
-)
 from tests.loops.house import until
 from tests.loops.segments import (
     SEGMENT_BYTES,

@@ -10,23 +10,23 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from jqd.loops.alone import EMPTYING_S, TELLING_S, Alone
+from jqd.domain.constraints import Constraints
+from jqd.domain.job import Job, Wanted
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.pauses import PAUSE, Paused, body_of
+from jqd.domain.settings import Rule, Rules
+from jqd.domain.tenant import annotate, tenant_of
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
-from jqd.loops.standing import Known, Through
-from jqd.runner.linger import Linger
+from jqd.loops.poison import EMPTYING_S, TELLING_S, Alone
+from jqd.loops.store_standing import Known, Through
+from jqd.runner.batch_linger import Linger
 from jqd.scheduler import Scheduler
 from jqd.store import Claimed, RateWanted, Renewed
 from jqd.testing.store import FakeStore
-from jqd.words.constraints import Constraints
-from jqd.words.job import Job, Wanted
-from jqd.words.lease import LeaseConfig
-from jqd.words.pauses import PAUSE, Paused, body_of
-from jqd.words.rules import Rule, Rules
-from jqd.words.tenant import annotate, tenant_of
 from tests.loops.house import HandRunner, TrioClock, offer, until
-from tests.loops.test_alone import blame
+from tests.loops.test_poison import blame
 
 ALONE_S = 60.0
 

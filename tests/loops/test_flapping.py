@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import trio
 
-from jqd.desk import leases
-from jqd.desk import workers as desk_workers
-from jqd.loops.rules import SAID_S
+from jqd.domain.job import Job
+from jqd.loops.settings import SAID_S
 from jqd.runner import Card
+from jqd.service import leases
+from jqd.service import workers as desk_workers
 from jqd.store import Claimed
 from jqd.testing.store import FakeStore
-from jqd.words.job import Job
 from tests.loops.house import TrioClock, until
-from tests.loops.test_rules import Place
+from tests.loops.test_settings import Place
 
 FLAPPING = 100
 JOBS = 40

@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Job
+from jqd.domain.record import Lane
 from jqd.loops.ingest import FLIGHTS_MAX
-from jqd.words.errors import StoreAway
-from jqd.words.job import Job
-from jqd.words.record import Lane
 from tests.loops.lane import Bench, bench, run
 
 CHUNK = 2

@@ -12,11 +12,11 @@ import trio.lowlevel
 import trio.testing
 
 from jqd.daemon import FORK_RETRY_S, _fork
+from jqd.domain.errors import JournalForked
+from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.errors import JournalForked
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.loops.barred import push
 from tests.loops.house import House, TrioClock, house
 

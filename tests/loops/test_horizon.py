@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import trio
 from structlog.testing import capture_logs
 
+from jqd.domain.job import Fate, Outcome, State
+from jqd.domain.record import Lane, encode_cancels, encode_outcomes
+from jqd.domain.settings import Rules
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops.horizon import EDIT_US, MARKS_MAX, Horizon
-from jqd.loops.keeper import Keeper
-from jqd.loops.retention import SAY_S, Retention
+from jqd.loops.retention.horizon import EDIT_US, MARKS_MAX, Horizon
+from jqd.loops.retention.partition import Keeper
+from jqd.loops.retention.retention import SAY_S, Retention
 from jqd.store import JobView, Kept, StoreConfig, Told
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.job import Fate, Outcome, State
-from jqd.words.record import Lane, encode_cancels, encode_outcomes
-from jqd.words.rules import Rules
+from tests.harness.files import MemoryFiles
 from tests.loops.house import House, TrioClock, until
 from tests.loops.segments import SEGMENT_BYTES, finish, push
 

@@ -8,13 +8,13 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from jqd.domain.errors import JqdError, StoreAway, StoreRefused
+from jqd.domain.job import Job, State
+from jqd.domain.record import Lane
 from jqd.loops.chunks import CHUNK_BYTES, CHUNK_RECORDS
 from jqd.loops.ingest import SKIP_BYTES
 from jqd.partition import GATHER_S
 from jqd.store import JobView
-from jqd.words.errors import JqdError, StoreAway, StoreRefused
-from jqd.words.job import Job, State
-from jqd.words.record import Lane
 from tests.loops.lane import bench, run
 
 

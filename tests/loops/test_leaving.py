@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import trio
 
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Fate, Outcome
+from jqd.domain.record import Lane, encode_outcomes
 from jqd.store import Owner
-from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, Outcome
-from jqd.words.record import Lane, encode_outcomes
 from tests.loops.pairs import pair
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.loops.endings import Endings
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import JournalRefused, StaleOwner, StoreAway
+from jqd.domain.job import INTERRUPTED, Fate, Job, Outcome, State
+from jqd.domain.record import Lane, decode_outcomes
 from jqd.loops.purge import Purge
+from jqd.loops.waiters import Endings
 from jqd.runner import Card, Gates, Runner, RunnerConfig, Stopped, Workers, make_pool
 from jqd.store import Claimed, JobView, Member
-from jqd.words.backoff import Backoff
-from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
-from jqd.words.job import INTERRUPTED, Fate, Job, Outcome, State
-from jqd.words.record import Lane, decode_outcomes
 from tests.loops.house import House, house, offer, until
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate, Held, Outcome, State
+from jqd.domain.record import Lane, encode_cancels, encode_outcomes
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops.barrier import RESIGN_S
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import JournalRefused
-from jqd.words.job import Fate, Held, Outcome, State
-from jqd.words.record import Lane, encode_cancels, encode_outcomes
+from jqd.recovery.recovery import RESIGN_S
+from tests.harness.files import MemoryFiles
 from tests.loops.barred import claim, end, eventually, push, state
 from tests.loops.house import House, house, offer, until
 

@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.chaining import Left, Over
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import Fate, Held
 from jqd.loops.outbox import COMPLAIN_S, ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
 from jqd.testing.store import FakeStore
-from jqd.words.errors import JournalRefused
-from jqd.words.followers import Left, Over
-from jqd.words.job import Fate, Held
 from tests.contract.bench import StoreBench, outcome
 from tests.loops.house import TrioClock
 

@@ -10,18 +10,18 @@ import pytest
 import trio
 
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
-from jqd.desk import schedules
-from jqd.desk.schedules import Plan, Template
+from jqd.domain.chaining import named
+from jqd.domain.job import Fate, Held, Outcome
+from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.quotas import Quota
+from jqd.domain.record import Lane, encode_outcomes, job_ids
+from jqd.domain.tenant import annotate
 from jqd.journal import Journal
-from jqd.loops.retention import EVERY_S
+from jqd.loops.retention.retention import EVERY_S
+from jqd.service import schedules
+from jqd.service.schedules import Plan, Template
 from jqd.store import Kept, Member, Shelf
-from jqd.words.followers import named
-from jqd.words.job import Fate, Held, Outcome
-from jqd.words.jobid import partition_of, partition_of_name
-from jqd.words.lease import LeaseConfig
-from jqd.words.quotas import Quota
-from jqd.words.record import Lane, encode_outcomes, job_ids
-from jqd.words.tenant import annotate
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
 

@@ -10,14 +10,14 @@ import trio
 import trio.testing
 from msgspec import Raw
 
+from jqd.domain.constraints import home_of
+from jqd.domain.job import Fate, Held, Job
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.loops.permits import SILENT_S, Permits
 from jqd.store import Claimed, Owner, Permit, RateWanted, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.constraints import home_of
-from jqd.words.job import Fate, Held, Job
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.contract.bench import ALL, JOURNAL, StoreBench, outcome
 
 DIGEST, COUNT, MOST = 7, 3, 2

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import trio
 
+from jqd.domain.errors import PositionMismatch
+from jqd.domain.record import Lane
 from jqd.journal import Journal, Reservation, Slice
 from jqd.journal.reader import Reader
 from jqd.loops.ingest import IDLE_TURNS
 from jqd.loops.progress import LOOK_S, STALLED_S
 from jqd.testing.store import FakeStore
-from jqd.words.errors import PositionMismatch
-from jqd.words.record import Lane
 from tests.loops.house import until
 from tests.loops.pairs import HERE, THERE, Pair, pair
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.desk import Desk, DeskConfig, reports
-from jqd.desk.reports import Told
+from jqd.domain.backoff import Backoff
+from jqd.domain.constraints import Constraints
+from jqd.domain.errors import JournalRefused, NotFound
+from jqd.domain.job import NIL, Fate, Job, Outcome
+from jqd.domain.jobid import IdSource
+from jqd.domain.record import Lane, decode_outcomes
 from jqd.runner import Card, Gates, Report, Runner, RunnerConfig, Runners, Workers, make_pool
 from jqd.runner.runner import NOTED_S
-from jqd.words.backoff import Backoff
-from jqd.words.constraints import Constraints
-from jqd.words.errors import JournalRefused, NotFound
-from jqd.words.job import NIL, Fate, Job, Outcome
-from jqd.words.jobid import IdSource
-from jqd.words.record import Lane, decode_outcomes
+from jqd.service import Desk, DeskConfig, outcomes
+from jqd.service.outcomes import Told
 from tests.loops.house import House, house
 
 OK, OTHER_RESULT = Report(result=b"\x01"), Report(result=b"\x02")
@@ -48,7 +48,7 @@ class Scene:
 
     async def report(self, told: Report) -> None:
         """As `POST /done` does: returns for a 204."""
-        (error,) = await reports.report(self.desk, [Told(self.job_id, told, worker=self.worker_id)])
+        (error,) = await outcomes.report(self.desk, [Told(self.job_id, told, worker=self.worker_id)])
         if error is not None:
             raise error
 

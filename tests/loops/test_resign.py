@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
+from jqd.domain.job import State
+from jqd.domain.record import Lane
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops.barrier import RESIGN_S
-from jqd.store.shapes import SEATS_MAX
-from jqd.testing.files import MemoryFiles
+from jqd.recovery.recovery import RESIGN_S
+from jqd.store.types import SEATS_MAX
 from jqd.testing.store import FakeStore
-from jqd.words.job import State
-from jqd.words.record import Lane
+from tests.harness.files import MemoryFiles
 from tests.loops.barred import end, push, state
 from tests.loops.house import House, TrioClock, house, until
 

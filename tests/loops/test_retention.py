@@ -7,15 +7,15 @@ import msgspec
 import pytest
 import trio
 
+from jqd.domain.chaining import named
+from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.job import Fate, Job, Outcome, State
+from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
+from jqd.domain.tenant import annotate
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.retention import EVERY_S
+from jqd.loops.retention.retention import EVERY_S
 from jqd.store import JobView, Owner
-from jqd.store.shapes import Ends
-from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.followers import named
-from jqd.words.job import Fate, Job, Outcome, State
-from jqd.words.record import Lane, decode_outcomes, encode_outcomes
-from jqd.words.tenant import annotate
+from jqd.store.types import Ends
 from tests.loops.house import House, until
 from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, state
 

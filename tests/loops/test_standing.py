@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from jqd.loops import standing
+from jqd.domain.lease import LeaseConfig
+from jqd.loops import store_standing
 from jqd.loops.membership import Membership
-from jqd.loops.standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
+from jqd.loops.store_standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Look, Member, Owner, Renewed
 from jqd.testing.clock import ManualClock
-from jqd.words.lease import LeaseConfig
 
 LIVES = ("A", "B")
 OWNER = Owner("d1", 7)
@@ -79,7 +79,7 @@ WALK = reached(START)
 
 
 def said(state: State, *, trusted: bool, waited: bool) -> str | None:
-    return standing.hold_up(state, trusted=trusted, waited=waited, lease_s=10.0)
+    return store_standing.hold_up(state, trusted=trusted, waited=waited, lease_s=10.0)
 
 
 def claims(state: State, *, waited: bool = True) -> bool:
@@ -95,7 +95,9 @@ def test_who_may_not_claim_says_why_and_only_who_is_through_with_all_others_may(
                 ready = isinstance(state, Through) and state.known.waits_for == ()
                 assert (why is None) == (trusted and ready and (waited or state.known.settled))  # type: ignore[union-attr]
                 assert why is None or len(why.split()) > 6
-                assert standing.is_settled(state, waited=waited) == (said(state, trusted=True, waited=waited) is None)
+                assert store_standing.is_settled(state, waited=waited) == (
+                    said(state, trusted=True, waited=waited) is None
+                )
 
 
 def test_each_state_says_something_else() -> None:

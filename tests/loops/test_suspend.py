@@ -6,9 +6,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from jqd.loops.renew import DOUBT_S
+from jqd.domain.clock import SystemClock
+from jqd.loops.heartbeat import DOUBT_S
 from jqd.store import Owner, Renewed
-from jqd.words.clock import SystemClock
 from tests.loops.house import house, until
 
 

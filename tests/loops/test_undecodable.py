@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import trio
 
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import JournalConfig, open_journal
-from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.record import Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.loops.house import House, TrioClock, until
 
 GOOD_JOBS = encode_jobs(Head("0" * 26, 1), msgspec.msgpack.encode([{"name": "t"}]))

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from trio.to_thread import run_sync as run_in_a_thread
 
 from jqd.daemon import _look_at_all
+from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_disk, watch_nothing
 from jqd.store import StoreConfig
-from jqd.words.errors import StoreAway, StoreUnsafe
-from jqd.words.finding import Finding, Severity
 
 BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
 FULL = Finding("nearly_full", Severity.WARN, "90 of 100 bytes", "it takes no more soon", "give it more")

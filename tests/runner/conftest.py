@@ -13,14 +13,14 @@ import msgspec
 import pytest
 import trio
 
-from jqd.desk.config import DeskConfig
-from jqd.desk.following import wrong
-from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, make_pool, suspects
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.job import Held, Job, Outcome
+from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, crash_isolation, make_pool
+from jqd.runner.registry import KIND, body_of
 from jqd.runner.worker import StyleName
-from jqd.runner.workers import KIND, body_of
-from jqd.words.backoff import Backoff
-from jqd.words.clock import Clock, SystemClock
-from jqd.words.job import Held, Job, Outcome
+from jqd.service.chaining import wrong
+from jqd.service.config import DeskConfig
 
 WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
 _numbers = itertools.count(1)
@@ -139,7 +139,7 @@ class House:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of this process break at once."""
-    monkeypatch.setattr(suspects, "SETTLE_S", 0.005)
+    monkeypatch.setattr(crash_isolation, "SETTLE_S", 0.005)
 
 
 OpenHouse = Callable[..., Any]

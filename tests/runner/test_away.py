@@ -8,13 +8,13 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
-from jqd.runner.carry import Connections, End, Ending
-from jqd.runner.carry.carrier import Listener
-from jqd.runner.styles import Judgement, Said, Sending
-from jqd.testing.worker import Reply, Request, open_worker, succeed
-from jqd.words.job import Fate
+from jqd.runner.protocols import Judgement, Said, Sending
+from jqd.runner.transport import Connections, End, Ending
+from jqd.runner.transport.transport import Listener
+from tests.harness.worker import Reply, Request, open_worker, succeed
 from tests.loops.house import TrioClock
 from tests.runner.conftest import Eventually, OpenHouse, hold, ids
 

@@ -9,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.job import Fate
 from jqd.runner import Report
 from jqd.runner.cancel import ASKED_MAX, Asked
-from jqd.runner.carry import network
-from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
-from jqd.words.job import Fate
+from jqd.runner.transport import network
+from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from jqd.domain.job import Fate
 from jqd.runner.worker import StyleName
-from jqd.testing.worker import Reply, Request, open_worker
-from jqd.words.job import Fate
+from tests.harness.worker import Reply, Request, open_worker
 from tests.runner.conftest import OpenHouse, hold
 from tests.stalls import guarded
 

@@ -7,15 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.runner import suspects as suspects_module
-from jqd.runner.suspects import (
-    ALONE_S,
-    COMPANY_LOSSES,
-    Extent,
-)
+from jqd.domain.job import Fate
+from jqd.runner import crash_isolation as suspects_module
+from jqd.runner.crash_isolation import ALONE_S, COMPANY_LOSSES, Extent
 from jqd.testing.clock import ManualClock
-from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
-from jqd.words.job import Fate
+from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
 
 

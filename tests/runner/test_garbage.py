@@ -7,8 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
-from jqd.words.job import NIL, Fate
+from jqd.domain.job import NIL, Fate
+from tests.harness.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold
 
 pytestmark = pytest.mark.usefixtures("unstalled")

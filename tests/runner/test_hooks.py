@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from jqd.cli.records import Record
+from jqd.domain import fields
+from jqd.domain.errors import Invalid
+from jqd.domain.job import Held, Job
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.runner.endpoint import fill
 from jqd.runner.handler import Handler, HandlerOptions, Version
-from jqd.runner.sign import signature
-from jqd.runner.styles import STYLES, Sending
-from jqd.runner.styles.style import Request
+from jqd.runner.protocols import STYLES, Sending
+from jqd.runner.protocols.protocol import Request
+from jqd.runner.signature import signature
 from jqd.runner.worker import Card, StyleName, Worker
-from jqd.words import fields
-from jqd.words.errors import Invalid
-from jqd.words.job import Held, Job
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret, of 31 bytes....").decode()

@@ -3,9 +3,9 @@
 import msgspec
 import trio
 
+from jqd.domain.job import Fate
 from jqd.runner import Report
-from jqd.testing.worker import Reply, Request, answer, open_worker
-from jqd.words.job import Fate
+from tests.harness.worker import Reply, Request, answer, open_worker
 from tests.runner.conftest import OpenHouse, claims, hold, ids
 
 

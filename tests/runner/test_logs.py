@@ -7,8 +7,8 @@ import pytest
 import structlog
 import trio
 
-from jqd.testing.worker import Reply, Request, Script, answer, open_worker, succeed
-from jqd.words.log import configure
+from jqd.domain.log import configure
+from tests.harness.worker import Reply, Request, Script, answer, open_worker, succeed
 from tests.runner.conftest import Eventually, OpenHouse, claims, hold
 
 SECRET = "card-4929"

@@ -4,11 +4,11 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.job import PRIORITY_MIN, Wanted
+from jqd.domain.pauses import HALT, all_of
+from jqd.domain.pauses import body_of as halt_of
 from jqd.runner import Card
-from jqd.testing.worker import Reply, Request, in_turn, open_worker, succeed
-from jqd.words.job import PRIORITY_MIN, Wanted
-from jqd.words.pauses import HALT, all_of
-from jqd.words.pauses import body_of as halt_of
+from tests.harness.worker import Reply, Request, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
 
 

@@ -3,11 +3,11 @@
 import pytest
 import trio
 
+from jqd.domain.job import Fate, Wanted
 from jqd.runner import Pull, Report
+from jqd.runner.demand import Wishes
 from jqd.runner.pulls import Pulls
-from jqd.runner.wishes import Wishes
 from jqd.runner.worker import Worker
-from jqd.words.job import Fate, Wanted
 from tests.runner.conftest import House, OpenHouse, claims, hold, ids
 
 

@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.domain.job import NIL, Fate, Wanted
 from jqd.runner import Report
-from jqd.runner.verdict import INVALID_JOBS
+from jqd.runner.outcome import INVALID_JOBS
 from jqd.testing.clock import ManualClock
-from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker
-from jqd.words.job import NIL, Fate, Wanted
+from tests.harness.worker import Reply, Request, answer, in_turn, open_worker
 from tests.runner.conftest import Eventually, OpenHouse, claims, hold, ids
 
 

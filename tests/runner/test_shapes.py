@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.carry.post import APART_BYTES
-from jqd.runner.styles import STYLES, Answer, Chain, Said, Sending
-from jqd.runner.styles.lines import line_of
-from jqd.runner.verdict import Report
+from jqd.domain import json_ext
+from jqd.domain.errors import AnswerGarbled
+from jqd.domain.job import NIL, Fate, Held, Job
+from jqd.runner.outcome import Report
+from jqd.runner.protocols import STYLES, Answer, Chain, Said, Sending
+from jqd.runner.protocols.lines import line_of
+from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
-from jqd.testing.worker import Reply, Request, answer, open_worker
-from jqd.words import tagged
-from jqd.words.errors import AnswerGarbled
-from jqd.words.job import NIL, Fate, Held, Job
+from tests.harness.worker import Reply, Request, answer, open_worker
 from tests.runner.conftest import Eventually, OpenHouse, hold
 
 LIMIT = 1_000
@@ -59,7 +59,7 @@ def unpack(data: bytes) -> Any:
 def test_a_hook_reads_the_argument_as_json(argument: Any) -> None:
     request = STYLES["webhook"].request(sending("webhook", argument))
     json.loads(request.body)
-    assert unpack(msgspec.msgpack.encode(tagged.read(request.body))) == argument
+    assert unpack(msgspec.msgpack.encode(json_ext.read(request.body))) == argument
 
 
 def test_what_json_can_say_it_says_as_everybody_does() -> None:
@@ -80,7 +80,7 @@ def test_an_argument_of_a_thousand_levels_is_sent_all_the_same() -> None:
 
 @given(values, st.sampled_from(["json", "msgpack"]), st.lists(st.integers(0), max_size=5))
 def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequence[int]) -> None:
-    body = msgpack.packb(value) if language == "msgpack" else tagged.json_of(msgpack.packb(value))
+    body = msgpack.packb(value) if language == "msgpack" else json_ext.json_of(msgpack.packb(value))
     (said,) = hear(sending("webhook", None, keep_result=True), body[:LIMIT], f"application/{language}", *cuts)
     assert isinstance(said, Said)
     if len(body) < LIMIT:
@@ -136,7 +136,7 @@ def test_an_argument_is_one_line(argument: Any) -> None:
     if isinstance(argument, str) and "\n" not in argument and "\r" not in argument:
         assert line == argument.encode() + b"\n"
     else:
-        assert unpack(msgspec.msgpack.encode(tagged.read(line))) == argument
+        assert unpack(msgspec.msgpack.encode(json_ext.read(line))) == argument
 
 
 def test_a_batch_is_its_lines() -> None:
@@ -255,14 +255,14 @@ async def test_a_large_argument_is_converted_beside_the_loop(
 ) -> None:
     """A megabyte of empty maps takes most of a second."""
     begun, go_on, served = threading.Event(), threading.Event(), []
-    shown = tagged.json_of
+    shown = json_ext.json_of
 
     def slow(packed: bytes) -> bytes:
         begun.set()
         served.append(go_on.wait(2.0))
         return shown(packed)
 
-    monkeypatch.setattr(tagged, "json_of", slow)
+    monkeypatch.setattr(json_ext, "json_of", slow)
     async with open_worker(answer(500)) as worker, open_house() as house:
         house.register(worker.url, style=style, format="json" if style != "lines" else None)
         house.run(hold(1, argument=[{}] * APART_BYTES, max_retry=0))

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
+from jqd.domain.settings import Rules
+from jqd.domain.tenant import annotate
 from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
-from jqd.runner.limits import PROBE_S, Gate
-from jqd.runner.views import ROWS_MAX
-from jqd.runner.workers import body_of
+from jqd.runner.circuit_breaker import PROBE_S, Gate
+from jqd.runner.registry import body_of
+from jqd.runner.worker_health import ROWS_MAX
 from jqd.testing.clock import ManualClock
-from jqd.words.rules import Rules
-from jqd.words.tenant import annotate
 
 MAX_S = 3_600.0
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import msgpack
 import trio
 
+from jqd.domain.job import Fate
 from jqd.runner.cancel import TELLERS, TELLERS_EACH
-from jqd.runner.gates import FORGET_ABOVE
-from jqd.testing.worker import Reply, Request, open_worker
-from jqd.words.job import Fate
+from jqd.runner.capacity import FORGET_ABOVE
+from tests.harness.worker import Reply, Request, open_worker
 from tests.runner.conftest import WAIT_S, House, OpenHouse, claims, hold
 
 JOBS = 2  # in each request: as many as it takes to see whom an answer is about

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.domain.tenant import annotate, tenant_of
 from jqd.scheduler import Fair, Policy, Random, Scheduler, SchedulerConfig, Strict, make_policy
 from jqd.scheduler.policies import REMEMBERED
-from jqd.words.tenant import annotate, tenant_of
 from tests.scheduler.test_scheduler import Row
 
 BATCH = 50

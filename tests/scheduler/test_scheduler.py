@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.scheduler import NO_BOUND, Scheduler, Waiting
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN
 
 
 class Row(NamedTuple):

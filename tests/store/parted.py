@@ -6,6 +6,9 @@ from typing import Any
 
 from msgspec import structs
 
+from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, State
+from jqd.domain.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
+from jqd.domain.record import Lane
 from jqd.store import (
     EdgeStore,
     JobView,
@@ -22,9 +25,6 @@ from jqd.store import (
 from jqd.store.counts import Counts
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State
-from jqd.words.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
-from jqd.words.record import Lane
 from tests.contract.bench import ALL, JOURNAL, outcome
 
 PARTS = 3

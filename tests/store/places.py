@@ -11,7 +11,7 @@ import pytest
 
 from jqd.store import scripts
 from jqd.store.keys import Keys
-from jqd.testing.recount import miscounted
+from tests.harness.recount import miscounted
 from tests.store.counting import mirror
 
 LUA = Path(scripts.__file__).parent / "lua"

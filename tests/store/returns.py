@@ -13,12 +13,12 @@ from typing import Any
 import redis
 import trio
 
+from jqd.domain.job import ChangeKind, Fate, Held, Job, entrust
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import Ages, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
-from jqd.store.shapes import SEATS_SOON_S
+from jqd.store.types import SEATS_SOON_S
 from jqd.testing.clock import ManualClock
-from jqd.words.job import ChangeKind, Fate, Held, Job, entrust
-from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, rule
 from tests.contract.limited import KEYED, claim, item
 from tests.contract.limited import rule as constraint

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, looks, open_store
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import Fate, Held, Job, State, Wanted
+from jqd.domain.jobid import IdSource, journal_number
+from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_store, queries
 from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import StoreRefused
-from jqd.words.job import Fate, Held, Job, State, Wanted
-from jqd.words.jobid import IdSource, journal_number
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.contract.limited import KEYED, item
 from tests.valkey import Valkey
@@ -170,7 +170,7 @@ PLACE_PAGES, PAGE = 12, 100
 async def test_what_waits_before_a_job_is_counted_in_so_many_pages_of_all_priorities(
     bench: StoreBench, count: Count, monkeypatch: pytest.MonkeyPatch, period_ms: int
 ) -> None:
-    monkeypatch.setattr(looks, "PLACE_PAGES", PLACE_PAGES)
+    monkeypatch.setattr(queries, "PLACE_PAGES", PLACE_PAGES)
     levels, each = 4, 10 * PAGE
     for priority in range(levels):
         await bench.add(*(bench.make(priority=priority) for _ in range(each)))

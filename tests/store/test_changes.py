@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from jqd.domain.errors import PositionMismatch, StoreAway, StoreChanged
+from jqd.domain.job import Change, ChangeKind, Job, State
+from jqd.domain.record import Lane, cancel_of
 from jqd.store import NameWanted, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import PositionMismatch, StoreAway, StoreChanged
-from jqd.words.job import Change, ChangeKind, Job, State
-from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, StoreBench, rule
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey, valkey

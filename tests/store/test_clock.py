@@ -17,12 +17,12 @@ import pytest
 import redis
 import trio
 
+from jqd.domain.job import Fate, Outcome, State
+from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.journal import JournalConfig, open_journal
 from jqd.runner import Stopped
 from jqd.store import JobView, StoreConfig, open_store
-from jqd.testing.files import MemoryFiles
-from jqd.words.job import Fate, Outcome, State
-from jqd.words.record import Head, Lane, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.loops.conftest import threads_in_place as threads_in_place
 from tests.loops.house import House, TrioClock, offer, until
 from tests.valkey import REDIS, Valkey, valkey

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jqd.domain.diagnostic import refusals
+from jqd.domain.errors import StoreAway, StoreChanged
+from jqd.domain.jobid import ALPHABET, ID_LENGTH
 from jqd.store import Spread, StoreConfig, examine, open_store
-from jqd.words.errors import StoreAway, StoreChanged
-from jqd.words.finding import refusals
-from jqd.words.jobid import ALPHABET, ID_LENGTH
 from tests.store.ensemble import Cluster, Node, cluster, wait_until
 from tests.store.traffic import traffic
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.domain.errors import StoreRefused
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
+from jqd.domain.jobid import IdSource, parse_id
 from jqd.store import codec
 from jqd.store.codec import Unreadable
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import StoreRefused
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
-from jqd.words.jobid import IdSource, parse_id
 
 KEYS = Keys("jqd")
 texts = st.text(max_size=20)

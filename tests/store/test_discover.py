@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import redis
 
+from jqd.domain.address import Address
+from jqd.domain.errors import ConfigError, StoreAway, StoreChanged, StoreError, StoreRefused
 from jqd.store import StoreConfig, open_store
 from jqd.store.discover import SEEDS_MAX, Finder, finder_of
 from jqd.store.keys import Keys
 from jqd.store.scripts import translate
-from jqd.words.address import Address
-from jqd.words.errors import ConfigError, StoreAway, StoreChanged, StoreError, StoreRefused
 from tests.store.ensemble import SLOT, Node, start
 
 KEYS = Keys("jqd")

@@ -16,15 +16,15 @@ import pytest
 import redis
 import trio
 
+from jqd.domain.clock import SystemClock
+from jqd.domain.diagnostic import Finding, Severity, refusals
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import Job
 from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_embedded, open_store
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
-from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
+from jqd.store.server_versions import FLOORS, FROZEN, judge_version, named
 from jqd.testing.clock import ManualClock
-from jqd.words.clock import SystemClock
-from jqd.words.errors import StoreAway
-from jqd.words.finding import Finding, Severity, refusals
-from jqd.words.job import Job
 from tests.contract.bench import StoreBench
 from tests.store.places import short_pages
 from tests.store.test_planted import CALLS, Furnished

@@ -9,11 +9,11 @@ import redis
 import trio
 import trio.testing
 
+from jqd.domain.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.store import StoreConfig, open_store
 from jqd.store.durable import CALL_S, HONEST_S, LEARN_S, PERIODS_S, Durability, Rule, Settings, choose_rule
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import StoreAway, StoreChanged, StoreRefused
 from tests.valkey import Valkey, valkey
 
 T = TypeVar("T")

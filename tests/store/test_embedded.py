@@ -18,14 +18,14 @@ import redis
 import structlog
 import trio
 
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import ConfigError, StoreRefused
 from jqd.store import embedded, open_embedded
-from jqd.words.backoff import Backoff
-from jqd.words.errors import ConfigError, StoreRefused
 
 CHILD = """
 import sys, trio, redis
 from pathlib import Path
-from jqd.words.log import configure
+from jqd.domain.log import configure
 from jqd.store import open_embedded
 
 configure(level="critical")

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from jqd.domain.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged
 from tests.contract.bench import JOURNAL, StoreBench
 
 

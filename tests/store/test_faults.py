@@ -7,12 +7,12 @@ import redis
 import trio
 from structlog.testing import capture_logs
 
+from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.domain.job import Fate, Held, State
+from jqd.domain.record import Lane
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
-from jqd.words.errors import StoreAway, StoreRefused
-from jqd.words.job import Fate, Held, State
-from jqd.words.record import Lane
 from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome, rule
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey

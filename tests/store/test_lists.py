@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from jqd.domain.job import State
+from jqd.domain.record import Lane
 from jqd.store import (
     Page,
 )
-from jqd.store.spread import CURSOR_IDS, PIECE_JOBS
+from jqd.store.partitioned import CURSOR_IDS, PIECE_JOBS
 from jqd.testing.store import FakeStore
-from jqd.words.job import State
-from jqd.words.record import Lane
 from tests.store.parted import CONFIG, EVERYTHING, PARTS, Cluster, name_in, parted
 
 

@@ -16,11 +16,11 @@ import pytest
 import redis
 
 from bench.memory import used_bytes
+from jqd.domain.job import Change, ChangeKind, Fate, Job, State, Wanted
+from jqd.domain.jobid import IdSource
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.job import Change, ChangeKind, Fate, Job, State, Wanted
-from jqd.words.jobid import IdSource
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
 from tests.store.places import PAGE_MAX, check_places, paged, short_pages
 from tests.store.test_planted import dump

@@ -3,10 +3,10 @@
 import redis
 import trio
 
+from jqd.domain.errors import JqdError, PositionMismatch, StoreAway
+from jqd.domain.job import Job
+from jqd.domain.record import Lane
 from jqd.store.scripts import load_scripts
-from jqd.words.errors import JqdError, PositionMismatch, StoreAway
-from jqd.words.job import Job
-from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench
 from tests.store.proxy import Proxy
 

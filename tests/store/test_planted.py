@@ -11,6 +11,10 @@ import pytest
 import redis
 from msgspec import Raw
 
+from jqd.domain.errors import StoreRefused, StoreUnsettled
+from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
+from jqd.domain.record import Lane
+from jqd.domain.settings import Rule
 from jqd.store import (
     Ages,
     EdgeStore,
@@ -28,10 +32,6 @@ from jqd.store import (
 )
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import StoreRefused, StoreUnsettled
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
-from jqd.words.record import Lane
-from jqd.words.rules import Rule
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, rule
 from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field

@@ -18,14 +18,14 @@ import redis
 import trio
 import trio.testing
 
+from jqd.domain.errors import StoreAway, StoreChanged, StoreError, StoreRefused
+from jqd.domain.job import Fate, Held, Job, Outcome, State
+from jqd.domain.record import Head, Lane, encode_cancels, encode_jobs
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import dispatch, purge
 from jqd.runner import Stopped
 from jqd.store import JobView, RedisStore, StoreConfig, open_store
-from jqd.testing.files import MemoryFiles
-from jqd.words.errors import StoreAway, StoreChanged, StoreError, StoreRefused
-from jqd.words.job import Fate, Held, Job, Outcome, State
-from jqd.words.record import Head, Lane, encode_cancels, encode_jobs
+from tests.harness.files import MemoryFiles
 from tests.loops.conftest import threads_in_place as threads_in_place
 from tests.loops.house import House, TrioClock, offer
 from tests.store.gate import CUT, LOST, SILENT, TRICKLE, Fault, Gate, error, open_gate

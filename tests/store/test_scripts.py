@@ -8,10 +8,7 @@ import pytest
 import redis
 from lupa.lua51 import LuaRuntime
 
-from jqd.store import RedisStore, StoreConfig
-from jqd.store.keys import KINDS, Keys
-from jqd.store.scripts import OtherServer, load_scripts, translate
-from jqd.words.errors import (
+from jqd.domain.errors import (
     ConfigError,
     PositionMismatch,
     StaleOwner,
@@ -20,6 +17,9 @@ from jqd.words.errors import (
     StoreRefused,
     SysidTaken,
 )
+from jqd.store import RedisStore, StoreConfig
+from jqd.store.keys import KINDS, Keys
+from jqd.store.scripts import OtherServer, load_scripts, translate
 
 LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
 FILES = sorted(LUA.glob("*.lua"))

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 import redis
 
+from jqd.domain.job import Fate, Job, State, Wanted
 from jqd.store import Hold, NameWanted, Page, StoreConfig
-from jqd.store.ends import ROW_BYTES_MAX
+from jqd.store.endings import ROW_BYTES_MAX
 from jqd.testing.clock import ManualClock
-from jqd.testing.recount import miscounted
 from jqd.testing.store import FakeStore
-from jqd.words.job import Fate, Job, State, Wanted
 from tests.contract.bench import StoreBench, outcome
 from tests.contract.change import push_named
 from tests.contract.lent import handed
+from tests.harness.recount import miscounted
 from tests.store.counting import mirror
 from tests.store.test_faults import KEYS
 

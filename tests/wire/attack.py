@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.words.descriptors import RESERVE_PARTITION
+from jqd.domain.descriptors import RESERVE_PARTITION
 from tests import stalls
 from tests.live.harness import START_S, Daemon, Process, short_directory
 from tests.stalls import check, read_steps

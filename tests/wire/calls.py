@@ -3,10 +3,10 @@
 import trio
 
 from jqd.api.app import ANY_SIZE
-from jqd.api.miniq import TEXT
+from jqd.api.compat.miniq import TEXT
 from jqd.api.route import Route
 from jqd.api.routes import ROUTES
-from jqd.words.media import JSON, MSGPACK
+from jqd.domain.media import JSON, MSGPACK
 from tests.wire.surface import JOB_BYTES_MAX, KEY, SOON_S, WAIT_S, Surface
 
 NDJSON = "application/x-ndjson"

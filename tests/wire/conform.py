@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from jqd.words.root import FILE
+from jqd.domain.root_token import FILE
 from tests.live.harness import ROOT, Daemon, short_directory, wait_for
 from tests.wire.attack import Worker
 

@@ -1,13 +1,13 @@
 """Requests as nobody should send them, and some as everybody does: bytes, and what has to become of them.
 
-The first half is told of heads and bodies by themselves (`tests/doors/test_head.py`); all of it is sent over TCP.
+The first half is told of heads and bodies by themselves (`tests/http/test_head.py`); all of it is sent over TCP.
 """
 
 import json
 import struct
 from dataclasses import dataclass
 
-from jqd.doors.body import CHUNK_LINE_MAX, TRAILER_BYTES_MAX
+from jqd.http.body import CHUNK_LINE_MAX, TRAILER_BYTES_MAX
 
 HOST = b"Host: localhost\r\n"
 

@@ -6,7 +6,7 @@ import msgpack
 import msgspec
 import schemathesis
 
-from jqd.words.media import MSGPACK
+from jqd.domain.media import MSGPACK
 
 
 def read(ctx: Any, response: Any) -> Any:

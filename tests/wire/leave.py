@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from jqd.api.routes import ROUTES
-from jqd.words.media import JSON
+from jqd.domain.media import JSON
 from tests.wire.attack import AT_ONCE, Target, talk
 
 ENDS = ("close", "reset")

@@ -17,7 +17,7 @@ import msgspec
 import trio
 import trio.testing
 
-from jqd.words.media import JSON, MSGPACK
+from jqd.domain.media import JSON, MSGPACK
 from tests.wire.attack import Answer
 
 KEY = "the master key"  # that its daemon has

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from jqd import App, Failed, current
 from jqd.worker import aio
 from jqd.worker.batch import Item
-from jqd.worker.pulse import Pulse
 from jqd.worker.service import Service, ServiceConfig
+from jqd.worker.watchdog import Pulse
 from tests.worker.exchange import Exchange, packed, run_batch
 
 PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from jqd import App
-from jqd.testing.daemon import open_daemon
-from jqd.words import media
+from jqd.domain import media
 from jqd.worker.parameters import Parameters
+from tests.harness.daemon import open_daemon
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForCheckers

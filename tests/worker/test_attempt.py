@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from jqd import App, Context, Failed, Retry, Snooze, current
-from jqd.words.job import TIMEOUT_S_MAX
+from jqd.domain.job import TIMEOUT_S_MAX
 from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from tests.worker.exchange import Exchange, packed, run_batch

@@ -8,8 +8,8 @@ import pytest
 
 from jqd import App, JobFailed, NoResult, Ref, TimedOut
 from jqd.client import PartlyPushed
-from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
-from jqd.worker.gathering import Batch
+from jqd.worker.push_batch import Batch
+from tests.harness.daemon import Answer, ScriptedDaemon, open_daemon
 
 
 class Page(msgspec.Struct):

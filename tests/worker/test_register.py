@@ -10,8 +10,8 @@ import pytest
 import structlog
 import trio
 
-from jqd.testing.daemon import Answer, ScriptedDaemon
 from jqd.worker.register import Registration, Slots
+from tests.harness.daemon import Answer, ScriptedDaemon
 
 PATIENCE_S = 20.0
 SOON_S = 0.03  # a ttl so short that a test sees many repetitions

@@ -12,13 +12,13 @@ from structlog.testing import capture_logs
 
 from jqd import App
 from jqd.client import Client
-from jqd.doors import Guard
-from jqd.testing.daemon import ScriptedDaemon
-from jqd.words.address import parse
-from jqd.words.errors import ConfigError
+from jqd.domain.address import parse
+from jqd.domain.errors import ConfigError
+from jqd.http import Guard
 from jqd.worker.demo import app as demo
 from jqd.worker.serve import _guard, serve
 from jqd.worker.service import Service
+from tests.harness.daemon import ScriptedDaemon
 
 PATIENCE_S = 30.0
 

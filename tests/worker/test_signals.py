@@ -13,14 +13,14 @@ import pytest
 import trio
 
 from jqd.client import Client
-from jqd.testing.daemon import ScriptedDaemon
+from tests.harness.daemon import ScriptedDaemon
 
 PATIENCE_S = 30.0  # for a process to start on a busy machine
 
 PROGRAM = """
 import subprocess, sys, time, trio
 from functools import partial
-from jqd.words import log
+from jqd.domain import log
 from jqd import App
 from jqd.worker.serve import serve
 

@@ -3,12 +3,12 @@
 import pytest
 
 from jqd import App
-from jqd.runner.sign import signature
-from jqd.runner.styles import STYLES, Sending
+from jqd.domain.errors import ConfigError
+from jqd.domain.job import Held, Job
+from jqd.runner.protocols import STYLES, Sending
+from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
 from jqd.testing.clock import ManualClock
-from jqd.words.errors import ConfigError
-from jqd.words.job import Held, Job
 from jqd.worker.serve import serve
 from jqd.worker.service import Service
 from tests.worker.exchange import Exchange, jobs, packed

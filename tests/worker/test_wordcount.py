@@ -11,8 +11,8 @@ from examples.wordcount import run
 from examples.wordcount.count import Counts, count
 from examples.wordcount.worker import app
 from jqd import App
-from jqd.testing.daemon import open_daemon
 from jqd.worker.serve import serve
+from tests.harness.daemon import open_daemon
 
 FILES = 25
 

@@ -13,12 +13,12 @@ from typing import Any, cast
 import trio
 from msgspec import Raw
 
+from jqd.domain.clock import Clock
+from jqd.domain.dates import iso
+from jqd.domain.job import Held
 from jqd.runner import Report
-from jqd.runner.styles.outcome import decode_answer
-from jqd.runner.styles.style import Refused, Said
-from jqd.words.clock import Clock
-from jqd.words.dates import iso
-from jqd.words.job import Held
+from jqd.runner.protocols.outcome import decode_answer
+from jqd.runner.protocols.protocol import Refused, Said
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item

@@ -19,19 +19,19 @@ from urllib.parse import unquote
 import trio
 
 from jqd.api import Api, ApiConfig, Parts, Porter
-from jqd.desk import Desk, NewJob, following
-from jqd.doors import Answer, Heading
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import SystemClock
+from jqd.domain.constraints import Constraints
+from jqd.domain.job import Held, Wanted
+from jqd.domain.jobid import IdSource
+from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
+from jqd.http import Answer, Heading
 from jqd.runner import Running, Workers
-from jqd.runner.verdict import Report, end_attempt
+from jqd.runner.outcome import Report, end_attempt
+from jqd.service import Desk, NewJob, chaining
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from jqd.words.backoff import Backoff
-from jqd.words.clock import SystemClock
-from jqd.words.constraints import Constraints
-from jqd.words.job import Held, Wanted
-from jqd.words.jobid import IdSource
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
 
 T = TypeVar("T")
 
@@ -171,13 +171,13 @@ class House:
             started_at_ms=self._running.pop(held.job.id),
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=RESULT_BYTES_MAX,
-            wrong=partial(following.wrong, self._desk.config),
+            wrong=partial(chaining.wrong, self._desk.config),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self.apply()
         if outcome.follows:
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
-            left = await following.follow(self._desk, entries)
+            left = await chaining.follow(self._desk, entries)
             assert not left.waits, "there is nothing here to wait for"
             assert not left.over, "nobody has a quota here"
             await self._store.drop_outbox(entries)

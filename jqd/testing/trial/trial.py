@@ -19,14 +19,14 @@ import httpx2
 import msgspec
 
 from jqd.client import Client, JobInfo, NotFound
-from jqd.runner.styles.style import Refused
+from jqd.domain.backoff import Backoff
+from jqd.domain.dates import date_of
+from jqd.domain.job import Held
+from jqd.domain.media import PROBLEM
+from jqd.domain.units import Duration, duration_s
+from jqd.runner.protocols.protocol import Refused
 from jqd.testing.trial.attempt import Worker
 from jqd.testing.trial.house import House
-from jqd.words.backoff import Backoff
-from jqd.words.dates import date_of
-from jqd.words.job import Held
-from jqd.words.media import PROBLEM
-from jqd.words.units import Duration, duration_s
 from jqd.worker.context import at_work
 from jqd.worker.job import Job
 

@@ -1,0 +1,169 @@
+"""Who makes a request, and whether the call is for him: the principal that the desk acts for.
+
+Where tokens are asked for, each call but the OPEN ones needs one, of a role that it is for. What `NEEDS` does not name
+is for who looks, if it is a GET, and else for operators: a call that is added and forgotten here is open to few.
+"""
+
+import re
+from typing import NamedTuple
+
+from jqd.api.api_keys import Key, Keys
+from jqd.api.message import Request
+from jqd.api.problems import Problem
+from jqd.api.route import Route
+from jqd.domain.tenant import IN_WORDS, is_tenant
+from jqd.domain.tokens import Role, Tokens, same_secret
+from jqd.service.principal import EVERYBODY, Principal
+
+TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
+ALL = "*"  # and for no single one
+OF_ONE = frozenset({"/v1/jobs", "/v1/types/pause", "/v1/types/resume"})  # with each PUT
+AUTHORIZATION = "authorization"
+ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
+
+OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
+OWN_LOOKS = "what is a tenant's is told by GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
+LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
+WHOLE = frozenset(
+    {
+        ("POST", "/v1/daemons/<daemon>/drain"),
+        ("POST", "/v1/daemons/<daemon>/resume"),
+        ("GET", "/v1/stats"),
+        ("GET", "/v1/daemons"),
+        ("GET", "/metrics"),
+        ("PUT", "/v1/quotas/<tenant>"),
+        ("DELETE", "/v1/quotas/<tenant>"),
+    }
+)
+OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
+NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
+    ("POST", "/v1/jobs"): (Role.PUSH,),
+    ("GET", "/v1/jobs/<job_id>"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/v1/jobs/<job_id>/why"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/v1/jobs/<job_id>/result"): (Role.PUSH, Role.VIEWER),
+    ("DELETE", "/v1/jobs/<job_id>"): (Role.PUSH,),
+    ("POST", "/v1/jobs/<job_id>/heartbeat"): (Role.WORKER,),
+    ("POST", "/v1/leases"): (Role.WORKER,),
+    ("POST", "/v1/outcomes"): (Role.WORKER,),
+    ("POST", "/v1/workers"): (Role.WORKER,),
+    ("DELETE", "/v1/workers/<worker_id>"): (Role.WORKER,),
+    ("POST", "/v1/tokens"): (Role.MASTER,),
+    ("GET", "/v1/tokens"): (Role.MASTER,),
+    ("GET", "/v1/audit"): (Role.OPERATOR,),
+    ("GET", "/v1/quotas"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/v1/quotas/<tenant>"): (Role.PUSH, Role.VIEWER),
+    ("PUT", "/v1/quotas/<tenant>"): (Role.MASTER,),
+    ("DELETE", "/v1/quotas/<tenant>"): (Role.MASTER,),
+    ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
+    ("POST", "/add"): (Role.PUSH,),
+    ("POST", "/<client>/job/<jobtype>/add"): (Role.PUSH,),
+    ("POST", "/job"): (Role.PUSH,),
+    ("GET", "/job/<job_id>"): (Role.PUSH, Role.VIEWER),
+    ("GET", "/job/<job_id>/polling"): (Role.PUSH, Role.VIEWER),
+    ("DELETE", "/job/<job_id>"): (Role.PUSH,),
+    ("POST", "/worker"): (Role.WORKER,),
+    ("DELETE", "/worker"): (Role.WORKER,),
+    ("POST", "/done"): (Role.WORKER,),
+}
+
+KEYS = {
+    Key.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
+    Key.CLIENT: Principal(role=Role.PUSH, token="client_key"),  # noqa: S106
+}
+NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
+_BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
+
+
+def needs_of(route: Route) -> tuple[Role, ...]:
+    """Of which roles one is needed; of none: it is open, or asks by itself."""
+    if route.path in OPEN or route.path in OWN:
+        return ()
+    return NEEDS.get((route.method, route.path)) or ((Role.VIEWER,) if route.method == "GET" else (Role.OPERATOR,))
+
+
+class Porter(NamedTuple):
+    """What decides who comes in."""
+
+    tokens: Tokens
+    required: bool = False
+    """Whether who comes without a token is nobody. Else he is everybody, for only this machine can come."""
+    root: str = ""
+    """The secret of this daemon, which lies in its data directory: whoever may read that is its master."""
+
+    def principal(self, request: Request, route: Route, keys: Keys) -> Principal:
+        """`keys`: those that are settings are tokens, too. Raises Problem 401, 403, 422."""
+        said = request.headers.get(AUTHORIZATION)
+        named = request.headers.get(TENANT)
+        needs = needs_of(route)
+        if not needs:
+            return self._looking(said, keys)
+        # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
+        is_meant = said is not None and " jqd_" in said
+        who = self.by_token(_bearer(said), keys) if self.required or is_meant else EVERYBODY
+        if named is not None:
+            who = speaking_for(who, named)
+        if named == ALL and (route.method == "PUT" or (route.method == "POST" and route.path in OF_ONE)):
+            raise Problem(422, "JQD-Tenant: '*' is for lists and for acts on jobs; this call is of one tenant: name it")
+        if who.tenant and (route.method, route.path) in WHOLE:
+            raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
+        if not who.may(*needs):
+            raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
+        return who if keys.is_server(who, said or "") else who._replace(is_server=False)
+
+    def tenant(self, said: str, keys: Keys) -> str:
+        """Whose tenant's token that is; empty: nobody's, or of no tenant."""
+        try:
+            return self.by_token(_bearer(said), keys).tenant
+        except Problem:
+            return ""
+
+    def _looking(self, said: str | None, keys: Keys) -> Principal:
+        """Who looks whether it lives, whatever he says of himself."""
+        if not self.required:
+            return EVERYBODY
+        try:
+            return self.by_token(_bearer(said), keys)
+        except Problem:
+            return NOBODY
+
+    def by_token(self, text: str, keys: Keys) -> Principal:
+        """Whose token this is. Raises Problem 401: all that are nobody's are answered alike."""
+        if same_secret(text, self.root):
+            return Principal(sees_all=True, token=ROOT)
+        if (key := keys.whose(text)) in KEYS:
+            return KEYS[key]
+        found = self.tokens.of(text)
+        if found is None:
+            raise _unknown("this token is none that is known here: it is mistyped, revoked or over")
+        token_id, token = found
+        return Principal(token.tenant, token.role, _sees_all(token.tenant, token.role), token_id, token.scopes)
+
+
+def speaking_for(who: Principal, tenant: str) -> Principal:
+    """The same as one of that tenant. Raises Problem 403, 422."""
+    if tenant == (ALL if who.sees_all else who.tenant):
+        return who
+    if tenant not in ("", ALL) and not is_tenant(tenant):
+        raise Problem(422, f"JQD-Tenant: the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}")
+    if not who.sees_all:
+        raise Problem(
+            403, f"JQD-Tenant: this token is of the tenant {who.tenant!r} and speaks for no other; {LEAVE_OUT}"
+        )
+    return who._replace(tenant=tenant, sees_all=False, speaks_for=True)
+
+
+def _sees_all(tenant: str, role: Role) -> bool:
+    return not tenant and role in (Role.OPERATOR, Role.MASTER)
+
+
+def _bearer(said: str | None) -> str:
+    if said is None:
+        raise _unknown("a token is needed here: send it as `Authorization: Bearer …`; `jqd tokens create` makes one")
+    found = _BEARER.fullmatch(said.strip())
+    if found is None:
+        raise _unknown("Authorization is read as `Bearer …` with a token; this is another scheme, or none")
+    return found[1]
+
+
+def _unknown(detail: str) -> Problem:
+    return Problem(401, detail, headers={"www-authenticate": 'Bearer realm="jqd"'})

@@ -1,0 +1,276 @@
+"""The LightJQ surface (seed lightjq-spec), exactly as its own OpenAPI had it: an adapter over the same parts.
+
+MessagePack unless the client says JSON. Its statuses are fewer than ours: whatever is wrong with a request is a 400.
+Where it has no word for what is not wrong with the request, HTTP's own are said: 429 for a quota, 503 and 507 for us.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
+from jqd.api.large_bodies import answer_with, packed_body
+from jqd.api.message import Request, Response, answer, problem_answer
+from jqd.api.problems import Problem, as_problem
+from jqd.domain import errors as ours
+from jqd.domain.dates import iso
+from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, StoreAway
+from jqd.domain.job import NIL, Name, Priority, State
+from jqd.domain.job_options import Retries, Timeout
+from jqd.domain.tenant import bare
+from jqd.runner import Card, Report
+from jqd.runner.worker import Jobtypes, Slots, Url
+from jqd.service import Coming, Desk, outcomes, push, workers
+from jqd.service.batch import read_array
+from jqd.service.cancel import cancel
+from jqd.service.find import find, worker_of
+from jqd.service.job import Value, nothing
+from jqd.service.outcomes import Told
+from jqd.service.polls import wait_final
+from jqd.store import JobView
+
+MAX_RETRY = 10  # of a job that says nothing of it
+POLLING_S = 5.0  # `timeout` of a poll when none is given
+ROOTS = ("/job", "/worker", "/done")
+STATUSES: tuple[tuple[type[JqdError], int], ...] = (
+    (ours.Denied, 403),
+    (ours.NotFound, 404),
+    (ours.Conflict, 409),
+    (ours.NotYet, 503),
+    (ours.Closed, 503),
+    (ours.Pressed, 429),
+    (ours.JournalRefused, 503),
+    (ours.StoreAway, 503),
+    (ours.StoreRefused, 503),
+    (ours.DeskError, 400),
+)
+"""The first that fits."""
+UNSAID = frozenset({403, 413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
+
+
+class LightJob(msgspec.Struct):
+    """The body of `POST /job`. As in all of this interface, fields that it does not know are passed over."""
+
+    name: Name
+    argument: Value
+    priority: Priority | UnsetType = UNSET
+    max_retry: Retries | UnsetType = UNSET
+    keep_result: bool | UnsetType = UNSET
+    timeout: Timeout | UnsetType = UNSET
+
+
+class LightWorker(msgspec.Struct):
+    """The body of `POST /worker`; `url` and `jobs` are ours."""
+
+    name: Name
+    max_jobs: Slots
+    url: Url | None = None
+    jobs: Jobtypes | None = None
+
+
+class AnyQuery(msgspec.Struct, frozen=True):
+    """What stands in a query is passed over."""
+
+
+class Polling(msgspec.Struct, frozen=True):
+    """The query of a poll; what else stands there is passed over."""
+
+    timeout: Seconds = POLLING_S
+
+
+class LightTaken(msgspec.Struct, frozen=True):
+    """The answer of `POST /job`."""
+
+    job_id: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The answer of `GET /job/{job_id}` and its polling."""
+
+    status: Literal["queued", "running", "retrying", "error", "done"]
+    worker_id: str = ""
+    result: Value = msgspec.field(default_factory=nothing)
+    error: Value = msgspec.field(default_factory=nothing)
+    message: str = ""
+    retry_count: int = 0
+    finished_at: str | UnsetType = UNSET
+    """When its last attempt ended, by its worker's own word."""
+
+
+class LightRegistered(msgspec.Struct, frozen=True):
+    """The answer of `POST /worker`."""
+
+    worker_id: str
+
+
+class Done(msgspec.Struct):
+    """The body of `POST /done`: which of the two that follow it is."""
+
+    type: Literal["success", "failure"]
+
+
+class Success(msgspec.Struct):
+    """The body of `POST /done` for a job that succeeded."""
+
+    job_id: str
+    result: Value = msgspec.field(default_factory=nothing)
+    finished_at: Value = msgspec.field(default_factory=nothing)
+
+
+class Failure(msgspec.Struct):
+    """The body of `POST /done` for a job that failed."""
+
+    job_id: str
+    reason: Literal["timeout", "other"]
+    should_retry: bool
+    message: str
+    error: Value = msgspec.field(default_factory=nothing)
+    finished_at: Value = msgspec.field(default_factory=nothing)
+
+
+async def push_job(parts: Parts, request: Request) -> Response:
+    """`POST /job` → 201 {job_id}."""
+    push.expect_open(parts.desk)
+    job = read_body(request, LightJob)
+    # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
+    if job.max_retry is UNSET and not parts.desk.options.says(parts.desk.own(job.name), "max_retry"):
+        job.max_retry = MAX_RETRY
+    batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
+    pushed = await push.push(parts.desk, batch)
+    return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
+
+
+async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /job/{job_id}`: how the job stands."""
+    view = await wait_final(parts.desk, job_id, 0.0)
+    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
+
+
+async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`DELETE /job/{job_id}`: only what has not started yet."""
+    view = await find(parts.desk, job_id)
+    if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
+        raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
+    state = await cancel(parts.desk, job_id)
+    if state is State.CANCELLED:
+        return Response(204)
+    if state is State.RUNNING or state.is_final:
+        raise Conflict(f"job {job_id} has started meanwhile")
+    raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
+
+
+async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
+    wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
+    view = await wait_final(parts.desk, job_id, wait_s)
+    if not view.state.is_final:
+        raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
+    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
+
+
+def _polling_s(request: Request, max_s: float) -> float:
+    """LightJQ has no answer for a wrong time to wait: it counts as the default."""
+    try:
+        return request.wait_s(read_query(request, Polling).timeout, max_s)
+    except (Invalid, Problem):
+        return request.wait_s(POLLING_S, max_s)
+
+
+async def register(parts: Parts, request: Request) -> Response:
+    """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
+
+    Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
+    """
+    card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
+    peer = request.peer
+    if card.url is None and card.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
+        who = parts.desk.principal
+        if who.tenant or who.scopes:  # it stands for all of the tenant ""
+            raise Denied(f"worker {card.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
+        card, peer = msgspec.structs.replace(card, url=known[card.name]), None  # the operator says it, not who asks
+    worker = await workers.register(parts.desk, card, peer=peer)
+    return answer(201, LightRegistered(bare(worker.id)), _language(request))
+
+
+async def unregister(parts: Parts, request: Request) -> Response:
+    """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
+    await workers.unregister(parts.desk, _worker_id(request, status=404))  # its document has no 400 here
+    return Response(204)
+
+
+async def done(parts: Parts, request: Request) -> Response:
+    """`POST /done`: the outcome of a job that the worker in the header worker-id has in hand, or had."""
+    worker_id = _worker_id(request)
+    told: Success | Failure
+    packed = await packed_body(parts, request)  # once: a result in JSON may be large
+    if unpack(packed, Done).type == "success":
+        told = unpack(packed, Success)
+        report = Report(status=200, result=bytes(told.result), ended_at_ms=instant_in(told.finished_at))
+    else:
+        told = unpack(packed, Failure)
+        report = Report(
+            status=504 if told.reason == "timeout" else 500,
+            should_retry=told.should_retry,
+            reason=told.reason,
+            message=told.message,
+            error=bytes(told.error),
+            ended_at_ms=instant_in(told.finished_at),
+        )
+    (error,) = await outcomes.report(parts.desk, [Told(told.job_id, report, worker=parts.desk.own(worker_id))])
+    if error is not None:
+        raise error
+    return Response(204)
+
+
+def has(path: str) -> bool:
+    """Whether a path is one of this surface."""
+    return path in ROOTS or path.startswith("/job/")
+
+
+def refuse(request: Request, error: JqdError) -> Response:
+    """An error as LightJQ would say it."""
+    problem = as_problem(error, STATUSES)
+    if problem.status in UNSAID:
+        problem = Problem(400, problem.detail, errors=problem.errors)
+    return problem_answer(problem, _language(request))
+
+
+def _language(request: Request) -> Any:
+    return request.answer_language(otherwise="msgpack")
+
+
+def _worker_id(request: Request, status: int = 400) -> str:
+    worker_id = request.headers.get("worker-id", "")
+    if not worker_id:
+        raise Problem(status, "the header worker-id is missing; it is what POST /worker answered")
+    return worker_id
+
+
+def _status(view: JobView | Coming) -> Literal["queued", "running", "retrying", "error", "done"]:
+    match view.state:
+        case State.SUCCEEDED:
+            return "done"
+        case State.FAILED | State.CANCELLED:
+            return "error"
+        case State.RUNNING:
+            return "running"
+        case State.RETRYING:
+            return "retrying"
+    return "queued"
+
+
+def _body(desk: Desk, view: JobView | Coming) -> Status:
+    if isinstance(view, Coming):
+        return Status(_status(view))
+    last = view.outcome
+    return Status(
+        _status(view),
+        worker_id=worker_of(desk, view),
+        result=Raw(view.result or NIL),
+        error=Raw(last.error) if last else nothing(),
+        message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
+        retry_count=max(0, view.attempts - 1),
+        finished_at=iso(told_ms) if last and (told_ms := last.told_at_ms) is not None else UNSET,
+    )

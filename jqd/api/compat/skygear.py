@@ -1,0 +1,258 @@
+"""The Skygear surface (seed skygear-job-queue): two actions, one envelope, for who has the master key.
+
+    POST /               {action: "job:enqueue" | "job:cancel", api_key, …}
+    POST /job/enqueue    {api_key, job: {action, args}, job_id, run_at, replace}    → {result: {job_id}}
+    POST /job/cancel     {api_key, job_id}                                          → {result: {job_id}}
+
+The key stands in the body or in the header X-Skygear-Api-Key. Errors are {error: {name, code, message, info}}, with
+Skygear's names, codes and statuses. What a body has besides is passed over, as Skygear does.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from jqd.api.auth import TENANT, speaking_for
+from jqd.api.context import Parts
+from jqd.api.decode import pack, unpack
+from jqd.api.message import Request, Response, answer
+from jqd.api.problems import Problem, as_problem
+from jqd.domain import errors as ours
+from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
+from jqd.domain.job import Name, State
+from jqd.domain.tokens import Role
+from jqd.runner.worker import SECRET
+from jqd.service import push
+from jqd.service.batch import read_array
+from jqd.service.cancel import cancel
+from jqd.service.find import find, resolve
+from jqd.service.job import Value
+from jqd.store import Replace
+
+PATHS = frozenset({"/", "/job/enqueue", "/job/cancel"})
+ENQUEUE, CANCEL = "job:enqueue", "job:cancel"
+KEY_HEADER = "x-skygear-api-key"
+PLACES = {"/name": "job/action", "/argument": "job/args"}  # where fields of a job stand in a body of Skygear's
+NO_KEY = (
+    "the api key is empty; send the master key, or a token of the role master, as api_key or in X-Skygear-Api-Key"
+    " (Authorization is not read here)"
+)
+WAITS = (State.WAITING, State.SCHEDULED, State.RETRYING)
+
+
+class Kind(NamedTuple):
+    """One kind of error, as Skygear numbers them."""
+
+    name: str
+    code: int
+    status: int
+
+
+NOT_AUTHENTICATED = Kind("NotAuthenticated", 101, 401)
+PERMISSION_DENIED = Kind("PermissionDenied", 102, 403)
+KEY_NOT_ACCEPTED = Kind("AccessKeyNotAccepted", 103, 401)
+BAD_REQUEST = Kind("BadRequest", 107, 400)
+INVALID_ARGUMENT = Kind("InvalidArgument", 108, 400)
+DUPLICATED = Kind("Duplicated", 109, 409)
+NOT_FOUND = Kind("ResourceNotFound", 110, 404)
+UNDEFINED = Kind("UndefinedOperation", 117, 404)
+UNAVAILABLE = Kind("PluginUnavailable", 118, 503)  # what serves it cannot now; 507 where the disk is full
+UNEXPECTED = Kind("UnexpectedError", 10_000, 500)
+KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
+    (ours.Denied, PERMISSION_DENIED),
+    (ours.NotFound, NOT_FOUND),
+    (ours.Conflict, DUPLICATED),
+    (ours.Invalid, INVALID_ARGUMENT),
+    (ours.Unreadable, BAD_REQUEST),
+    (ours.TooLarge, BAD_REQUEST),
+    (ours.Pressed, UNAVAILABLE),
+)
+"""The first that fits; the others by the status that they have elsewhere."""
+
+
+class Refused(Problem):
+    """A request that Skygear has a name of its own for."""
+
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(kind.status, message)
+        self.kind = kind
+
+
+class SkyJob(Struct):
+    """Which job."""
+
+    action: Name
+    args: Annotated[Value, Meta(description="an array or a map")] | UnsetType = UNSET
+
+
+class Keyed(Struct, kw_only=True):
+    """What every body may have."""
+
+    api_key: Annotated[str, Meta(extra_json_schema=SECRET)] | None = None
+    action: str | None = None
+
+
+class SkyEnqueue(Keyed, kw_only=True):
+    """The body of `job:enqueue`."""
+
+    job: SkyJob
+    job_id: str | None = None
+    """None, or empty: one is made here."""
+    run_at: Annotated[str, Meta(description="an ISO 8601 date with a time zone")] | None = None
+    replace: bool = False
+
+
+class SkyCancel(Keyed, kw_only=True):
+    """The body of `job:cancel`."""
+
+    job_id: str
+
+
+class SkyTaken(Struct, frozen=True):
+    """Which job it was."""
+
+    job_id: str
+
+
+class SkyResult(Struct, frozen=True):
+    """The answer of both actions."""
+
+    result: SkyTaken
+
+
+class SkyError(Struct, frozen=True):
+    """What went wrong, as Skygear says it."""
+
+    name: str
+    code: int
+    message: str
+    info: dict[str, Sequence[str]] | UnsetType = UNSET
+    """`arguments`: those that are wrong."""
+
+
+class SkyRefusal(Struct, frozen=True):
+    """An error in its envelope."""
+
+    error: SkyError
+
+
+async def act(parts: Parts, request: Request) -> Response:
+    """`POST /`: the action that the body names."""
+    parts, packed = _let_in(parts, request)
+    action = unpack(packed, Keyed).action
+    if action == ENQUEUE:
+        return await _enqueue(parts, packed, request)
+    if action == CANCEL:
+        return await _cancel(parts, packed, request)
+    raise Refused(UNDEFINED, f"there is no action {(action or '')[:64]!r}; there are {ENQUEUE} and {CANCEL}")
+
+
+async def enqueue(parts: Parts, request: Request) -> Response:
+    """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
+    return await _enqueue(*_let_in(parts, request), request)
+
+
+async def cancel_job(parts: Parts, request: Request) -> Response:
+    """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
+    return await _cancel(*_let_in(parts, request), request)
+
+
+def has(method: str, path: str) -> bool:
+    """Whether a call is one of this surface."""
+    return method == "POST" and path in PATHS
+
+
+def refuse(request: Request, error: JqdError) -> Response:
+    """An error in Skygear's envelope."""
+    problem = as_problem(error)
+    kind = _kind(error, problem)
+    told = SkyError(kind.name, kind.code, problem.detail, _info(error))
+    headers = {} if problem.retry_after_s is None else {"retry-after": str(problem.retry_after_s)}
+    status = 507 if problem.status == 507 else kind.status
+    return answer(status, SkyRefusal(told), request.answer_language(), headers)
+
+
+def _kind(error: JqdError, problem: Problem) -> Kind:
+    if isinstance(error, Refused):
+        return error.kind
+    for type_, kind in KINDS:
+        if isinstance(error, type_):
+            return kind
+    if problem.status in (401, 403):
+        return PERMISSION_DENIED
+    if problem.status == 500:
+        return UNEXPECTED
+    return UNAVAILABLE if problem.status > 500 else BAD_REQUEST
+
+
+def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
+    if not isinstance(error, Invalid) or not error.faults:
+        return UNSET
+    names = (PLACES.get(fault.pointer) or fault.pointer.strip("/") for fault in error.faults)
+    return {"arguments": [name for name in names if name]}
+
+
+def _let_in(parts: Parts, request: Request) -> tuple[Parts, bytes]:
+    """The desk before whoever's key it is, and the body as MessagePack: both actions are the server's own.
+
+    The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
+    """
+    packed = pack(request)
+    given = request.headers.get(KEY_HEADER) or unpack(packed, Keyed).api_key or ""
+    if not given:
+        raise Refused(NOT_AUTHENTICATED, NO_KEY)
+    try:
+        who = parts.porter.by_token(given, parts.keys)
+        if (tenant := request.headers.get(TENANT)) is not None:
+            who = speaking_for(who, tenant)
+    except Problem as problem:
+        if problem.status != 401:
+            raise
+        raise Refused(KEY_NOT_ACCEPTED, "this api key is none that is known here") from problem
+    if not who.may(Role.MASTER):
+        raise Denied("this takes the master key, and another one was sent")
+    return parts.acting(who), packed
+
+
+async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
+    push.expect_open(parts.desk)
+    told = unpack(packed, SkyEnqueue)
+    said: dict[str, object] = {"name": told.job.action}
+    if not isinstance(told.job.args, UnsetType):
+        said["argument"] = _args(told.job.args)
+    if told.job_id:
+        said |= {"job_id": told.job_id, "replace": told.replace}  # without an id there is nothing to be replaced
+    if told.run_at:
+        said["run_at"] = told.run_at
+    batch = read_array(msgspec.msgpack.encode([said]), True, parts.config)
+    batch.over = Replace.ENDED  # of what has ended there is no job any more
+    pushed = await push.push(parts.desk, batch)
+    if pushed.duplicates:
+        raise Conflict(f"there is a job {told.job_id!r} already; enqueue with replace to have this one in its place")
+    return answer(200, SkyResult(SkyTaken(str(pushed.job_ids[0]))), request.answer_language())
+
+
+def _args(args: Raw) -> Raw:
+    """Raises Invalid for what is neither an array nor a map."""
+    first = bytes(memoryview(args)[:1])[0]
+    if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
+        return args
+    told = "job/args must be an array or a map; put any other value into one, or leave args out"
+    raise Invalid(told, [Fault("/argument", told)])
+
+
+async def _cancel(parts: Parts, packed: bytes, request: Request) -> Response:
+    """Only what waits: of what runs or has ended there is no job left to be cancelled, and nothing is recorded."""
+    given = unpack(packed, SkyCancel).job_id
+    job_id = await resolve(parts.desk, given)
+    view = await find(parts.desk, job_id, named=job_id != given)
+    if view.state not in WAITS:
+        raise NotFound(f"job {given!r} is {view.state.value}: it does not wait, so there is nothing to cancel")
+    state = await cancel(parts.desk, given)
+    if state is State.CANCELLED:
+        return answer(200, SkyResult(SkyTaken(given)), request.answer_language())
+    if state is State.RUNNING or state.is_final:
+        raise NotFound(f"job {given!r} has started meanwhile; its worker is told to stop")
+    raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")

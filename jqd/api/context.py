@@ -1,0 +1,36 @@
+"""What the routes are given to work with."""
+
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from jqd.api.api_keys import Keys
+from jqd.api.auth import Porter
+from jqd.api.config import ApiConfig
+from jqd.http import Guard
+from jqd.service import Desk
+from jqd.service.principal import Principal
+
+
+@dataclass(slots=True, eq=False)
+class Parts:
+    """The desk that every surface stands before, and what is of HTTP alone. Limits and guard may be changed."""
+
+    config: ApiConfig
+    desk: Desk
+    porter: Porter
+    """Who comes in."""
+    guard: Guard = field(default_factory=Guard)
+    read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Large bodies that are being read, one at a time, as below (native/body.py)."""
+    shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
+
+    @property
+    def keys(self) -> Keys:
+        """Those that are set now."""
+        return Keys(self.config)
+
+    def acting(self, principal: Principal) -> "Parts":
+        """The same, with the desk acting for somebody."""
+        return self if principal is self.desk.principal else replace(self, desk=self.desk.acting(principal))

@@ -1,0 +1,79 @@
+"""The body and the query of a request as the types that the call takes."""
+
+from functools import cache
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from jqd.api.message import Request, misread, not_read, read_value
+from jqd.domain import fields
+from jqd.domain.dates import instant_ms
+from jqd.domain.errors import Invalid
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.media import MSGPACK_TYPES
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+Flag = Literal["true", "false", "1", "0"]
+YES: tuple[Flag, ...] = ("true", "1")
+Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seconds")]
+"""To wait: none below 0, and at most as many as the daemon allows."""
+
+
+def instant_in(told: Raw) -> int | None:
+    """A date that somebody tells, in ms since 1970. It only tells: nothing is refused for one that is none."""
+    try:
+        return instant_ms(msgspec.msgpack.decode(told, type=str | float))
+    except (*DECODE_ERRORS, ValueError):
+        return None
+
+
+def read_body(request: Request, kind: type[T]) -> T:
+    """A field of `msgspec.Raw` stays as it came, and is not looked into.
+
+    Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
+    """
+    return unpack(pack(request), kind)
+
+
+def pack(request: Request) -> bytes:
+    """The body as MessagePack."""
+    if request.packed is not None:
+        return request.packed
+    try:
+        return request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(read_value(request))
+    except OverflowError as error:
+        raise misread(request.body) from error
+
+
+def unpack(packed: bytes, kind: type[T]) -> T:
+    """Such a body as `kind`."""
+    try:
+        return fields.read(packed, kind)
+    except DECODE_ERRORS as error:
+        raise not_read("MessagePack", packed, error) from error
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    """Raises Invalid, naming the parameter; Problem 400 for a query that cannot be read.
+
+    A surface that passes over what it does not know takes the last of those that stand there twice.
+    """
+    if not request.query_string:
+        empty: T = _empty(kind)
+        return empty
+    said = request.query()
+    told = dict(said)
+    if len(told) < len(said) and kind.__struct_config__.forbid_unknown_fields:
+        twice = next(name for place, (name, _) in enumerate(said) if name in dict(said[:place]))
+        raise Invalid(f"{twice[:64]!r} stands in the query more than once: say it once")
+    try:
+        return fields.read(msgspec.msgpack.encode(told), kind, texts=True)
+    except Invalid as error:
+        raise Invalid(str(error)) from error  # a pointer leads into a body
+
+
+@cache
+def _empty(kind: type[T]) -> T:
+    return kind()

@@ -1,0 +1,99 @@
+"""How many jobs a body of JSON has, and where each stands, before anything of it is built. Pure.
+
+A number costs two bytes in JSON, and sixty as an object of Python: what is too many must be known by looking, not by
+decoding. Each function stops at the first item too many.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.decode_errors import without_halves
+
+SMALL_BYTES = 1 << 20  # so many bytes, as one job may have, are some 40 MB at most as items: quicker than to look first
+VALUES_MAX = 1_000_000  # in one body of JSON: twice what the largest job can hold, 100 MB as objects
+
+_json_array = msgspec.json.Decoder(list[Raw]).decode
+_json_skim = msgspec.json.Decoder(Raw).decode  # checks one value and builds nothing
+_LINE = re.compile(rb"[^ \t\n\r\f\v][^\r\n]*+")  # what a line has behind its blanks
+_BEHIND = re.compile(r"trailing characters \(byte (\d+)\)")
+_TO_VALUE = re.compile(rb'(?:[^",:\[{]++|"(?:[^"\\]++|\\.)*+")*+[,:\[{]', re.DOTALL)
+_BEFORE_VALUES = (b",", b":", b"[", b"{")
+_BLANK = re.compile(rb"[ \t\n\r]*+")
+
+
+def json_lines(body: bytes, most: int) -> list[bytes]:
+    """The lines of JSON lines that are not blank; of more than `most` only one more."""
+    return [match.group() for match in islice(_LINE.finditer(body), most + 1)]
+
+
+def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
+    """The items of a JSON array, each as it stands; of more than `most` perhaps only one more.
+
+    Raises msgspec.DecodeError or RecursionError where it is no JSON, as far as it was looked at. A text that is no
+    Unicode is its item's own fault: the items are told apart all the same.
+    """
+    try:
+        if len(body) <= SMALL_BYTES:
+            return _json_array(body)
+        return list(islice(_each_item(body, body), most + 1))
+    except msgspec.DecodeError:
+        readable = without_halves(body)
+        if readable == body:
+            raise
+    return list(islice(_each_item(body, readable), most + 1))
+
+
+def has_values(body: bytes, most: int) -> bool:
+    """Whether a JSON text has more than `most` values: each but the first stands behind one of four signs."""
+    if sum(map(body.count, _BEFORE_VALUES)) < most:
+        return False
+    # Perhaps they stand in texts, where they do not count.
+    return next(islice(_signs(body), most - 1, None), None) is not None
+
+
+def _signs(body: bytes) -> Iterator[int]:
+    at = 0
+    while match := _TO_VALUE.match(body, at):
+        at = match.end()
+        yield at
+
+
+def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
+    """Skims one value after another. The decoder says where the first one ends: where it finds the comma behind it.
+
+    `readable`: as long as the body, and looked at in its place.
+    """
+    view = memoryview(readable)
+    at = _after_blanks(body, 0) + 1  # behind the bracket
+    while True:
+        end = _end_of_value(view, at)
+        if body[end] not in b",]":
+            raise msgspec.DecodeError(f"JSON is malformed: expected ',' or ']' (byte {end})")
+        yield body[at:end]
+        at = end + 1
+        if body[end] == ord("]"):
+            if _after_blanks(body, at) != len(body):
+                raise msgspec.DecodeError(f"JSON is malformed: trailing characters (byte {at})")
+            return
+
+
+def _end_of_value(view: memoryview, at: int) -> int:
+    """Where what stands behind the value at `at` begins, blanks passed over."""
+    try:
+        _json_skim(view[at:])
+    except msgspec.DecodeError as error:
+        behind = _BEHIND.search(str(error))
+        if behind is None:
+            raise
+        return at + int(behind[1]) - 1
+    raise msgspec.DecodeError("Input data was truncated")
+
+
+def _after_blanks(body: bytes, at: int) -> int:
+    match = _BLANK.match(body, at)
+    assert match is not None, "it matches nothing, too"
+    return match.end()

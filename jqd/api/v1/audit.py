@@ -1,0 +1,65 @@
+"""Who changed what: GET of /v1/audit."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_query
+from jqd.api.message import Request, Response, answer_rows
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.service import audit
+from jqd.service.job import Date
+from jqd.service.job_filter import narrow
+
+NOTES, NOTES_MAX = 100, 1_000  # in one answer
+
+
+class Asking(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which notes."""
+
+    token: str = ""
+    """The id of the token that it was done with."""
+    act: str = ""
+    """Stands in the act: `token`, `jobs delete`."""
+    since: Date | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=NOTES_MAX, description=f"a whole number from 1 to {NOTES_MAX}")] = NOTES
+    cursor: str = ""
+    """That another page ended with; empty: from the newest on."""
+
+
+class Note(Struct, frozen=True):
+    """One act."""
+
+    at: Instant | None
+    token: str
+    """The id of the token that it was done with; `root` for the daemon's own, `master_key` for the setting."""
+    role: str
+    act: str
+    what: str
+    """The name, the id, or the filter."""
+    tenant: str
+    """Whose that is."""
+
+
+class Notes(Struct, frozen=True):
+    """Some of them, the newest first."""
+
+    notes: Sequence[Note]
+    cursor: str
+
+
+async def list_notes(parts: Parts, request: Request) -> Response:
+    """`GET /v1/audit?token&act&since&limit&cursor` → 200 {notes, cursor}: who changed what with a token.
+
+    Raises Invalid.
+    """
+    query = read_query(request, Asking)
+    since_ms = narrow(None, None if query.since is UNSET else query.since, None).since_ms
+    found = audit.found(
+        parts.desk, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
+    )
+    rows = (Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in found)
+    return await answer_rows(request, Notes([], found[-1][0] if len(found) == query.limit else ""), rows)

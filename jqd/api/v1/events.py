@@ -1,0 +1,65 @@
+"""GET /v1/events: what happens here, as it happens, as server-sent events."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import YES, Flag, read_query
+from jqd.api.message import Request, Response
+from jqd.domain import json_ext
+from jqd.http import Write
+from jqd.service import events
+from jqd.service.events import Event
+
+SSE = "text/event-stream"
+RETRY = b"retry: 2000\n\n"  # milliseconds until a browser that lost the connection asks again
+LISTEN_S_MAX = 86_400.0  # who wants more asks again
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Listening(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be told, and for how long."""
+
+    name: str | UnsetType = UNSET
+    job_id: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    event: Literal["entered", "ingested", "started", "ended", "cancelled"] | UnsetType = UNSET
+    jobs: Flag = "0"
+    """Of all jobs, where no filter names any."""
+    counters: Flag = "1"
+    seconds: Annotated[float, Meta(ge=0, le=LISTEN_S_MAX, description=f"0 to {LISTEN_S_MAX:.0f} seconds")] = 0.0
+    """Until it ends by itself; 0: it does not."""
+
+
+async def listen(parts: Parts, request: Request) -> Response:
+    """`GET /v1/events?name&job_id&tag&event&jobs&counters&seconds` → a stream. Raises Invalid, NotFound, NotYet."""
+    query = read_query(request, Listening)
+    name, job_id, tag, event = (each or None for each in (query.name, query.job_id, query.tag, query.event))
+    listener = await events.listener_for(parts.desk, name=name, job_id=job_id, event=event, tag=tag)
+    if request.method == "HEAD":
+        return Response(200, content_type=SSE)
+    told = partial(
+        events.listen,
+        parts.desk,
+        listener,
+        counts=query.counters in YES,
+        jobs=query.jobs in YES or any((name, job_id, tag, event)),
+        for_s=query.seconds,
+    )
+
+    async def stream(write: Write) -> None:
+        await write(RETRY)
+        await told(partial(_say, write))
+
+    return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
+
+
+async def _say(write: Write, some: Sequence[Event]) -> bool:
+    return await write(
+        b"".join(b"event: %b\ndata: %b\n\n" % (each.kind.encode(), _encode(json_ext.show(each.told))) for each in some)
+    )

@@ -1,0 +1,85 @@
+"""Why a job stands where it stands: GET of /v1/jobs/{id}/why."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.message import Request, Response, answer
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.domain.job import State
+from jqd.domain.tenant import bare
+from jqd.service.explain import why
+from jqd.service.wait_reason import Cause
+
+LOOKS = "for tokens that may look at all there is:"
+
+
+class Taker(Struct, frozen=True):
+    """A worker that would take the job, and does not."""
+
+    name: str
+    state: str
+    why: str
+
+
+class Better(Struct, frozen=True):
+    """A jobtype whose best job is better."""
+
+    name: str
+    ready: int
+
+
+class Why(Struct, frozen=True):
+    """What keeps a job."""
+
+    job_id: str
+    reason: Cause
+    text: Annotated[str, Meta(description="one sentence for people")]
+    state: State | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    since: Instant | UnsetType = UNSET
+    until: Annotated[Instant | UnsetType, Meta(description="when it is over by itself")] = UNSET
+    by: Annotated[str | UnsetType, Meta(description=f"which worker runs it, what limits it; {LOOKS} who paused it")] = (
+        UNSET
+    )
+    daemon: str | UnsetType = UNSET
+    ahead: Annotated[int | UnsetType, Meta(description="jobs of its type that come before it")] = UNSET
+    exact: Annotated[bool | UnsetType, Meta(description="false: there may be fewer ahead")] = UNSET
+    better: Annotated[
+        Sequence[Better] | UnsetType,
+        Meta(description="some of the other types with better jobs, of those that the token may know"),
+    ] = UNSET
+    more_better: Annotated[int | UnsetType, Meta(description="how many such types there are beside those")] = UNSET
+    workers: Annotated[Sequence[Taker] | UnsetType, Meta(description=f"{LOOKS} those that would take it")] = UNSET
+    holds: Annotated[Sequence[str] | UnsetType, Meta(description=f"{LOOKS} some jobs in a hand that it counts")] = UNSET
+    deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
+
+
+async def get_why(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
+    view, hitch = await why(parts.desk, job_id)
+    waits = hitch.ahead is not None
+    body = Why(
+        job_id,
+        hitch.reason,
+        hitch.text,
+        state=view.state if view else UNSET,
+        name=bare(view.jobtype) if view else UNSET,
+        priority=view.priority if view else UNSET,
+        since=iso(hitch.since_ms) or UNSET,
+        until=iso(hitch.until_ms) or UNSET,
+        by=hitch.by or UNSET,
+        daemon=(view.daemon if view else "") or UNSET,
+        ahead=UNSET if hitch.ahead is None else hitch.ahead,
+        exact=hitch.is_exact if waits else UNSET,
+        better=[Better(*one) for one in hitch.better] or UNSET,
+        more_better=hitch.more_better or UNSET,
+        workers=[Taker(*one) for one in hitch.workers] or UNSET,
+        holds=hitch.holds or UNSET,
+        deaths=hitch.deaths or UNSET,
+    )
+    return answer(200, body, request.answer_language())

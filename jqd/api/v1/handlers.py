@@ -1,0 +1,89 @@
+"""What runs a jobtype, by name and version: PUT, GET and DELETE of /v1/handlers/{name}."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_body, read_query
+from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.v1 import responses
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Handlers, VersionShare
+from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.handler import Definition, Handler, Version, shares
+from jqd.service import handlers
+from jqd.service.server_only import expect_allowed
+
+
+class Asking(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of `GET /v1/handlers/{name}`."""
+
+    version: Annotated[int, Meta(ge=1, le=1 << 53, description="the number of a version, 1 for the first")] | None = (
+        None
+    )
+
+
+async def put(parts: Parts, request: Request, name: str) -> Response:
+    """201 and the handler: each PUT is a new version."""
+    definition = read_body(request, Definition)
+    expect_allowed(parts.desk, [parts.desk.own(name)])
+    version = await handlers.put(parts.desk, name, definition, peer=request.peer)
+    handler, _ = handlers.find(parts.desk, name)
+    return answer(201, _row(parts.desk.own(name), handler, version), request.answer_language())
+
+
+async def get(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the newest version, or the one that is asked for."""
+    asked = read_query(request, Asking)
+    handler, version = await handlers.look(parts.desk, name, asked.version or 0)
+    return answer(200, _row(parts.desk.own(name), handler, version), request.answer_language())
+
+
+async def list_handlers(parts: Parts, request: Request) -> Response:
+    """200 {handlers}: the newest version of each, by name."""
+    found = handlers.seen_by(parts.desk)
+    rows = (_row(name, handler, handler.versions[-1]) for name, handler in found.items())
+    return await answer_rows(request, Handlers([]), rows)
+
+
+async def delete(parts: Parts, request: Request, name: str) -> Response:
+    """204: all versions are gone; what they have in hand is still waited for."""
+    expect_allowed(parts.desk, [parts.desk.own(name)])
+    await handlers.delete(parts.desk, name)
+    return Response(204)
+
+
+def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
+    options = version.options
+    parts = shares(handler)
+    return responses.Handler(
+        name=bare(name),
+        tenant=tenant_of(name) or UNSET,
+        version=version.number,
+        lang=version.lang,
+        body=version.body,
+        eid=version.eid,
+        before=version.before,
+        before_each=version.before_each,
+        after_each=version.after_each,
+        options=responses.HandlerSettings(
+            style=options.style,
+            format=options.format,
+            method=options.method,
+            headers=[*options.headers],
+            signed=bool(options.secrets),
+            weight=options.weight,
+            max_jobs=options.max_jobs,
+            batch=options.batch,
+            priority_min=options.priority_min,
+            priority_max=options.priority_max,
+            **dict(options.of_jobs.said()),
+        ),
+        server_only=version.server_only,
+        set_at=iso(version.set_at_ms),
+        out=version.out or None,
+        versions=[
+            VersionShare(one.number, round(parts.get(one.number, 0.0), 4), one.out or None) for one in handler.versions
+        ],
+    )

@@ -1,0 +1,120 @@
+"""How jobs are told: one in full, many in brief. Pure."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from jqd.api.v1 import responses
+from jqd.api.v1.responses import Attempt, Job, JobBrief
+from jqd.domain import dates, fields
+from jqd.domain.job import NIL, Outcome, State
+from jqd.domain.tenant import bare
+from jqd.service import Coming, Desk
+from jqd.service.find import worker_of
+from jqd.service.health import why_waiting
+from jqd.service.job import NOTHING
+from jqd.service.leases import Progress
+from jqd.store import JobView
+
+ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
+BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
+
+
+def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
+    """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by; `whole`: with its argument, however large."""
+    if isinstance(view, Coming):
+        # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
+        created_at = iso(view.created_at_ms)
+        named = named or view.id
+        return Job(job_id=named, name="", state=view.state, attempts=0, created_at=created_at, error=NOTHING)
+    last = view.outcome
+    return Job(
+        **_known(desk, view),
+        timeout=view.timeout_s,
+        keep_result=view.keep_result,
+        backoff=view.backoff or UNSET,
+        expires_at=iso(view.expires_at_ms) or UNSET,
+        argument=Raw(view.argument) if whole or len(view.argument) <= ARGUMENT_BYTES_MAX else UNSET,
+        argument_bytes=len(view.argument),
+        error=Raw(last.error) if last else NOTHING,
+        message=(last.message if last else "") or None,
+        history=[_attempt(outcome) for outcome in view.history],
+        note=_note(desk, view),
+        progress=_progress(view.progress) if view.progress else UNSET,
+        log=view.log or UNSET,
+        result=Raw(view.result or NIL) if view.keep_result else UNSET,
+    )
+
+
+def job_brief(desk: Desk, view: JobView) -> JobBrief:
+    """One job of a list: as `job_body`, without what may be large."""
+    message = view.outcome.message if view.outcome else ""
+    if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
+        message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
+    return JobBrief(**_known(desk, view), message=message or None)
+
+
+def iso(at_ms: int) -> str | None:
+    """An instant as clients read it, ISO 8601 in UTC; None for 0."""
+    return dates.iso(at_ms) if at_ms else None
+
+
+def _known(desk: Desk, view: JobView) -> dict[str, Any]:
+    """The fields of `answers.Known`."""
+    running = desk.runner.running(view.id) if view.state is State.RUNNING else None
+    last = view.outcome
+    return {
+        "job_id": bare(view.name) or view.id,
+        "id": view.id if view.name else UNSET,
+        "name": bare(view.jobtype),
+        "tenant": view.tenant or UNSET,
+        "state": view.state,
+        "priority": view.priority,
+        "attempts": view.attempts,
+        "snoozes": view.snoozes or UNSET,
+        "interrupted": view.interruptions or UNSET,
+        "max_retry": view.max_retry,
+        "created_at": iso(view.created_at_ms),
+        "eligible_at": iso(view.eligible_at_ms),
+        "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
+        "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
+        "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
+        "exit_code": last.status if last else UNSET,
+        "worker": worker_of(desk, view) or None,
+        "daemon": view.daemon or None,
+        "tags": view.tags,
+    }
+
+
+def _note(desk: Desk, view: JobView) -> str | UnsetType:
+    waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= desk.clock.wall_ms()
+    hitch = why_waiting(desk, view.jobtype, view.priority) if waits else None
+    return hitch.text if hitch else UNSET
+
+
+def _progress(packed: bytes) -> responses.Progress | UnsetType:
+    """What is read back from the store may be anything."""
+    try:
+        told = msgspec.msgpack.decode(packed, type=Progress)
+    except fields.DECODE_ERRORS:
+        return UNSET
+    return responses.Progress(told.done, told.message, iso(told.at_ms))
+
+
+def _told_at(outcome: Outcome | None) -> str | UnsetType:
+    return dates.iso(at_ms) if outcome and (at_ms := outcome.told_at_ms) is not None else UNSET
+
+
+def _attempt(outcome: Outcome) -> Attempt:
+    return Attempt(
+        attempt=outcome.attempt,
+        status=outcome.status,
+        started_at=iso(outcome.started_at_ms),
+        finished_at=iso(outcome.finished_at_ms),
+        worker_finished_at=_told_at(outcome),
+        worker=bare(outcome.worker) or None,
+        reason=outcome.reason or None,
+        error=Raw(outcome.error),
+        message=outcome.message or None,
+    )

@@ -1,0 +1,123 @@
+"""Jobtypes: how many jobs of each stand how, and why they wait."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_query
+from jqd.api.message import Request, Response, answer_rows
+from jqd.api.v1.cursor import cursor_of, name_of
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.pauses import Halted, halted
+from jqd.api.v1.responses import Instant
+from jqd.domain.job import State
+from jqd.domain.job_options import JobOptions
+from jqd.domain.pauses import all_of
+from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.handler import id_of
+from jqd.service.health import Takers, why_waiting
+from jqd.store import TypeView
+
+TYPES_MAX = 1_000  # in one answer: some 300 KiB
+
+
+class PerMinute(Struct, frozen=True):
+    """What happened in the last minute, at all daemons."""
+
+    pushed: float = 0
+    started: Annotated[float, Meta(description="attempts")] = 0
+    ended: Annotated[float, Meta(description="jobs, however they ended")] = 0
+    failed: Annotated[float, Meta(description="of those that ended")] = 0
+
+
+class Jobtype(Struct, frozen=True):
+    """One that has jobs, or is paused. Each job counts in one of the seven states."""
+
+    name: str
+    waiting: int = 0
+    running: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    per_minute: PerMinute = PerMinute()
+    oldest_at: Instant | None = None
+    """When the job that is next was pushed; null: none is ready to run."""
+    oldest_s: float | None = None
+    rate: Annotated[float, Meta(description="jobs that ended, a second, over the last minute")] = 0
+    handler: str | None = None
+    """Name and newest version, where one is set."""
+    note: str | None = None
+    """Why its jobs wait, where that is known."""
+    workers: Annotated[int, Meta(description="registered workers, and versions of handlers, that take its jobs")] = 0
+    options: JobOptions | None = None
+    """What was registered for its jobs, where their pushers leave it out."""
+    options_by: str | None = None
+    """Who said so last."""
+    paused_at: Instant | None = None
+    """Since when its jobs are not begun."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
+
+
+class Jobtypes(Struct, frozen=True):
+    """By name."""
+
+    types: Sequence[Jobtype]
+    cursor: str = ""
+    """For the next page; empty when that was all."""
+    paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
+
+
+class Typing(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list of jobtypes."""
+
+    cursor: str = ""
+    """That another page ended with; empty: from the first name on."""
+    limit: Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"a whole number from 1 to {TYPES_MAX}")] = TYPES_MAX
+
+
+async def list_types(parts: Parts, request: Request) -> Response:
+    """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
+
+    Raises Invalid.
+    """
+    query, sees = read_query(request, Typing), parts.desk.principal.sees
+    told = await parts.desk.store.list_types()
+    named = {row.jobtype for row in told}
+    views = [*told, *(TypeView(name) for name in parts.desk.pauses.names if name not in named)]
+    behind = name_of(query.cursor)
+    mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
+    takers = Takers(parts.desk.workers.list())
+    rows = (_jobtype(parts, view, takers) for view in mine[: query.limit])
+    cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
+    return await answer_rows(request, Jobtypes([], cursor, halted(parts)), rows)
+
+
+def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
+    counts, desk, jobtype = view.counts, parts.desk, view.jobtype
+    known = desk.options.known.get(jobtype)
+    hitch = why_waiting(desk, jobtype, takers=takers) if view.oldest_ms else None
+    return Jobtype(
+        bare(jobtype),
+        tenant=tenant_of(jobtype) or UNSET,
+        **{state.value: getattr(counts, state.value) for state in State},
+        per_minute=PerMinute(*counts[-len(PerMinute.__struct_fields__) :]),
+        oldest_at=iso(view.oldest_ms),
+        oldest_s=max(0, desk.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
+        rate=round(counts.ended_a_minute / 60, 3),
+        handler=_handler(parts, jobtype),
+        note=hitch.text if hitch else None,
+        workers=takers.count(jobtype),
+        options=known.options if known else None,
+        options_by=bare(known.by) if known else None,
+        paused_at=iso(desk.pauses.since_ms.get(jobtype) or desk.halts.since_ms.get(all_of(tenant_of(jobtype)), 0)),
+    )
+
+
+def _handler(parts: Parts, jobtype: str) -> str | None:
+    handler = parts.desk.workers.handler(jobtype)
+    return id_of(bare(jobtype), handler.versions[-1].number) if handler and handler.versions else None

@@ -1,0 +1,230 @@
+"""Workers that ask for jobs, and what workers report later: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+import trio
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import Seconds, instant_in, read_body
+from jqd.api.large_bodies import answer_with, packed_body
+from jqd.api.message import Request, Response, answer
+from jqd.api.problems import as_problem
+from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
+from jqd.domain import fields
+from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.job import NIL, SNOOZE, Name
+from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
+from jqd.runner.outcome import Size
+from jqd.runner.worker import Heartbeat, Slots
+from jqd.service import leases, outcomes
+from jqd.service.job import Value, nothing
+from jqd.service.leases import PROGRESS_LENGTH_MAX, Progress
+from jqd.service.outcomes import Told
+
+PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
+SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
+WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such outcomes of a request"
+FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
+NO_JOBS = (NIL, b"\x90")  # none follow
+
+Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Note = Annotated[
+    str, Meta(max_length=PROGRESS_LENGTH_MAX, description=f"a text of at most {PROGRESS_LENGTH_MAX} characters")
+]
+Status = Annotated[int, Meta(ge=100, le=599, description="a whole number from 100 to 599")]
+Wait = Annotated[float, Meta(ge=0, description="a number of seconds, 0 or more")]
+
+
+class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/leases`."""
+
+    worker_id: Name
+    max_jobs: Slots
+    wait: Seconds = 0.0
+    heartbeat: Heartbeat | None = None
+    """How often it will be heard, at least, of one of these jobs; None: as it registered."""
+
+
+class Outcome(Struct, frozen=True):
+    """One of the body of `POST /v1/outcomes`. Fields we do not know are passed over."""
+
+    job_id: Name
+    lease_id: str
+    type: Literal["success", "failure", "snooze", "refused"] | None = None
+    status: Status | None = None
+    result: Value = msgspec.field(default_factory=nothing)
+    result_bytes: Size = 0
+    """Of one that is too large to be sent."""
+    reason: str = ""
+    should_retry: bool | None = None
+    retry_after: Wait | None = None
+    interrupted: bool = False
+    error: Value = msgspec.field(default_factory=nothing)
+    message: str = ""
+    jobs: Value = msgspec.field(default_factory=nothing)
+    log: str = ""
+    finished_at: Value = msgspec.field(default_factory=nothing)
+
+
+class Beating(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/jobs/{id}/heartbeat`."""
+
+    lease_id: str
+    progress: Done | None = None
+    message: Note | None = None
+    extend: Heartbeat | None = None
+
+
+class Untaken(NamedTuple):
+    """An outcome that is not even asked about."""
+
+    job_id: str | UnsetType
+    """UNSET where it cannot be read."""
+    error: JqdError
+
+
+_decoder = msgspec.msgpack.Decoder(list[Outcome])
+_one_decoder = msgspec.msgpack.Decoder(Outcome)
+
+
+async def pull(parts: Parts, request: Request) -> Response:
+    """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
+    told, config = read_body(request, Pulling), parts.config
+    language = request.answer_language()
+    if request.hurried:
+        return answer(200, Lease(None, []), language)
+    wait_s = request.wait_s(told.wait, config.wait_s_max)
+    lease = await leases.pull(parts.desk, told.worker_id, told.max_jobs, wait_s, told.heartbeat)
+    if not lease.jobs:
+        return answer(200, Lease(None, []), language)
+    given = batch_jobs(lease.jobs, parts.desk.clock.wall_ms())
+    try:
+        response = await answer_with(parts, 200, Lease(lease.lease_id, given, lease.silence_s), language)
+    except trio.Cancelled:
+        leases.lost(parts.desk, lease)
+        raise
+    return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.desk, lease),))
+
+
+async def report(parts: Parts, request: Request) -> Response:
+    """Take outcomes, each for itself; 200 says that all that is told as 200 is on disk."""
+    told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
+    taken = await outcomes.report(parts.desk, [each for each in told if each is not None])
+    results = iter(taken)
+    errors = [refused[place].error if each is None else next(results) for place, each in enumerate(told)]
+    failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
+    if failed and len(failed) == len(errors):
+        raise failed[0]
+    rows: list[Reported] = []
+    for place, error in enumerate(errors):
+        if place % PIECE == 0:
+            await trio.lowlevel.checkpoint()
+        rows.append(_row(told[place] or refused[place], error))
+    told_of = Reports(rows)
+    if len(rows) <= PIECE or request.answer_language() == "msgpack":
+        return answer(200, told_of, request.answer_language())
+    return await trio.to_thread.run_sync(answer, 200, told_of, "json", limiter=parts.shown)
+
+
+async def beat(parts: Parts, request: Request, job_id: str) -> Response:
+    """A sign of life, how far the job is, and more time for it; whether it was cancelled meanwhile."""
+    told = read_body(request, Beating)
+    progress = None
+    if told.progress is not None or told.message is not None:
+        progress = Progress(told.progress, told.message, parts.desk.clock.wall_ms())
+    fence = fence_of(told.lease_id)
+    if not fence:
+        raise Conflict(f"{told.lease_id[:64]!r} is no lease")
+    beaten = await leases.beat(parts.desk, job_id, fence, progress, told.extend)
+    return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET), request.answer_language())
+
+
+def fence_of(lease_id: str) -> int:
+    """What the store knows a lease by; 0 for what is none."""
+    is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
+    return int(lease_id) if is_one else 0
+
+
+async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, Untaken]]:
+    """What is told of each, None where it cannot be taken; why, by its place. Raises Invalid, Unreadable, TooLarge.
+
+    Others have their turn now and then: to say what is wrong with 10,000 outcomes takes a second.
+    """
+    try:
+        items = msgspec.msgpack.decode(packed, type=list[Raw])
+    except msgspec.ValidationError as error:
+        detail = "an array of outcomes is wanted"
+        raise Invalid(detail, [Fault("", detail)]) from error
+    except DECODE_ERRORS as error:
+        raise Unreadable(f"the body is an array of outcomes, and this is none: {error}") from error
+    if not items:
+        raise Unreadable("the array of outcomes is empty")
+    if len(items) > most:
+        raise TooLarge(f"more than {most} outcomes in one request; send them in several")
+    told: list[Told | None] = []
+    refused: dict[int, Untaken] = {}
+    try:
+        outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
+    except DECODE_ERRORS:
+        outcomes = items  # something is wrong: find out with which of them
+    for place, item in enumerate(outcomes):
+        if place % PIECE == 0:
+            await trio.lowlevel.checkpoint()
+        job_id: str | UnsetType = UNSET
+        try:
+            outcome = item if isinstance(item, Outcome) else _outcome(item, len(refused))
+            job_id = outcome.job_id
+            told.append(_told(outcome))
+        except JqdError as error:
+            told.append(None)
+            refused[place] = Untaken(job_id, error)
+    return told, refused
+
+
+def _outcome(item: Raw, refused: int) -> Outcome:
+    """One that may be wrong. `refused`: how many before it were. Raises Invalid."""
+    if refused < SAID_MAX:
+        return fields.read(bytes(item), Outcome)
+    try:
+        return _one_decoder.decode(item)
+    except DECODE_ERRORS as error:
+        raise Invalid(WRONG_TOO) from error
+
+
+def _told(each: Outcome) -> Told:
+    fence = fence_of(each.lease_id)
+    if not fence:
+        raise Conflict(f"{each.lease_id[:64]!r} is no lease")
+    if each.type == "refused":
+        return Told(each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence)
+    status = each.status
+    if status is None:
+        if each.type is None:
+            raise Invalid("type or status is required: success, failure, snooze or refused; 100 to 599")
+        final = 400 if each.should_retry is False else 504 if each.reason == "timeout" else 500
+        status = {"success": 200, "snooze": SNOOZE_STATUS}.get(each.type, final)
+    what = Report(
+        status=status,
+        should_retry=each.should_retry,
+        retry_after_s=each.retry_after,
+        reason=SNOOZE if each.type == "snooze" else "timeout" if each.reason == "timeout" else "",
+        message=each.message,
+        error=bytes(each.error),
+        result=bytes(each.result),
+        result_bytes=each.result_bytes,
+        log=each.log,
+        ended_at_ms=instant_in(each.finished_at),
+        follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),
+    )
+    return Told(each.job_id, what, fence)
+
+
+def _row(told: Told | Untaken, error: JqdError | None) -> Reported:
+    if error is None:
+        return Reported(job_id=told.job_id, status=200)
+    problem = as_problem(error)
+    return Reported(job_id=told.job_id, status=problem.status, detail=problem.detail)

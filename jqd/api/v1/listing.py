@@ -1,0 +1,121 @@
+"""Lists: jobs, the reasons for which they failed, the daemons of the store."""
+
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_query
+from jqd.api.message import Request, Response, answer_rows
+from jqd.api.v1.job_views import iso, job_brief
+from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
+from jqd.domain.job import State
+from jqd.domain.tenant import bare, tenant_of
+from jqd.service import listing as lists
+from jqd.service.failures import failures
+from jqd.service.job import Date
+from jqd.service.job_filter import Narrow, Text, narrow
+
+LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
+TYPES_MAX = 1_000  # in one answer: some 300 KiB
+
+T = TypeVar("T")
+
+
+class Matching(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs."""
+
+    name: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    error: Text | UnsetType = UNSET
+    """Stands in what the last attempt said, in capitals or not."""
+    search: Text | UnsetType = UNSET
+    """Stands in its name, its pusher's id, a tag, a text of its argument (up to some 16 KiB) or what its last attempt
+    said; or is a whole number in its argument."""
+    error_is: Text | UnsetType = UNSET
+    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
+    since: Date | UnsetType = UNSET
+    """The last attempt ended then or later; where there was none, the job was pushed."""
+    before: Date | UnsetType = UNSET
+    """The same, earlier than then."""
+    cursor: str = ""
+    """That another page ended with; empty: from the newest on."""
+
+    def narrow(self) -> Narrow:
+        """What the store does not look at. Raises Invalid."""
+        since = None if self.since is UNSET else self.since
+        before = None if self.before is UNSET else self.before
+        return narrow(_said(self.error), since, before, _said(self.search), _said(self.error_is))
+
+
+class Failing(Matching, frozen=True, forbid_unknown_fields=True):
+    """The query of a look at errors."""
+
+    state: Literal["failed", "retrying"] = "failed"
+
+
+class Listing(Matching, frozen=True, forbid_unknown_fields=True):
+    """The query of a list: which jobs, and how many at once."""
+
+    state: State | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=LIST_JOBS_MAX, description=f"a whole number from 1 to {LIST_JOBS_MAX}")] = (
+        LIST_JOBS
+    )
+
+
+async def list_jobs(parts: Parts, request: Request) -> Response:
+    """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
+
+    Raises Invalid.
+    """
+    query = read_query(request, Listing)
+    state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
+    page = await lists.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
+    return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.desk, view) for view in page.jobs))
+
+
+async def list_errors(parts: Parts, request: Request) -> Response:
+    """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → 200 {errors, others, looked, cursor}.
+
+    Raises Invalid.
+    """
+    query = read_query(request, Failing)
+    state, name, tag = State(query.state), _said(query.name), _said(query.tag)
+    found = await failures(parts.desk, state, name, tag, query.narrow(), query.cursor)
+    rows = (
+        Reason(
+            name=bare(group.jobtype),
+            error=group.error,
+            count=group.times,
+            since=iso(group.since_ms),
+            latest=iso(group.latest_ms),
+            job_id=group.job_id,
+            tenant=tenant_of(group.jobtype) or UNSET,
+        )
+        for group in found.groups
+    )
+    return await answer_rows(request, Errors([], found.others, found.looked, found.cursor), rows)
+
+
+async def list_daemons(parts: Parts, request: Request) -> Response:
+    """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them. Raises StoreAway."""
+    peers = parts.desk.control.daemons()
+    if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
+        await parts.desk.store.stats()
+    rows = [
+        Daemon(
+            daemon=peer.sysid,
+            this=peer.is_this,
+            living=peer.living,
+            through=peer.through,
+            heard_s=round(peer.heard_s, 3),
+            in_hand=await parts.desk.control.in_hand(peer.sysid),
+            drained_at=iso(parts.desk.drains.since_ms.get(peer.sysid, 0)),
+        )
+        for peer in peers
+    ]
+    return await answer_rows(request, Daemons([]), rows)
+
+
+def _said(value: T | UnsetType) -> T | None:
+    return None if isinstance(value, UnsetType) else value

@@ -1,0 +1,63 @@
+"""Pausing jobtypes: POST of /v1/types/{name}/pause and /resume; all of a tenant: of /v1/types/pause and /resume."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from jqd.api.context import Parts
+from jqd.api.message import Request, Response, answer
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.service import pauses
+from jqd.service.health import why_odd
+
+
+class Paused(Struct, frozen=True):
+    """Since when jobs of that type are not begun; null: they are."""
+
+    name: str
+    paused_at: Instant | None
+    note: str | None = None
+    """What may be a slip."""
+
+
+class Halted(Struct, frozen=True):
+    """Since when no jobs of a tenant are begun; null: they are."""
+
+    tenant: str
+    paused_at: Instant | None
+    by: Annotated[str | None, Meta(description="the id of the token with which that was said")] = None
+    note: str | None = None
+
+
+async def pause_all(parts: Parts, request: Request) -> Response:
+    """Pause all jobtypes of the tenant that one speaks for, at all daemons, until they are resumed."""
+    since_ms, tenant = await pauses.halt(parts.desk), parts.desk.principal.tenant
+    by = next((one.by for one in pauses.halted(parts.desk) if one.tenant == tenant), "")
+    return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())
+
+
+async def resume_all(parts: Parts, request: Request) -> Response:
+    """Resume a tenant: its jobs are begun again, but those of jobtypes that are paused themselves."""
+    was_paused = await pauses.proceed(parts.desk)
+    tenant = parts.desk.principal.tenant
+    note = None if was_paused else f"tenant {tenant!r} was not paused"
+    return answer(200, Halted(tenant, None, note=note), request.answer_language())
+
+
+def halted(parts: Parts) -> list[Halted]:
+    """Tenants that are paused, of those that exist for who asks."""
+    return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.desk)]
+
+
+async def pause(parts: Parts, request: Request, name: str) -> Response:
+    """Pause a jobtype: no job of it is begun, at any daemon, until it is resumed. What runs goes on."""
+    since_ms = await pauses.pause(parts.desk, name)
+    return answer(200, Paused(name, iso(since_ms), why_odd(parts.desk, name)), request.answer_language())
+
+
+async def resume(parts: Parts, request: Request, name: str) -> Response:
+    """Resume a jobtype: its jobs are begun again, those that wait first. Where it was not paused, that is said."""
+    was_paused = await pauses.resume(parts.desk, name)
+    note = None if was_paused else f"{name[:64]!r} was not paused"
+    return answer(200, Paused(name, None, note), request.answer_language())

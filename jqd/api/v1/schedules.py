@@ -1,0 +1,170 @@
+"""Jobs at dates that come again: /v1/schedules."""
+
+from collections.abc import Sequence
+from heapq import nsmallest
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_body, read_query
+from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.v1.cursor import cursor_of, name_of
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.domain.array_split import in_steps
+from jqd.domain.job_options import JobOptions
+from jqd.domain.schedules import Known, Missed, Overlap
+from jqd.domain.tenant import bare, tenant_of
+from jqd.service import schedules
+from jqd.service.job import Value
+from jqd.service.schedules import Plan
+from jqd.service.server_only import expect_allowed
+
+LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
+
+
+class LastDate(Struct, frozen=True):
+    """The date that was fired last."""
+
+    date: Instant | None
+    job_id: str
+    pushed_at: Instant | None
+
+
+class ScheduledJob(JobOptions, frozen=True, kw_only=True):
+    """The job of a schedule; what was left out counts as in a push."""
+
+    name: str
+    argument: Value
+    tags: Sequence[str]
+
+
+class Schedule(Struct, frozen=True):
+    """A schedule, and which dates of it come next."""
+
+    name: str
+    cron: str | None
+    every: float | None
+    tz: str
+    job: ScheduledJob
+    missed: Missed
+    overlap: Overlap
+    jitter: float
+    until: Instant | None
+    paused_at: Instant | None
+    next: Sequence[Instant]
+    """The next five; the first one may be due by now. None while it is paused."""
+    last: LastDate | None
+    fired: int
+    skipped: int
+    waits: str | None
+    """Why a date that has come is not fired."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
+
+
+class Schedules(Struct, frozen=True):
+    """One page of them."""
+
+    schedules: Sequence[Schedule]
+    cursor: str
+    """For those that follow; empty: there are no more."""
+
+
+class Listing(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list: how many at once, and from where on."""
+
+    limit: Annotated[
+        int, Meta(ge=1, le=LIST_SCHEDULES_MAX, description=f"a whole number from 1 to {LIST_SCHEDULES_MAX}")
+    ] = LIST_SCHEDULES
+    cursor: str = ""
+    """That another page ended with; empty: from the first name on."""
+
+
+class Pushed(Struct, frozen=True):
+    """The job of a schedule, pushed apart from its dates."""
+
+    job_id: str
+
+
+async def put(parts: Parts, request: Request, name: str) -> Response:
+    """201 and the schedule; 200 where there was one of that name, and it is this one now.
+
+    Only dates after this call are fired; where just the job is another one, the dates stay as they were.
+    """
+    plan = read_body(request, Plan)
+    expect_allowed(parts.desk, [parts.desk.own(plan.job.name)])
+    new = await schedules.put(parts.desk, name, plan)
+    return _shown(parts, request, name, 201 if new else 200)
+
+
+async def get(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule, with the next five dates."""
+    await schedules.known(parts.desk, name)
+    return _shown(parts, request, name)
+
+
+async def list_schedules(parts: Parts, request: Request) -> Response:
+    """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
+    query = read_query(request, Listing)
+    # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
+    await in_steps(parts.desk.schedules.looks(), request.breathe)
+    sees, every = parts.desk.principal.sees, parts.desk.schedules.known.items()
+    behind = name_of(query.cursor)
+    later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
+    found = nsmallest(query.limit + 1, later)
+    cursor = cursor_of(found[query.limit - 1][0]) if len(found) > query.limit else ""
+    return await answer_rows(request, Schedules([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
+
+
+async def delete(parts: Parts, request: Request, name: str) -> Response:
+    """204: none of its dates is fired any more; jobs that were pushed by it stay."""
+    await schedules.delete(parts.desk, name)
+    return Response(204)
+
+
+async def run_now(parts: Parts, request: Request, name: str) -> Response:
+    """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
+    return answer(201, Pushed(await schedules.run_now(parts.desk, name)), request.answer_language())
+
+
+async def pause(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule: none of its dates is fired until it is resumed."""
+    await schedules.pause(parts.desk, name)
+    return _shown(parts, request, name)
+
+
+async def resume(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
+    await schedules.resume(parts.desk, name)
+    return _shown(parts, request, name)
+
+
+def _shown(parts: Parts, request: Request, name: str, status: int = 200) -> Response:
+    return answer(status, _row(parts, schedules.find(parts.desk, name)), request.answer_language())
+
+
+def _row(parts: Parts, one: Known) -> Schedule:
+    schedule, when, fired = one.schedule, one.schedule.when, one.fired
+    now_ms = parts.desk.schedules.now_ms()
+    job = schedules.template_of(one)
+    is_due = one.next_ms is None or one.next_ms <= now_ms
+    return Schedule(
+        name=bare(one.name),
+        tenant=tenant_of(one.name) or UNSET,
+        cron=when.cron or None,
+        every=when.every_ms / 1000 if when.every_ms else None,
+        tz=when.tz,
+        job=ScheduledJob(name=job.name, argument=job.argument, tags=job.tags, **dict(job.said())),
+        missed=schedule.missed,
+        overlap=schedule.overlap,
+        jitter=schedule.jitter_ms / 1000,
+        until=iso(when.until_ms),
+        paused_at=iso(schedule.paused_at_ms),
+        next=[str(iso(date_ms)) for date_ms in schedules.next_dates(one, now_ms)],
+        last=LastDate(iso(fired.date_ms), bare(fired.job_id), iso(fired.at_ms)) if fired.job_id else None,
+        fired=fired.fired,
+        skipped=fired.skipped,
+        waits=(one.trouble or None) if is_due else None,
+    )

@@ -1,0 +1,84 @@
+"""Who may come in: POST, GET and DELETE of /v1/tokens. A token is told once, to who made it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from jqd.api.context import Parts
+from jqd.api.decode import read_body
+from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.v1.job_views import iso
+from jqd.api.v1.responses import Instant
+from jqd.domain.tokens import Role
+from jqd.domain.tokens import Token as Kept
+from jqd.service import tokens
+from jqd.service.tokens import Wish
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """A token, without its secret."""
+
+    token_id: str
+    role: Role
+    tenant: str
+    scopes: Sequence[str]
+    """Jobtypes that it is for; none: all."""
+    note: str
+    made_at: Instant | None
+    made_by: str | None
+    """The id of the token that made it; `root` for the daemon's own."""
+    expires_at: Instant | None
+
+
+class NewToken(Token, frozen=True, kw_only=True):
+    """One that was made just now."""
+
+    token: str
+    """What its owner sends as `Authorization: Bearer …`. It is told here, and nowhere again."""
+
+
+class Tokens(Struct, frozen=True):
+    """Those that may be used."""
+
+    tokens: Sequence[Token]
+
+
+class Revoked(Struct, frozen=True):
+    """A token lets nobody in any more at this daemon."""
+
+    token_id: str
+    urls: Sequence[str]
+    """Of the other daemons: they hear of it within a second. While the store is away they must be told, too."""
+
+
+async def create(parts: Parts, request: Request) -> Response:
+    """201 and the token: it is told this once."""
+    made = await tokens.create(parts.desk, read_body(request, Wish))
+    return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
+
+
+async def list_tokens(parts: Parts, request: Request) -> Response:
+    """200 {tokens}: those that may be used, the oldest first."""
+    rows = (Token(**_fields(*one)) for one in tokens.seen_by(parts.desk))
+    return await answer_rows(request, Tokens([]), rows)
+
+
+async def revoke(parts: Parts, request: Request, token_id: str) -> Response:
+    """200: it lets nobody in any more here, and at the other daemons within a second; once more changes nothing."""
+    await tokens.revoke(parts.desk, token_id)
+    others = parts.desk.control.urls(request.peer, absent=True)[1:]  # this one is the first
+    return answer(200, Revoked(token_id, others), request.answer_language())
+
+
+def _fields(token_id: str, one: Kept) -> dict[str, Any]:
+    return {
+        "token_id": token_id,
+        "role": one.role,
+        "tenant": one.tenant,
+        "scopes": one.scopes,
+        "note": one.note,
+        "made_at": iso(one.made_at_ms),
+        "made_by": one.made_by or None,
+        "expires_at": iso(one.until_ms),
+    }

@@ -1,0 +1,348 @@
+"""Commands that show what there is: jobs, errors, jobtypes, workers, daemons; once, or as long as one watches."""
+
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.live import Live
+from rich.text import Text
+
+from jqd.cli.common import Common, age
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import CONTROLS, plain, show
+from jqd.cli.table import COLOURS, ago, console, lasting, table, tenants_of, whose
+from jqd.client import Client, JobInfo, Unreachable
+from jqd.client.send import AGAIN
+
+LIST_JOBS = 50  # shown when no number is given: a screen or two
+NAMES_SHOWN = 4  # jobtypes of one worker: a line
+LIST_REASONS = 20  # for people: each has five lines
+WATCH_S = 2.0  # between looks: what changes in between nobody could read
+# What a list of jobs leaves out: shown as null it would be a lie.
+UNTOLD = (
+    "argument",
+    "argument_bytes",
+    "timeout",
+    "keep_result",
+    "backoff",
+    "expires_at",
+    "progress",
+    "error",
+    "result",
+    "history",
+    "log",
+)
+
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Matching:
+    """Options of the commands that are about all jobs of some kind."""
+
+    name: str | None = None
+    """The jobtype."""
+    tag: str | None = None
+    """One of their tags."""
+    error: str | None = None
+    """Stands in what their last attempt said, in capitals or not."""
+    error_is: str | None = None
+    """Failed with this error: a line of `jqd errors`, copied whole."""
+    search: str | None = None
+    """Stands in their jobtype, id, tags, argument or error, in capitals or not; or is a whole number in it."""
+    newer: str | None = None
+    """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Where there was none, when they were pushed."""
+    older: str | None = None
+    """The same, longer ago than that."""
+
+    def asked(self) -> dict[str, Any]:
+        """As the client takes it. Raises Usage."""
+        return {
+            "name": self.name,
+            "tag": self.tag,
+            "error": self.error,
+            "error_is": self.error_is,
+            "search": self.search,
+            "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
+            "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
+        }
+
+    def words(self) -> list[str]:
+        """The flags that were given."""
+        return [flag for flag, _ in self.given()]
+
+    def given(self) -> list[tuple[str, str]]:
+        """The flags that were given, and what was given."""
+        found = ((name.replace("_", "-"), getattr(self, name)) for name in self.__dataclass_fields__)
+        return [(f"--{name}", value) for name, value in found if value is not None]
+
+
+def jobs(
+    *,
+    state: str | None = None,
+    which: Matching | None = None,
+    limit: int = LIST_JOBS,
+    watch: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    state
+        waiting, scheduled, running, retrying, succeeded, failed or cancelled.
+    limit
+        How many at most.
+    watch
+        Look again every two seconds; with -o jsonl a line for each job that is new or has changed its state.
+    """
+    common, which = common or Common(), which or Matching()
+    if limit < 1:
+        raise Usage(f"--limit {limit}: list one job or more")
+    if watch and common.output == "json":
+        raise Usage("--watch has no end, and JSON has: take -o jsonl")
+    asked = which.asked()
+    with common.client() as client:
+        if watch:
+            return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
+        found = list(client.jobs(state=state, **asked, limit=limit))
+    say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
+    if common.output != "table":
+        show([_brief(info) for info in found], common.output)
+    elif found:
+        console().print(_jobs(found), end="")
+    return Exit.DONE
+
+
+def errors(
+    *,
+    state: Literal["failed", "retrying"] = "failed",
+    which: Matching | None = None,
+    common: Common | None = None,
+) -> int:
+    """Why jobs failed: jobtype and last line of the error, how many, one of them, and what can be done about it.
+
+    Parameters
+    ----------
+    state
+        failed, or retrying: those that will be tried again.
+    """
+    common, which = common or Common(), which or Matching()
+    with common.client() as client:
+        rows, others = client.errors(state=state, **which.asked())
+    say_if_none(rows, f"no job is {state}", common)
+    if common.output != "table":
+        show(rows, common.output)
+        return Exit.DONE
+    several = any(tenants_of(rows))
+    for row in rows[:LIST_REASONS]:
+        _reason(row, state, which, several=several)
+    if more := others + sum(row["count"] for row in rows[LIST_REASONS:]):
+        print(f"jqd: {more} more jobs, with rarer errors; --name, --error and --newer look closer", file=sys.stderr)
+    return Exit.DONE
+
+
+def types(*, common: Common | None = None) -> int:
+    """List the jobtypes that have jobs, and how many stand how; ends with 0 also where some wait without a worker."""
+    common = common or Common()
+    return rows_of(common, lambda client: client.types(), type_table, "there are no jobs")
+
+
+def workers(*, common: Common | None = None) -> int:
+    """List the workers that are registered, and the jobtypes they run."""
+    none = "no worker is registered at this daemon; start one with `jqd worker`"
+    return rows_of(common or Common(), lambda client: client.workers(), _workers, none)
+
+
+def daemons(*, common: Common | None = None) -> int:
+    """List the daemons that share one store."""
+    return rows_of(common or Common(), lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+
+
+def rows_of(
+    common: Common, ask: Callable[[Client], list[dict[str, Any]]], draw: Callable[[Any], Text], none: str
+) -> int:
+    """Rows of the daemon, as a table for people."""
+    with common.client() as client:
+        rows = ask(client)
+    say_if_none(rows, none, common)
+    if common.output != "table":
+        show(rows, common.output)
+    elif rows:
+        console().print(draw(rows), end="")
+    return Exit.DONE
+
+
+def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
+    """Say on stderr that the list is empty: no output at all would look like a command that failed."""
+    if not rows and common.output == "table":
+        print(f"jqd: {none}", file=sys.stderr)
+
+
+def watch_screen(draw: Callable[[], Text]) -> int:
+    """Draw again and again until Ctrl-C, which is how it is meant to end: what passes is said above what was seen last.
+
+    Raises Unreachable when nobody answers the first look, for the URL may be wrong.
+    """
+    screen, seen = console(), None
+
+    def see() -> Text:
+        nonlocal seen
+        try:
+            seen = draw()
+        except AGAIN as error:
+            if seen is None and isinstance(error, Unreachable):
+                raise
+            seen = seen or Text()
+            said = f"NOT NOW: {error}; it is asked every {WATCH_S:g} s. Below is what was seen last.\n\n"
+            return Text.assemble((said.translate(CONTROLS), "bold red"), seen)
+        return seen
+
+    try:
+        with Live(see(), console=screen, auto_refresh=False, vertical_overflow="crop", screen=True) as live:
+            while True:
+                threading.Event().wait(WATCH_S)
+                live.update(see(), refresh=True)
+    except KeyboardInterrupt:
+        return Exit.DONE
+
+
+def _watch_jobs(client: Client, ask: Callable[[], list[JobInfo]], common: Common) -> int:
+    if common.output == "table" and console().is_terminal:
+        return watch_screen(lambda: _jobs(ask()))
+    states: dict[str, str] = {}
+    try:
+        while True:
+            found = ask()
+            for info in reversed(found):
+                if states.get(info.job_id) != info.state:
+                    told = _jobs([info]).split("\n")[1].plain if common.output == "table" else _brief(info)
+                    show(told, common.output)
+            states = {info.job_id: info.state for info in found}
+            sys.stdout.flush()
+            threading.Event().wait(WATCH_S)
+    except KeyboardInterrupt:
+        return Exit.DONE
+
+
+def _brief(info: JobInfo) -> dict[str, Any]:
+    return {name: value for name, value in plain(info).items() if name not in UNTOLD}
+
+
+def _jobs(found: Sequence[JobInfo]) -> Text:
+    rows = []
+    for info in found:
+        when = info.finished_at or info.started_at or info.eligible_at or info.created_at
+        at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
+        rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, info.message))
+    styles = {n: COLOURS[info.state] for n, info in enumerate(found) if info.state in COLOURS}
+    headings = ("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE")
+    return table(*whose(headings, rows, [info.tenant for info in found], 5), styles)
+
+
+def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) -> None:
+    """One reason, an example of it, and the commands for just its jobs, ready to be copied.
+
+    `several`: there are tenants, so each command says whose jobs it is about, also those of the tenant "".
+    """
+    out, tenant = console(), row.get("tenant") or ""
+    whose = {"--tenant": tenant} if several else {}
+    asked = {**whose, **dict(which.given()), "--name": row["name"], "--error-is": row["error"]}
+    # With an equals sign, for a text may begin with a hyphen.
+    words, by_id = (" ".join(f"{flag}={quoted(text)}" for flag, text in some.items()) for some in (asked, whose))
+    of = f" of tenant {tenant}" if tenant else ""
+    since, latest = (str(row[name] or "")[:19].replace("T", " ") for name in ("since", "latest"))
+    out.print(table((f"{row['count']} × {row['name']}{of}: {row['error']}",), [], None), end="")
+    lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])} {by_id}".rstrip()]
+    if state == "failed":
+        lines += [f"retry    jqd retry --all {words}", f"delete   jqd delete --all {words} --dry-run"]
+    else:
+        lines += [f"cancel   jqd cancel --all --state retrying {words}"]
+    for line in lines:
+        print(f"  {line}")
+
+
+def quoted(text: str) -> str:
+    """As the shell takes it; what cannot be printed is spelled out, as bash, zsh and ksh read it."""
+    if text.isprintable():
+        # In double quotes where single ones would have to be broken up, and nothing in it means anything to a shell.
+        return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
+    spelled = (
+        each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
+    )
+    return f"$'{''.join(spelled)}'"
+
+
+def _spelled(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+
+
+STATES = ("waiting", "scheduled", "running", "retrying", "succeeded", "failed")  # cancelled ones only -o json has
+
+
+def type_table(rows: Sequence[dict[str, Any]]) -> Text:
+    """Jobtypes; those that wait and have no worker stand out."""
+    cells = [
+        (
+            row["name"],
+            *(row.get(state) for state in STATES),
+            "" if row.get("oldest_s") is None else lasting(row["oldest_s"]),
+            f"{row.get('rate') or 0:.6g}",
+            row.get("workers"),
+            row.get("handler"),
+            row.get("note") or ("paused" if row.get("paused_at") else None),
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("oldest_s") is not None and row.get("workers") == 0}
+    headings = ("NAME", *(state.upper() for state in STATES), "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE")
+    return table(*whose(headings, cells, tenants_of(rows), 1), styles)
+
+
+def _workers(rows: Sequence[dict[str, Any]]) -> Text:
+    cells = [
+        (
+            row["worker_id"],
+            row["name"],
+            row.get("state"),
+            _names(row["jobs"]),
+            f"{'' if row.get('in_hand') is None else row['in_hand']}/{row['max_jobs']}",
+            ago(datetime.fromisoformat(row["heard_at"])) if row.get("heard_at") else "",
+            row.get("url") or "pulls",
+            row.get("why"),
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("state") not in (None, "ok")}
+    headings = ("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY")
+    return table(*whose(headings, cells, tenants_of(rows), 1), styles)
+
+
+def _names(jobs: str | Sequence[str]) -> str:
+    """Some of them: a worker may name a thousand."""
+    if isinstance(jobs, str):
+        return jobs
+    return ",".join(jobs[:NAMES_SHOWN]) + (f" and {len(jobs) - NAMES_SHOWN} more" if len(jobs) > NAMES_SHOWN else "")
+
+
+def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
+    cells = [
+        (
+            row["daemon"],
+            "this one" if row.get("this") else "",
+            "yes" if row.get("living") else "no",
+            "yes" if row.get("through") else "no",
+            f"{row.get('heard_s') or 0:.1f} s",
+            row.get("in_hand"),
+            f"drained since {row['drained_at']}" if row.get("drained_at") else "",
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if not row.get("living")}
+    return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND", "NOTE"), cells, styles)

@@ -1,0 +1,88 @@
+"""The end of a process, and its forks, for all buffers in it: what is left is sent, and what could not be is said.
+
+A program that has lost jobs does not end with 0. An exit handler of Python cannot say so, so this one lets all others
+run and then leaves with 1 itself.
+"""
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from threading import RLock
+from typing import Protocol
+
+from jqd.client.pending import Pending
+from jqd.domain.lossy_stream import LossyStream
+
+CODE = 1  # of a process whose jobs could not all be pushed
+SHOWN_MAX = 20  # of them in the message
+
+
+class Leaves(Protocol):
+    """A buffer."""
+
+    def leave(self) -> list[Pending]: ...
+    def forget(self) -> None: ...
+
+
+class Leaving:
+    """All open buffers of this process."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Leaves] = []
+        self._expected_in = 0  # the process whose end is awaited
+        self._lock = RLock()
+
+    def add(self, buffer: Leaves) -> None:
+        """It is open."""
+        with self._lock:
+            self._buffers.append(buffer)
+
+    def discard(self, buffer: Leaves) -> None:
+        """It is closed, and empty."""
+        with self._lock, suppress(ValueError):
+            self._buffers.remove(buffer)
+
+    def expect(self) -> None:
+        """Something waits: see to it when this process ends."""
+        if self._expected_in == os.getpid():
+            return
+        self._expected_in = os.getpid()
+        processes = sys.modules.get("multiprocessing.process")
+        if processes is None or processes.parent_process() is None:
+            atexit.register(self._leave)
+            return
+        # A process that multiprocessing has started leaves without the handlers of atexit, but for these.
+        from multiprocessing.util import Finalize
+
+        Finalize(self, self._leave, kwargs={"is_main": False}, exitpriority=0)
+
+    def _leave(self, *, is_main: bool = True) -> None:
+        buffers, self._buffers = self._buffers, []  # once: the handlers run below are these, too
+        lost = [one for buffer in buffers for one in buffer.leave()]
+        if not lost:
+            return
+        shown = ", ".join(f"{one.job_id} ({one.told['name']})" for one in lost[:SHOWN_MAX])
+        more = f" and {len(lost) - SHOWN_MAX} more" if len(lost) > SHOWN_MAX else ""
+        why = next((one.error for one in lost if one.error is not None), "there was no time left")
+        LossyStream(sys.stderr).write(
+            f"jqd: {len(lost)} buffered jobs are not known to be pushed: {shown}{more}; {why}\n"
+        )
+        # No public call runs what others have registered for the end; without it this would cut them off.
+        run_others = getattr(atexit, "_run_exitfuncs", None)
+        if is_main and run_others is not None:
+            run_others()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(CODE)
+
+    def after_in_child(self) -> None:
+        """Begin with empty buffers, and with locks of our own: a thread that is not here may hold the others."""
+        self._lock = RLock()
+        for buffer in self._buffers:
+            buffer.forget()
+
+
+LEAVING = Leaving()
+os.register_at_fork(after_in_child=LEAVING.after_in_child)

@@ -1,0 +1,207 @@
+"""The daemon's answers about jobs as types, and jobs as the daemon wants them pushed. Pure."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+
+import msgspec
+
+from jqd.domain.dates import utc
+from jqd.domain.job import Keep, State
+from jqd.domain.suggest import suggestion
+from jqd.domain.units import Duration, Durations, duration_s, durations_s
+
+FINAL_STATES = tuple(state.value for state in State if state.is_final)
+
+Ack = Literal["fsync", "memory", "store"]
+
+
+class Cancel(enum.Enum):
+    """What became of a cancel."""
+
+    CANCELLED = "cancelled"
+    """The job will not start."""
+    RECORDED = "recorded"
+    """The job runs: its worker is told to stop, it is not tried again. Or the store is away: it may still start."""
+    TOO_LATE = "too late"
+    """The job had ended already."""
+
+    def __bool__(self) -> bool:
+        return self is not Cancel.TOO_LATE
+
+
+class Taken(NamedTuple):
+    """One job that a daemon took."""
+
+    job_id: str
+    duplicate: bool = False
+    """It was pushed before, with this id and this content: it counts once."""
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None: it has not happened."""
+
+    job_id: str
+    """Its pusher's own id, where one was given."""
+    name: str
+    state: str
+    """`waiting`, `scheduled`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
+    argument: Any = None
+    """None, too, where it is large: `argument_bytes` tells, and `get` with `whole` has it."""
+    argument_bytes: int | None = None
+    """Its length as MessagePack. A list leaves this, the argument, `timeout`, `backoff` and `keep_result` out."""
+    priority: int = 0
+    attempts: int = 0
+    max_retry: int = 0
+    timeout: float | None = None
+    """Seconds one attempt may take."""
+    keep_result: Keep | None = None
+    backoff: float | Sequence[float] | None = None
+    """Seconds between its attempts, as it was pushed or declared; None: as the daemon has it."""
+    created_at: datetime | None = None
+    eligible_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int | None = None
+    """Of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
+    worker: str | None = None
+    daemon: str | None = None
+    note: str | None = None
+    """Why nobody runs it, while it waits and nobody does."""
+    progress: Mapping[str, Any] | None = None
+    """`done`, `message` and `at`, as its worker said last."""
+    snoozes: int | None = None
+    """How often it put itself off; None: never."""
+    interrupted: int | None = None
+    """How often its worker or daemon was stopped while it was at work, so that it began anew; None: never."""
+    log: str | None = None
+    """The end of what its last attempt printed, if that failed."""
+    id: str | None = None
+    """The id that workers know it by, where `job_id` is the pusher's own."""
+    error: Any = None
+    """What the worker gave as the last attempt's error: any value."""
+    message: str | None = None
+    """The last attempt's message, for people; a traceback perhaps. Of a success: that its result was dropped."""
+    result: Any = None
+    """Only of a job pushed with keep_result, and only until it is dropped."""
+    history: Sequence[Mapping[str, Any]] = ()
+    """The failed attempts, oldest first."""
+    tags: Sequence[str] = ()
+    tenant: str = ""
+    """Whose it is."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self.state in FINAL_STATES
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the job is done."""
+        return self.state == "succeeded"
+
+
+_DATES = ("created_at", "eligible_at", "started_at", "finished_at")
+
+
+def job_info(told: Any) -> JobInfo:
+    """The daemon's map as a `JobInfo`; raises ValueError for anything else. Fields not known here are passed over."""
+    if not isinstance(told, Mapping):
+        raise ValueError(f"a job is told as a map, not as {type(told).__name__}")
+    fields = dict(told)
+    for name in _DATES:
+        fields[name] = _date(fields.get(name))
+    for name in ("history", "tags"):
+        fields[name] = fields.get(name) or ()
+    try:
+        return msgspec.convert(fields, JobInfo)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not understood: {error}") from None
+
+
+class Usual(TypedDict, total=False):
+    """What may be said of all jobs of a type, where their pusher says nothing; None: the daemon's own default."""
+
+    priority: int | None
+    max_retry: int | None
+    timeout: Duration | None
+    keep_result: Keep | None
+    backoff: Durations | None
+
+
+class Each(Usual, total=False):
+    """And of one job."""
+
+    run_at: datetime | float | str | None
+    delay: Duration | None
+    replace: bool | None
+    tags: Sequence[str] | None
+    expires_in: Duration | None
+
+
+class PushOptions(Each, total=False):
+    """And its id: what may be said of a push."""
+
+    job_id: str | None
+
+
+FIELDS = ("name", "argument", *PushOptions.__annotations__)
+DURATIONS = frozenset({"timeout", "delay", "expires_in"})
+
+
+def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
+    """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
+    told: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
+    for field, value in options.items():
+        if field not in FIELDS:
+            raise TypeError(f"a push has no option {field!r}{suggestion(field, FIELDS)}")
+        if value is not None:
+            told[field] = _plain(field, value)
+    return told
+
+
+def _plain(field: str, value: Any) -> Any:
+    """An option as it is sent. Raises TypeError and ValueError."""
+    if field in DURATIONS:
+        return duration_s(value)
+    if field == "backoff":
+        return durations_s(value)
+    if field == "tags":
+        if isinstance(value, str):
+            raise TypeError(f"tags is a list of strings, not the string {value!r}")
+        return list(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{field} {value} has no time zone; write datetime.now(UTC) + … or use delay")
+        return value.isoformat()
+    return value
+
+
+def listed_job(index: int, job: Any) -> dict[str, Any]:
+    """One map of a list to be pushed, as `job_map` makes it. TypeError and ValueError name the job and the field."""
+    if not isinstance(job, Mapping):
+        raise TypeError(f"job {index} is a map with the parameters of push by name, not a {type(job).__name__}")
+    unknown = [name for name in job if name not in FIELDS]
+    if unknown:
+        name = str(unknown[0])
+        raise TypeError(f"job {index} has no field {name!r}{suggestion(name, FIELDS)}")
+    if "name" not in job:
+        raise TypeError(f"job {index} has no name: the jobtype, which says who can run it")
+    try:
+        return job_map(**job)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"job {index}: {error}") from error
+
+
+def _date(told: Any) -> datetime | None:
+    """A date told as ISO 8601 text, as Unix seconds or as a MessagePack timestamp."""
+    if told is None or told == "":
+        return None
+    if isinstance(told, datetime):
+        return utc(told)
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        return datetime.fromtimestamp(told, UTC)
+    if isinstance(told, str):
+        return utc(datetime.fromisoformat(told))
+    raise ValueError(f"a date is told as text or number, not as {type(told).__name__}")

@@ -1,0 +1,138 @@
+"""Who changed what: notes that are rules of a kind of their own, so that every daemon has them, and its journal.
+
+The name of each begins with the date.
+
+Only what was done with a token is noted: of all else nobody knows who did it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from jqd.domain.settings import AUDIT, NIL, Rule, Rules
+from jqd.domain.tenant import annotate, bare, tenant_of
+
+KEPT_S = 90 * 86_400.0
+KEPT_MAX = 5_000  # of a tenant, the newest, some 2 MB in each daemon: nobody's acts push out those of another
+ALL_MAX = 100_000  # of all tenants but "", some 30 MB in each daemon, and 60 MB at worst. Where there are more, those
+# that have most of them keep fewer
+FULL_PART = 2  # so many times what is kept of a tenant there may be of it, until the oldest are dropped, once a minute:
+# then no more is done for it
+IN_A_ROW = 1_000  # notes looked at once a minute, until others have their turn: a millisecond
+WHAT_BYTES_MAX = 300  # of what was meant
+PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that programs say again and again
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """One act. Never more of it than names."""
+
+    at_ms: int
+    token: str
+    """The id of the token that it was done with."""
+    role: str
+    act: str
+    """Like `schedule set`, `job cancel`."""
+    what: str
+    """The name, the id, or the filter."""
+    tenant: str = ""
+    """Whose that is."""
+
+
+class Doer(NamedTuple):
+    """Who does something, for its note."""
+
+    token: str
+    role: str
+    tenant: str
+    """Whose what he does is."""
+    counts_for: str
+    """Whose note it is: of who runs jqd, also where he speaks for a tenant."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Note)
+
+
+def read_notes(rules: Rules) -> None:
+    """Let none be taken that cannot be shown."""
+    rules.read(AUDIT, lambda rule: _decoder.decode(rule.body))
+
+
+def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
+    """Key and body of such a rule. `place`: among those of the same moment, from the same journal."""
+    said = what.encode()
+    told = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
+    note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
+    return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
+
+
+def is_full(rules: Rules, tenant: str) -> bool:
+    """Whether so much was noted for a tenant that the oldest must go first."""
+    return rules.notes[tenant] >= FULL_PART * (kept_of_each(rules.notes) if tenant else KEPT_MAX)
+
+
+def kept_of_each(there: Mapping[str, int]) -> int:
+    """How many are kept of each tenant but "" at most. `there`: tenant → how many it has.
+
+    Those that have fewer lose none, so that nobody's acts push out those of another.
+    """
+    counts, left = sorted(count for tenant, count in there.items() if tenant and count > 0), ALL_MAX
+    for place, count in enumerate(counts):
+        part = left // (len(counts) - place)
+        if min(count, KEPT_MAX) > part:
+            return max(part, 1)
+        left -= min(count, KEPT_MAX)
+    return KEPT_MAX
+
+
+def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
+    """What is to be noted of rules that are about to be said: act and name of each."""
+    acts = (
+        (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
+        for (kind, name), body in said
+        if kind not in PASSED
+    )
+    return list(dict.fromkeys(acts))  # two rules of one name may be one act
+
+
+def notes(rules: Rules, before: str = "") -> Iterator[tuple[str, Note]]:
+    """Those that are known here, each with its place in time, the newest first. `before`: later ones are left out."""
+    placed = ((_stamp(rule), rule.body) for rule in rules.all(AUDIT) if not rule.is_deleted)
+    for place, body in sorted(
+        (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
+    ):
+        yield place, _decoder.decode(body)
+
+
+async def stale(rules: Rules, now_ms: int) -> list[Rule]:
+    """Those that nobody keeps any more, of each tenant the oldest first. Others have their turns meanwhile."""
+    kept = kept_of_each(rules.notes)
+    full = {tenant for tenant, count in rules.notes.items() if count > (kept if tenant else KEPT_MAX)}
+    gone, many = list[Rule](), defaultdict[str, list[Rule]](list)
+    known = [*rules.all(AUDIT)]
+    for at in range(0, len(known), IN_A_ROW):
+        if at:
+            await trio.lowlevel.checkpoint()
+        for rule in known[at : at + IN_A_ROW]:
+            if is_old(rule, now_ms):
+                gone.append(rule)
+            elif full and (tenant := tenant_of(rule.name)) in full:
+                many[tenant].append(rule)
+    for tenant, its in many.items():
+        its.sort(key=attrgetter("name"))  # of one tenant that is by date
+        gone += its[: -(kept if tenant else KEPT_MAX)]
+        await trio.lowlevel.checkpoint()
+    return gone
+
+
+def _stamp(rule: Rule) -> str:
+    return bare(rule.name)
+
+
+def is_old(rule: Rule, now_ms: int) -> bool:
+    """Whether its time is over."""
+    return rule.kind == AUDIT and now_ms - rule.at_ms > KEPT_S * 1000

@@ -1,0 +1,56 @@
+"""How long to wait before trying again. Pure: the random source comes from the caller."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from jqd.domain.units import SECONDS_MAX
+
+FACTOR_MAX = 1_000.0  # any more is the cap at once; and STEPS_MAX of these are a number still
+STEPS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential back-off with jitter that stays jittered at the cap."""
+
+    first_s: float = 1.0  # the wait after the first failure
+    factor: float = 2.0  # each further failure waits this much longer
+    cap_s: float = 3600.0  # an hour: longer waits look like lost jobs to their owners
+    for_s: float | None = field(default=None, metadata={"internal": True})  # of a job; `job.retry_for_s` says it
+    jitter: float = 0.25  # ± this share, so that jobs that failed together do not return together
+
+    def __post_init__(self) -> None:
+        if not (
+            self.first_s > 0
+            and 1 <= self.factor <= FACTOR_MAX
+            and SECONDS_MAX >= self.cap_s >= self.first_s
+            and 0 <= self.jitter < 1
+        ):
+            raise ValueError(
+                f"a back-off needs first_s > 0, factor 1 to {FACTOR_MAX:g}, cap_s >= first_s and at most "
+                f"{SECONDS_MAX:g}, 0 <= jitter < 1, not first_s = {self.first_s:g}, factor = {self.factor:g}, "
+                f"cap_s = {self.cap_s:g}, jitter = {self.jitter:g}"
+            )
+
+    def delay_s(self, failures: int, source: random.Random) -> float:
+        """Seconds to wait after the `failures`-th failure in a row (1 is the first)."""
+        if failures < 1:
+            raise ValueError(f"a back-off starts at the first failure, not at {failures}")
+        # The exponent is bounded before it is raised: failures may be any number, floats are not.
+        steps = min(failures - 1, STEPS_MAX)
+        delay_s = min(self.cap_s, self.first_s * self.factor**steps)
+        return self._spread_s(delay_s, source)
+
+    def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
+        """The same where somebody asked for other waits. A number is the first one: it grows like these, and may begin
+        above the cap. Several are all of them, and the last one stays. None of them: as here."""
+        if isinstance(asked, float | int):
+            first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
+            return first.delay_s(failures, source)
+        if not asked:
+            return self.delay_s(failures, source)
+        return self._spread_s(asked[min(failures, len(asked)) - 1], source)
+
+    def _spread_s(self, delay_s: float, source: random.Random) -> float:
+        return delay_s * (1 - self.jitter + 2 * self.jitter * source.random())

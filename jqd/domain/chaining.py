@@ -1,0 +1,94 @@
+"""Jobs that follow a job: said with its success, part of that outcome, pushed when the outcome counts (docs/adr/0047).
+
+    {type: "success", jobs: [{name, …}, …]} ──named──▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
+
+Each has an id made of its parent, the parent's generation and its place, so pushing it again is a repeat.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.dates import iso
+from jqd.domain.tenant import tenant_of
+
+FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store gives
+FOLLOWERS_BYTES_MAX = 1 << 20  # all of them together: what one call of the store takes
+
+UNREADABLE = "they cannot be read"
+"""Begins the reason why such ones wait."""
+
+_PLACE = re.compile(r"(\.[0-9]+){1,2}")
+_items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
+_delay_decoder = msgspec.msgpack.Decoder(float)
+_entry_decoder = msgspec.msgpack.Decoder(tuple[str, Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_ms: int) -> bytes:
+    """Checked jobs as the outcome of their parent has them, whose `jobtype` says whose they are.
+
+    With their ids, and dates instead of delays, which count from its end.
+    """
+    items = enumerate(_items_decoder.decode(follows))
+    jobs = [_named(item, parent, generation, place, ended_at_ms) for place, item in items]
+    return _encoder.encode((tenant_of(jobtype), jobs))
+
+
+def follower_id(parent: str, generation: int, place: int) -> str:
+    """Of a follower whose parent chose none for it."""
+    return f"{parent}.{generation}.{place}" if generation else f"{parent}.{place}"
+
+
+def is_made_of(job_id: str, parent: str) -> bool:
+    """Whether that id is one that `follower_id` makes."""
+    return job_id.startswith(parent) and _PLACE.fullmatch(job_id, len(parent)) is not None
+
+
+class Entry(NamedTuple):
+    """What lies in an outbox."""
+
+    parent: str
+    tenant: str
+    jobs: Raw
+    """A MessagePack array."""
+
+
+class Over(NamedTuple):
+    """What has to wait for the quota of a tenant."""
+
+    why: str
+    entries: list[bytes]
+
+
+class Left(NamedTuple):
+    """What was not pushed of entries of an outbox; all others are done."""
+
+    waits: dict[bytes, str]
+    """Those that have to wait, and why."""
+    over: dict[str, Over]
+    """By their tenants: those whose quota has no room."""
+
+
+def read_entry(entry: bytes) -> Entry:
+    """Raises ValueError for what no script wrote."""
+    parent, _, follows = entry.partition(b" ")
+    tenant, jobs = _entry_decoder.decode(follows)
+    return Entry(parent.decode(), tenant, jobs)
+
+
+def _named(item: dict[str, Raw], parent: str, generation: int, place: int, ended_at_ms: int) -> Mapping[str, object]:
+    told: dict[str, object] = {**item}
+    if _is_nil(item.get("job_id")):
+        told["job_id"] = follower_id(parent, generation, place)
+    delay = told.pop("delay", None)
+    if isinstance(delay, Raw) and not _is_nil(delay):
+        told["run_at"] = iso(ended_at_ms + round(_delay_decoder.decode(delay) * 1000))
+    return told
+
+
+def _is_nil(raw: Raw | None) -> bool:
+    return raw is None or bytes(raw) == b"\xc0"

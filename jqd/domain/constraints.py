@@ -1,0 +1,329 @@
+"""Constraints: what may start when, by what a job is. They are rules; whatever they limit is counted in the store.
+
+A job's *queue* says which of them match it, what it costs each of them, and the value of its key there; before that
+the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from jqd.domain.job import Job
+from jqd.domain.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_name
+from jqd.domain.operators import Failed, Missing, Steps
+from jqd.domain.settings import Rule, Rules
+from jqd.domain.tenant import bare, tenant_of
+
+CONSTRAINT = "constraint"  # a kind of rule
+EVER_MS = 2**53 - 1  # a pause without an end
+KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
+STEPS_TOGETHER = 2 * STEPS_MAX  # of all constraints of a tenant on a job: some 8 ms
+ITEMS_MAX = 1_000  # of a list that an expression may go through
+COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
+KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
+BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
+FAILED = "!"  # for the key of a job that a matcher failed on
+
+OnError = Literal["hold", "pass"]
+
+
+class Rate(Struct, frozen=True, omit_defaults=True):
+    """So many starts in any `per_s` seconds."""
+
+    limit: int
+    per_s: float
+    burst: int = 0
+
+
+class Constraint(Struct, frozen=True, omit_defaults=True):
+    """The body of its rule. Scripts read it, too."""
+
+    match: str
+    rate: Rate | None = None
+    concurrency: int = 0
+    """How many may be in hands at once; 0: any number."""
+    until_ms: int = 0
+    """None starts before that; 0: it is no pause."""
+    cost: str = ""
+    key: str = ""
+    on_error: OnError = "hold"
+    digest: int = 0
+    """Of what decides about the queues of jobs."""
+    rated_ms: int = 0
+    """Since when it has a rate, however often it was said again; 0: since this was said."""
+
+
+Fields = Mapping[str, Any] | Failed
+"""Of a job, as expressions see it; or why they cannot."""
+
+
+class Known:
+    """One that holds, ready to match."""
+
+    def __init__(self, name: str, constraint: Constraint, said_ms: int) -> None:
+        self.name = name
+        self.constraint = constraint
+        self.said_ms = said_ms
+        self.matched = 0
+        """Jobs that this daemon found it to match, since it began."""
+        self.failed = 0
+        self.error = ""
+        """Of the last one that it failed on."""
+        self.tenant = tenant_of(name)
+        self._trouble = ""
+        try:
+            self._match = Expression(constraint.match, ("BOOL",))
+            self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
+            self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
+        except (NotUnderstood, ImportError) as error:
+            self._trouble = f"this daemon cannot read it: {error}"
+        self._only_name = only_name(constraint.match)
+
+    @property
+    def complaint(self) -> str:
+        """What somebody has to do about it; "" where it fails on nothing, or lets such jobs pass as was said."""
+        if not self.failed or self.constraint.on_error == "pass":
+            return ""
+        whose = f" of tenant {self.tenant!r}" if self.tenant else ""
+        return (
+            f"constraint {bare(self.name)!r}{whose} fails on jobs, and holds them up until it is said otherwise or"
+            f" deleted: {self.error}"
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether something is counted for it: a pause by itself needs nothing."""
+        return self.constraint.rate is not None or self.constraint.concurrency > 0
+
+    @property
+    def reads_argument(self) -> bool:
+        """Whether jobs that are alike but for their arguments may have different queues by it."""
+        expressions = () if self._trouble else (self._match, self._cost, self._key)
+        return any(one is not None and one.reads_argument for one in expressions)
+
+    def concerns(self, tenant: str, name: str) -> bool:
+        """Whether it may match such a job at all."""
+        return self._only_name in (None, name) and self.tenant in ("", tenant)
+
+    def item_of(self, fields: Fields, steps: Steps) -> str:
+        """Its part of the name of a job's queue; "" for a job that it lets pass."""
+        try:
+            asked = self.ask(fields, steps)
+        except Failed as error:
+            self.failed += 1
+            self.error = str(error)
+            if self.constraint.on_error == "pass":
+                return ""
+            return f"{BETWEEN}{self.name}{WITHIN}{WITHIN}{FAILED}"
+        if asked is None:
+            return ""
+        self.matched += 1
+        cost, key = asked
+        return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
+
+    def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
+        """What a job costs, and the value of its key; None: it is not meant. Raises Failed, which names the field."""
+        if self._trouble:
+            raise Failed(self._trouble)
+        if isinstance(fields, Failed):
+            raise fields
+        if not self._is_meant(fields, steps):
+            return None
+        cost = 1 if self._cost is None else self._cost_of(_value("cost", self._cost, fields, steps))
+        return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
+
+    def _is_meant(self, fields: Mapping[str, Any], steps: Steps) -> bool:
+        """A job without a field that `match` names is not: it would hold up all other jobtypes else."""
+        try:
+            return bool(self._match.value(fields, steps))
+        except Missing:
+            return False
+        except Failed as error:
+            raise Failed(f"match: {error}") from error
+
+    def _cost_of(self, cost: int) -> int:
+        rate = self.constraint.rate
+        if cost < 0:
+            raise Failed(f"cost: {self.constraint.cost} is {cost}, and must be 0 or more")
+        if rate is not None and (most := rate.limit + rate.burst) < cost:
+            raise Failed(f"cost: {self.constraint.cost} is {cost}, more than limit and burst, {most}, allow at all")
+        return cost
+
+
+def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps: Steps) -> Any:
+    """Raises Failed, which names the field."""
+    try:
+        return expression.value(fields, steps)
+    except Failed as error:
+        raise Failed(f"{field}: {expression.explained(error)}") from error
+
+
+KEY_TYPES = ("STRING", "INT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
+
+
+def key_text(value: Any) -> str:
+    """The value of a key in the name of a queue: equal ones have equal texts, others never."""
+    text = f"={value}" if isinstance(value, str) else f"={type(value).__name__}:{value}"
+    if len(text) > KEY_LENGTH_MAX or not text.isprintable():
+        return "#" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
+    return text
+
+
+def digest_of(name: str, constraint: Constraint) -> int:
+    """32 bits that tell what decides about queues from anything else: names, expressions, what a cost may be."""
+    rate = constraint.rate
+    most = rate.limit + rate.burst if rate and constraint.cost else 0
+    decides = (name, constraint.match, constraint.key, constraint.cost, constraint.on_error, most)
+    return int.from_bytes(hashlib.blake2b(_encoder.encode(decides), digest_size=4).digest(), "big")
+
+
+def with_digest(name: str, constraint: Constraint) -> Constraint:
+    return msgspec.structs.replace(constraint, digest=digest_of(name, constraint))
+
+
+class Item(NamedTuple):
+    """One constraint, in the name of a queue."""
+
+    name: str
+    cost: int | None
+    """None: its matcher failed."""
+    key: str
+
+
+def items_of(queue: str) -> list[Item]:
+    """Which constraints limit the jobs of a queue."""
+    rows = (part.split(WITHIN) for part in queue.split(BETWEEN)[2:])
+    return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Constraint)
+_argument_decoder = msgspec.msgpack.Decoder()
+
+
+def body_of(constraint: Constraint) -> bytes:
+    return _encoder.encode(constraint)
+
+
+def home_of(name: str, key: str, partitions: int) -> int:
+    """The partition of the store that counts for that value of a constraint's key, as `lua/include/permits.lua` has."""
+    total = 0
+    for byte in f"{name}{WITHIN}{key}".encode():
+        total = (total * 31 + byte) % 2**31
+    return total % partitions
+
+
+def limits(queue: str) -> bool:
+    """Whether jobs of that queue may have to wait for something."""
+    return queue.count(BETWEEN) > 1
+
+
+class Constraints:
+    """All that are known here."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.known: dict[str, Known] = {}
+        """By name."""
+        self.version = ""
+        """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
+        self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
+        rules.read(CONSTRAINT, _read)
+        rules.watch(CONSTRAINT, self._ruled)
+
+    def complaints(self) -> list[str]:
+        """Of those that hold up jobs because they fail on them; a few."""
+        return [*islice((why for one in self.known.values() if (why := one.complaint)), COMPLAINTS_MAX)]
+
+    def queue_of(self, job: Job) -> str:
+        """What stands behind its jobtype in the name of its queue: nothing while there is no constraint."""
+        if not self.known:
+            return ""
+        tenant, name = tenant_of(job.jobtype), bare(job.jobtype)
+        items = self._alike(tenant, name, job.priority, job.tags)
+        if self._readers:
+            items += self._items(self._readers, tenant, name, job)
+        return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
+
+    def failure_of(self, name: str, job: Job) -> str:
+        """Why that constraint fails on this job, asked now; "" where it does not.
+
+        It counts for nothing.
+        """
+        tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
+        one = self.known.get(name)
+        if one is None or not one.concerns(tenant, jobtype):
+            return ""
+        try:
+            one.ask(fields_of(tenant, jobtype, job, with_argument=one.reads_argument), Steps(STEPS_TOGETHER))
+        except Failed as error:
+            return str(error)
+        return ""
+
+    def is_current(self, queue: str) -> bool:
+        """Whether a job's queue was found by these matchers."""
+        if not self.version:
+            return not queue
+        version = f"{BETWEEN}{self.version}"
+        return queue == version or queue.startswith(version + BETWEEN)
+
+    def _items_alike(self, tenant: str, name: str, priority: int, tags: tuple[str, ...]) -> tuple[str, ...]:
+        return self._items(self._others, tenant, name, Job("", name, priority=priority, tags=tags))
+
+    def _items(self, ones: Sequence[Known], tenant: str, name: str, job: Job) -> tuple[str, ...]:
+        ones = [one for one in ones if one.concerns(tenant, name)]
+        if not ones:
+            return ()
+        fields: Fields
+        try:
+            fields = fields_of(tenant, name, job, with_argument=ones[0].reads_argument)
+        except Failed as error:
+            fields = error
+        steps = defaultdict[str, Steps](lambda: Steps(STEPS_TOGETHER))  # a tenant's take none from those of all
+        return tuple(item for one in ones if (item := one.item_of(fields, steps[one.tenant])))
+
+    def _ruled(self, rule: Rule) -> None:
+        self.known.pop(rule.name, None)
+        if not rule.is_deleted:
+            self.known[rule.name] = Known(rule.name, _read(rule), rule.at_ms)
+        total = sum(one.constraint.digest for one in self.known.values()) % 2**32
+        self.version = str(total) if self.known else ""
+        ones = [self.known[name] for name in sorted(self.known)]  # all daemons ask them in the same order
+        self._readers = [one for one in ones if one.reads_argument]
+        self._others = [one for one in ones if not one.reads_argument]
+        self._alike.cache_clear()
+
+
+def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
+    """A job as expressions take it. Raises Failed for an argument that is not looked into."""
+    fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
+    if with_argument:
+        if len(job.argument) > ARGUMENT_BYTES_MAX:
+            raise Failed(f"its argument has more than {ARGUMENT_BYTES_MAX} bytes")
+        try:
+            fields["argument"] = _plain(_argument_decoder.decode(job.argument))
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise Failed(f"its argument cannot be read: {error}"[:200]) from error
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """As CEL knows it: what it does not is left out, so who asks for it fails. Raises Failed."""
+    if isinstance(value, (dict, list, tuple)) and len(value) > ITEMS_MAX:
+        raise Failed(f"a list or map in its argument has more than {ITEMS_MAX} items")
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if isinstance(key, (str, int, bool))}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value)
+    return value if isinstance(value, (str, int, float, bool, bytes, type(None))) else None
+
+
+def _read(rule: Rule) -> Constraint:
+    return _decoder.decode(rule.body)

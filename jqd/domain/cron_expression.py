@@ -1,0 +1,183 @@
+"""Dates that come again: by a cron expression in a time zone, or every so many seconds. cronsim knows the calendar.
+
+Daylight saving, as Debian's cron has it (SCHEDULING.md): a time of day that a night leaves out comes at the end of
+the gap, one that it has twice comes once, the first time. Where minute or hour begin with `*` real time counts: every
+ten minutes is every ten minutes, also in that night.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator
+from datetime import UTC as UTC_ZONE
+from datetime import datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+from msgspec import Struct
+
+from jqd.domain.dates import date_of, ms_of
+from jqd.domain.errors import Fault
+
+CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
+EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
+UTC = "UTC"
+OF_THIS_MACHINE = frozenset({"localtime", "posixrules", "Factory"})  # on each daemon's another one
+FIELDS = (
+    ("second", "0 to 59"),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of the month", "1 to 31, L for the last, LW for the last weekday"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("day of the week", "0 to 7, or SUN to SAT, 5L for the last Friday, FRI#2 for the second"),
+)
+MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+_WORD = re.compile(r"\S+")
+
+
+class Recurrence(Struct, frozen=True, omit_defaults=True):
+    """When something is to happen, again and again."""
+
+    cron: str = ""
+    every_ms: int = 0
+    """Instead of `cron`: so many ms from one to the next, counted from `anchor_ms`, so that it never drifts."""
+    tz: str = UTC
+    """Of `cron`."""
+    anchor_ms: int = 0
+    until_ms: int = 0
+    """None after this; 0: without end."""
+
+    def after(self, at_ms: int) -> int | None:
+        """The first date after an instant, both in ms since 1970; None when none comes any more.
+
+        Raises ValueError where this machine does not know the time zone.
+        """
+        found = self._next(at_ms)
+        return None if found is None or 0 < self.until_ms < found else found
+
+    def dates(self, at_ms: int) -> Iterator[int]:
+        found = self.after(at_ms)
+        while found is not None:
+            yield found
+            found = self.after(found)
+
+    def _next(self, at_ms: int) -> int | None:
+        if self.every_ms:
+            return self.anchor_ms + max(1, (at_ms - self.anchor_ms) // self.every_ms + 1) * self.every_ms
+        begin = date_of(at_ms).astimezone(zone(self.tz))
+        found = self._first(begin, at_ms)
+        # It may begin in the very hour of a shift, behind it.
+        began = {begin.utcoffset(), begin.replace(minute=0).utcoffset()}
+        if found is not None and began != {found.utcoffset()}:
+            # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one, or misses one.
+            hour = found.replace(minute=0, second=0).astimezone(UTC_ZONE)
+            begins = (hour, _hour_after_shift(begin, found))
+            later = (self._first((each - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms) for each in begins)
+            found = min((date for date in later if date is not None), key=ms_of, default=None)
+        return None if found is None else ms_of(found)
+
+    def _first(self, begin: datetime, at_ms: int) -> datetime | None:
+        # In an hour that comes twice cronsim counts the first one, which may lie before the instant.
+        cron = MACROS.get(self.cron.strip().lower(), self.cron)
+        return next((date for date in CronSim(cron, begin) if ms_of(date) > at_ms), None)
+
+
+def _hour_after_shift(begin: datetime, found: datetime) -> datetime:
+    """The first full hour, by the clock there, behind the shift between the two."""
+    before, behind, there = ms_of(begin.replace(minute=0)) // 1000, ms_of(found) // 1000, begin.tzinfo
+    while behind - before > 1:
+        between = (before + behind) // 2
+        if date_of(between * 1000).astimezone(there).utcoffset() == found.utcoffset():
+            behind = between
+        else:
+            before = between
+    shifted = date_of(behind * 1000).astimezone(there)
+    return (shifted.replace(minute=0, second=0, fold=0) + timedelta(hours=1)).astimezone(UTC_ZONE)
+
+
+@cache
+def zone(name: str) -> ZoneInfo:
+    """A time zone by its name. Raises ValueError for one that this machine does not know."""
+    if name not in _zones():
+        raise ValueError(f"{name[:64]!r} is no time zone{_near(name)}")
+    return ZoneInfo(name)
+
+
+def cron_fault(text: str) -> str | None:
+    """What is wrong with a cron expression, and where in it. None: nothing; its dates may never come all the same."""
+    if text.strip().lower() in MACROS:
+        return None
+    words = [*_WORD.finditer(text)]
+    if len(words) not in (5, 6):
+        return (
+            f"{text!r} has {len(words)} fields, and a cron expression has 5: minute, hour, day of the month, month, "
+            "day of the week; or 6, with the second before them"
+        )
+    for place, word_found in enumerate(words, 6 - len(words)):
+        at = word_found.start()
+        for term in word_found[0].split(","):
+            if not _is_term(place, term):
+                name, may_be = FIELDS[place]
+                return (
+                    f"character {at + 1} of {text!r}: {term!r} is no {name}: write {may_be}, "
+                    "a range like 2-5, a list like 1,3 or a step like */2"
+                )
+            at += len(term) + 1
+    return None
+
+
+def faults(recurrence: Recurrence, now_ms: int) -> Iterator[Fault]:
+    """What is wrong with the dates that somebody wants, from now on."""
+    why = cron_fault(recurrence.cron) if recurrence.cron else None
+    if why is not None:
+        yield Fault("/cron", why)
+    try:
+        zone(recurrence.tz)
+    except ValueError as error:
+        yield Fault("/tz", str(error))
+        return
+    if why is not None:
+        return
+    if recurrence.cron and _never_comes(recurrence, now_ms):
+        yield Fault("/cron", f"no such date comes in the next 50 years: {recurrence.cron!r}; look at day and month")
+    elif recurrence.after(now_ms) is None:
+        yield Fault("/until", "no date comes before until")
+
+
+def _never_comes(recurrence: Recurrence, now_ms: int) -> bool:
+    try:
+        return Recurrence(recurrence.cron, tz=recurrence.tz).after(now_ms) is None
+    except CronSimError:
+        return True  # it knows that the 30th of February never comes
+
+
+def _is_term(place: int, term: str) -> bool:
+    parts = ["*"] * 6
+    parts[place] = term
+    try:
+        CronSim(" ".join(parts), date_of(0))
+    except (CronSimError, ValueError):  # of a number of thousands of digits Python itself says the latter
+        return False
+    return bool(term)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones()) - OF_THIS_MACHINE
+
+
+def _near(name: str) -> str:
+    lower = {each.lower(): each for each in _zones()}
+    city = name.rpartition("/")[2].replace(" ", "_").lower()
+    same = sorted(each for each in lower if city and each.rpartition("/")[2] == city)
+    close = same or difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.8)
+    return f"; did you mean {lower[close[0]]!r}?" if close else "; write one like 'Europe/Berlin', or 'UTC'"

@@ -1,0 +1,180 @@
+"""Job ids: 26 characters that sort by age and name the journal that took the job.
+
+    0         10   14       22  25 26   Crockford base32, upper case, as in ULID
+    ┌─────────┬────┬────────┬───┬─┐
+    │ time    │ seq│ journal│sal│h│     time     milliseconds since 1970 (48 bits used of 50)
+    └─────────┴────┴────────┴───┴─┘     seq      0 … 1,048,575 within that millisecond (20 bits)
+                                        journal  number of the journal that took the job (40 bits)
+                                        salt     drawn at each start (15 bits)
+                                        home     says in which partition of the store the job lives (5 bits)
+
+Ids of one journal only grow: when the clock stalls or steps back the last millisecond is used on, and when its
+sequence is full the next one is borrowed. So whoever knows a journal's last applied id can tell an id that is still
+on its way from one that never was. The salt keeps a directory restored from a backup from giving old ids to new jobs.
+A home is that of the jobtype, or of the id that a pusher chose: whoever has an id knows whom to ask, however many
+partitions there are (docs/adr/0009).
+"""
+
+import re
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from jqd.domain.clock import Clock
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ID_LENGTH = 26
+TIME_LENGTH = 10  # of its first characters, which hold the time
+SEQUENCE_BITS = 20
+SEQUENCES = 1 << SEQUENCE_BITS  # ids a millisecond can give: no machine makes a thousandth of it
+JOURNAL_BITS = 40
+SALT_BITS = 15
+HOME_BITS = 5
+HOMES = 1 << HOME_BITS  # and so no more partitions
+HOMES_KEPT = 20_000  # at most 14 MiB, if they are of the longest letters; the ids of two of the largest arrays
+ORDER_LENGTH = 14  # of an id's first characters, which say in what order a journal gave its ids
+
+_SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
+# To the digits that `int(text, 32)` reads, in C.
+_DIGITS = bytes.maketrans(ALPHABET.encode(), b"0123456789abcdefghijklmnopqrstuv")
+_HOME = {letter: number for number, letter in enumerate(ALPHABET)}
+# Two characters for each 10-bit half of a sequence, made once: ids are made by the thousand per request.
+_PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
+
+
+class IdParts(NamedTuple):
+    """What an id says of itself."""
+
+    at_ms: int
+    sequence: int
+    journal: int
+    salt: int
+    home: int
+
+
+class IdRange(Struct, frozen=True, gc=False):
+    """Ids given to one batch: consecutive, so the first one and their number say nearly all."""
+
+    first: str
+    size: int
+    homes: str = ""
+    """The last character of each, where they are not all as the first one's."""
+
+    def fits(self) -> bool:
+        """Whether the first id can be one of ours, and its millisecond has room for all of them."""
+        if not _SHAPE.fullmatch(self.first):
+            return False
+        if self.homes and (len(self.homes) != self.size or not _HOME.keys() >= set(self.homes)):
+            return False
+        return self.size == 1 or _decode(self.first[10:14]) + self.size <= SEQUENCES
+
+    def ids(self) -> list[str]:
+        """All ids of the range, oldest first."""
+        if self.size == 1:
+            return [self.first]
+        head, tail = self.first[:10], self.first[14:]
+        start = _decode(self.first[10:14])
+        if self.homes:
+            head, tail = self.first[:10], tail[:-1]
+            numbered = enumerate(self.homes, start)
+            return [head + _PAIRS[n >> 10] + _PAIRS[n & 1023] + tail + home for n, home in numbered]
+        return [head + _PAIRS[n >> 10] + _PAIRS[n & 1023] + tail for n in range(start, start + self.size)]
+
+
+class IdSource:
+    """Gives ids of one journal, ever growing. Not shared between journals or threads."""
+
+    def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
+        """`after_ms`: no id is given at or before this millisecond (what an earlier life may have used)."""
+        if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
+            raise ValueError(f"journal {journal} or salt {salt} is out of range")
+        self.journal = journal
+        self._tail = _encode(journal << SALT_BITS | salt, ID_LENGTH - ORDER_LENGTH - 1)
+        self._clock = clock
+        self.last_ms = after_ms
+        self._head = _encode(after_ms, TIME_LENGTH)
+        self._next_sequence = SEQUENCES  # forces a new millisecond first
+        self.last_id = ""
+        """With the last home there is: no id given so far sorts behind it."""
+
+    def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
+        """Give `count` consecutive ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
+        if not 1 <= count <= SEQUENCES:
+            raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
+        now_ms = self._clock.wall_ms()
+        if now_ms > self.last_ms:
+            self._begin(now_ms)
+        elif self._next_sequence + count > SEQUENCES:
+            self._begin(self.last_ms + 1)
+        first = self._next_sequence
+        self._next_sequence = first + count
+        first_id = self._spell(first)
+        self.last_id = (first_id if count == 1 else self._spell(first + count - 1)) + ALPHABET[-1]
+        return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
+
+    def _begin(self, at_ms: int) -> None:
+        self.last_ms, self._next_sequence = at_ms, 0
+        self._head = _encode(at_ms, TIME_LENGTH)
+
+    def _spell(self, sequence: int) -> str:
+        """An id of this millisecond, but for its home."""
+        return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
+
+
+def is_id(text: str) -> bool:
+    """Whether some journal may have made it."""
+    return _SHAPE.fullmatch(text) is not None
+
+
+def parse_id(text: str) -> IdParts | None:
+    """The parts of an id, or None when `text` was not made by any journal."""
+    if not _SHAPE.fullmatch(text):
+        return None
+    digits = text.encode().translate(_DIGITS)
+    tail = int(digits[14:], 32)
+    salt = tail >> HOME_BITS & (1 << SALT_BITS) - 1
+    return IdParts(int(digits[:10], 32), int(digits[10:14], 32), tail >> SALT_BITS + HOME_BITS, salt, tail & HOMES - 1)
+
+
+@lru_cache(maxsize=HOMES_KEPT)
+def home_of(name: str) -> str:
+    """The home of a jobtype's jobs, or of the job that stands under a pusher's own id: one character."""
+    return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
+
+
+def homes_of(names: Sequence[str]) -> str:
+    """The homes of a batch: one character for each name, or one for all where they are alike."""
+    if len(set(names)) == 1:
+        return home_of(names[0])
+    homes = "".join(map(home_of, names))
+    return homes[0] if homes.count(homes[0]) == len(homes) else homes
+
+
+def partition_of(job_id: str, partitions: int) -> int:
+    """In which of so many partitions of the store a job lives; 0 for what is no id. Cancels' records are understood."""
+    return _HOME.get(job_id[ID_LENGTH - 1 : ID_LENGTH], 0) % partitions
+
+
+def journal_number(journal_id: str) -> int:
+    """The 40-bit number that ids carry, from a journal's 128-bit id (32 hexadecimal digits)."""
+    return int(journal_id, 16) >> (128 - JOURNAL_BITS)
+
+
+def partition_of_name(name: str, partitions: int) -> int:
+    """In which of so many partitions the jobs of a type live, or the job that stands under a pusher's own id."""
+    return _HOME[home_of(name)] % partitions
+
+
+def _encode(value: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        digits.append(ALPHABET[value & 31])
+        value >>= 5
+    return "".join(reversed(digits))
+
+
+def _decode(text: str) -> int:
+    return int(text.encode().translate(_DIGITS), 32)

@@ -1,0 +1,190 @@
+"""The job log: one JSON line per job and event, for analytics from files, and for who listens. Off unless a path is
+set or somebody listens.
+
+Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
+attempt ended, with its fate; `entrusted`: it goes on, held by its worker), `cancelled`. All of them name a job by
+the daemon's id; `entered` has the id that the pusher chose beside it. Never an argument, a result or an error's text.
+The file is opened for each write, so to rotate it, rename it.
+
+It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; lines that find it
+full are dropped and counted, and the log says how many (`dropped`) as soon as it can be written again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.dates import date_of
+from jqd.domain.job import Held, Outcome
+from jqd.domain.log import get_logger
+from jqd.domain.tenant import bare, tenant_of
+
+QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
+WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little
+
+_encoder = msgspec.json.Encoder()
+
+TAGGED = frozenset({"entered", "ingested", "started"})  # events that tell a job's tags: who ends it knows no more
+
+Row = Mapping[str, object]
+"""What is said of one job at one event."""
+
+
+class _Lines(NamedTuple):
+    data: bytes
+    number: int
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file, which may have been renamed since. Raises OSError. Waits for the disk."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+class JobLog:
+    """Takes lines for batches of jobs; a job log that cannot be written never stops a job."""
+
+    def __init__(
+        self, path: Path | None, *, daemon: str, clock: Clock, append: Callable[[Path, bytes], None] = append
+    ) -> None:
+        self._path = path
+        self._daemon = daemon
+        self._clock = clock
+        self._append = append
+        self._queue: deque[_Lines] = deque()
+        self._queued_bytes = 0  # what is being written included
+        self._dropped = 0  # lines, since the last that were written
+        self._ears: list[Callable[[Sequence[Row]], None]] = []
+        self._bell, self._written = trio.Event(), trio.Event()
+        self._limiter = trio.CapacityLimiter(1)
+        self._log = get_logger("joblog")
+        self.failing: str | None = None
+        """Why lines are being lost now, for health; None when all is well or the log is off."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody reads lines at all."""
+        return self._path is not None or bool(self._ears)
+
+    @contextmanager
+    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
+        """Call `hear` with the rows of each event as they come. It must not wait, nor raise."""
+        self._ears.append(hear)
+        try:
+            yield
+        finally:
+            self._ears.remove(hear)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is queued until cancelled."""
+        task_status.started()
+        while True:
+            while self._queue:
+                await self._write_some()
+            self._bell = trio.Event()
+            await self._bell.wait()
+
+    async def flush(self) -> None:
+        """Return when all that was queued is written or lost."""
+        while self._queued_bytes:
+            await self._written.wait()
+
+    def started(self, worker_id: str, held: Sequence[Held]) -> None:
+        """Jobs were handed to a worker."""
+        rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
+        self.write("started", rows)
+
+    def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
+        """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing; None: nobody knows."""
+        self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
+
+    def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
+        """Cancels were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of them."""
+        pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
+        self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
+
+    def write(self, event: str, rows: Iterable[Row]) -> None:
+        """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
+        if not self.is_on:
+            return
+        common = self._common(event)
+        told = [{**common, **row} for row in rows]
+        for hear in self._ears:
+            hear(told)
+        if self._path is None or not told:
+            return
+        lines = [*map(_line, told)]
+        data = b"".join(lines)
+        if self._queued_bytes + len(data) > QUEUE_BYTES_MAX:
+            self._lose(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")
+            return
+        self._queue.append(_Lines(data, len(lines)))
+        self._queued_bytes += len(data)
+        self._bell.set()
+
+    async def _write_some(self) -> None:
+        assert self._path is not None
+        taken: list[_Lines] = []
+        while self._queue and (not taken or sum(len(lines.data) for lines in taken) < WRITE_BYTES):
+            taken.append(self._queue.popleft())
+        dropped, data = self._dropped, b"".join(lines.data for lines in taken)
+        note = _line({**self._common("dropped"), "count": dropped}) if dropped else b""
+        try:
+            # A disk that hangs for ever holds a thread, and does not hold up the end of the daemon.
+            await trio.to_thread.run_sync(
+                self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
+            )
+        except (OSError, RuntimeError) as error:  # also: the machine has no more threads
+            self._lose(sum(lines.number for lines in taken), str(error))
+        else:
+            self._dropped -= dropped
+            if self.failing is not None and not self._dropped:
+                self._log.info("joblog.goes_on", path=str(self._path), dropped=dropped)
+                self.failing = None
+        self._queued_bytes -= len(data)
+        self._written.set()
+        self._written = trio.Event()
+
+    def _lose(self, lines: int, why: str) -> None:
+        self._dropped += lines
+        if self.failing is None:
+            self._log.error("joblog.failing", path=str(self._path), error=why)
+        lost = f"{self._dropped} lines were dropped; jobs are not touched"
+        self.failing = f"the job log {self._path} cannot be written: {why}. {lost}"
+
+    def _common(self, event: str) -> dict[str, object]:
+        ts = date_of(self._clock.wall_ms()).isoformat(timespec="milliseconds")
+        return {"ts": ts, "event": event, "daemon": self._daemon}
+
+
+def _line(row: Row) -> bytes:
+    return _encoder.encode(row) + b"\n"
+
+
+def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
+    """Which job, and whose where that is not the tenant ""; with its tags, if it has any."""
+    tenant = tenant_of(jobtype)
+    more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
+    return {"job_id": job_id, "jobtype": bare(jobtype), **more}
+
+
+def _attempt(job_id: str, jobtype: str, of: Held | Outcome, tags: Sequence[str] = ()) -> dict[str, object]:
+    # The fence tells which claim a start or an end came of.
+    return {**named(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
+
+
+def _ending(outcome: Outcome, *, void: bool | None) -> dict[str, object]:
+    return {
+        **_attempt(outcome.job_id, outcome.jobtype, outcome),
+        "fate": outcome.fate.name.lower(),
+        "status": outcome.status,
+        "worker": bare(outcome.worker),
+        "ms": outcome.finished_at_ms - outcome.started_at_ms,
+        **({} if void is False else {"void": void}),
+    }

@@ -1,0 +1,207 @@
+"""Values in JSON that only MessagePack can say: written in maps of one key, and read back.
+
+    {"$bytes": base64}      bytes
+    {"$msgpack": base64}    a whole value as its MessagePack, where JSON has no word for some part of it: an extension,
+                            a key that is no text or stands there twice, nan, text that is no UTF-8, a thousand
+                            levels, a map that would itself look like one of these two
+
+What is written is read back as what it was.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgpack
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.decode_errors import WIDE_HERE
+
+UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
+"""A worker's value may be well-formed and yet more than JSON or Python can hold."""
+
+_json = msgspec.json.Encoder().encode
+_skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
+FEW_BYTES = 4_096  # of JSON, in which numbers are read by msgspec: at most 700, in 10 ms at worst
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_many = msgspec.json.Decoder(float_hook=_float).decode
+"""msgspec takes 20 us for a number like 1e300 or 1e-300, and 600,000 of them held all of Python for 7 to 17 s. This
+takes 0.5 us, another number 0.1 us more than msgspec, and whoever reads in a thread lets others have their turn."""
+
+
+class FormError(ValueError):
+    """A map looks like one of the forms above and has a wrong value. `fault_of` says where."""
+
+
+# ------------------------------------------------------------ written
+
+
+def show(value: Any) -> Any:
+    """An answer of ours as JSON can say it. `msgspec.Raw` in it is MessagePack, and JSON when this returns."""
+    match value:
+        case Raw():
+            return Raw(json_of(bytes(value)))
+        case dict():
+            return {key: show(item) for key, item in value.items()}
+        case msgspec.Struct():
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            given = ((name, getattr(value, field)) for name, field in names)
+            return {name: show(field) for name, field in given if field is not msgspec.UNSET}
+        case list() | tuple():
+            return [show(item) for item in value]
+    return value
+
+
+def show_packed(packed: bytes) -> Any:
+    """A value in MessagePack, or bytes that should be one, as JSON would be read."""
+    return decode(json_of(packed))
+
+
+def json_of(packed: bytes) -> bytes:
+    """The same as JSON text. Nothing of the value is built: what makes or frees a million small objects in one go keeps
+    the interpreter to itself for a second, also in a thread."""
+    text = bytearray()
+    try:
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker.feed(packed)
+        _write(unpacker, packed, text)
+        end = unpacker.tell()
+    except UNTOLD:
+        end = -1  # no part of it is told without the others
+    if end == len(packed):
+        return bytes(text)
+    return _json({"$msgpack": base64.b64encode(packed).decode("ascii")})
+
+
+def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
+    """The next value. Raises UNTOLD for what has no plain JSON."""
+    head = packed[unpacker.tell()]
+    if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
+        sign = b"["
+        for _ in range(unpacker.read_array_header()):
+            text += sign
+            sign = b","
+            _write(unpacker, packed, text)
+        text += b"]" if sign == b"," else b"[]"
+    elif 0x80 <= head <= 0x8F or head in (0xDE, 0xDF):
+        size, keys, sign = unpacker.read_map_header(), set[str](), b"{"
+        for _ in range(size):
+            key = unpacker.unpack()
+            if not isinstance(key, str) or key in keys or (size == 1 and key in _FORMS):
+                raise ValueError("a map that JSON has not")
+            keys.add(key)
+            text += sign + _json(key) + b":"
+            sign = b","
+            _write(unpacker, packed, text)
+        text += b"}" if sign == b"," else b"{}"
+    else:
+        value = unpacker.unpack()
+        if isinstance(value, bytes):
+            value = {"$bytes": base64.b64encode(value).decode("ascii")}
+        elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError("a value that JSON has not")
+        text += _json(value)
+
+
+def is_plain(value: Mapping[Any, Any]) -> bool:
+    """Whether JSON has such a map, whatever its values are."""
+    return all(isinstance(key, str) for key in value) and (len(value) != 1 or value.keys().isdisjoint(_FORMS))
+
+
+# ------------------------------------------------------------ read
+
+
+def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
+    """JSON as values, `$` or not. `of_bytes`: so much is read beside it, piece by piece.
+
+    Raises msgspec.MsgspecError, ValueError and RecursionError.
+    """
+    return (_decode if max(of_bytes, memoryview(text).nbytes) <= FEW_BYTES else _decode_many)(text)
+
+
+def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
+    """JSON as values that MessagePack can say; those of `$msgpack` are `msgspec.Raw`. As `decode`.
+
+    Raises FormError, too.
+    """
+    value = decode(text, of_bytes)
+    # Nearly no JSON has such a thing, and to walk through costs more than to decode.
+    return _meant(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
+
+
+def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
+    """Of JSON that `read` or MessagePack does not take: a JSON pointer to the first wrong value, and what is wrong."""
+    steps: list[str | int] = []
+    within = [_parts_of([decode(text, of_bytes)])]
+    while within:
+        for step, part in within[-1]:
+            if why := _wrong(part):
+                return "".join(
+                    f"/{str(each).replace('~', '~0').replace('/', '~1')}" for each in [*steps, step][1:]
+                ), why
+            if isinstance(part, list | dict):
+                steps.append(step)
+                within.append(_parts_of(part))
+                break
+        else:
+            within.pop()
+            del steps[-1:]
+    return "", WIDE_HERE
+
+
+def _parts_of(value: list[Any] | dict[str, Any]) -> Iterator[tuple[str | int, Any]]:
+    return iter(value.items() if isinstance(value, dict) else enumerate(value))
+
+
+def _wrong(value: Any) -> str:
+    """What is wrong with this very value, if anything is."""
+    if type(value) is int:
+        return "" if -(1 << 63) <= value < 1 << 64 else WIDE_HERE
+    try:
+        if isinstance(value, dict) and len(value) == 1:
+            _formed(value)
+    except FormError as error:
+        return str(error)
+    return ""
+
+
+def _meant(value: Any) -> Any:
+    """What decoded JSON means. Raises FormError."""
+    if isinstance(value, list):
+        return [_meant(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and (formed := _formed(value)) is not None:
+        return formed
+    return {key: _meant(part) for key, part in value.items()}
+
+
+def _formed(value: dict[str, Any]) -> Any:
+    """What a map of one key means; None: itself. Raises FormError."""
+    ((form, told),) = value.items()
+    if form not in _FORMS:
+        return None
+    try:
+        data = base64.b64decode(told, validate=True)
+        if form == "$bytes":
+            return data
+        _skim(data)
+    except (ValueError, TypeError, binascii.Error, msgspec.MsgspecError) as error:
+        why = f'a map of "{form}" alone means {_FORMS[form]}, and this is none; push one of your own as MessagePack'
+        raise FormError(why) from error
+    return Raw(data)
+
+
+_FORMS = {"$bytes": "bytes, in base64", "$msgpack": "a value in MessagePack, in base64"}

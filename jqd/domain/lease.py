@@ -1,0 +1,161 @@
+"""Owner leases: how long a daemon may trust what it holds. Pure arithmetic on seconds that only grow.
+
+    sent renewal          trusts itself            others may take over
+    ────┬─────────────────────────────┬──────────────┬────────────▶
+        │◀──── lease − margin ───────▶│◀── margin ──▶│
+        │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
+
+The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
+change, on its own monotonic clock. The watcher saw it later than it was sent, so the spans never overlap, whatever wall
+clocks do. A machine may be suspended in between: the owner counts that time (`Clock.boot_s`), a watcher need not.
+Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
+"""
+
+import math
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jqd.domain.units import Seconds
+
+SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job: a batch of two such jobs, one after the other
+SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jobs
+# Above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say.
+EXACT_SILENCE_S = 100
+MARKS = 512  # of one distance: two looks a second are kept for four minutes, one of two for eight, and so on
+DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """Lease lengths, the same for all daemons of a store."""
+
+    lease_s: Seconds = 10.0  # a dead daemon's jobs run again after about lease + one renewal
+    renew_s: float = 3.0  # three tries fit into a lease, so one lost renewal costs nothing
+    margin_s: float = 2.0  # clocks drift, threads are late: stop this long before others may start
+
+    def __post_init__(self) -> None:
+        if not (self.renew_s > 0 and self.margin_s > 0 and self.renew_s + self.margin_s < self.lease_s):
+            raise ValueError(
+                f"lease_s = {self.lease_s:g} must be more than renew_s = {self.renew_s:g} and "
+                f"margin_s = {self.margin_s:g} together, and all of them above 0: raise it, or lower these"
+            )
+
+
+class Trust:
+    """Until when this daemon may act on what it holds."""
+
+    def __init__(self, config: LeaseConfig) -> None:
+        self._span_s = config.lease_s - config.margin_s
+        self._until_s = float("-inf")
+
+    def renewed(self, sent_at_s: float) -> None:
+        """A renewal sent at `sent_at_s` was confirmed. Late confirmations never shorten the trust."""
+        self._until_s = max(self._until_s, sent_at_s + self._span_s)
+
+    def lost(self) -> None:
+        """Our epoch was burnt, or given up: nothing we hold is ours any more."""
+        self._until_s = float("-inf")
+
+    def holds(self, now_s: float) -> bool:
+        """Whether work may be started or go on at `now_s`."""
+        return now_s < self._until_s
+
+    @property
+    def until_s(self) -> float:
+        """The second since boot at which trust ends; minus infinity when there is none."""
+        return self._until_s
+
+
+class Peer(NamedTuple):
+    """A daemon of this store, as we last heard of it."""
+
+    sysid: str
+    epoch: int
+    """0: burnt."""
+    is_this: bool
+    living: bool
+    """Its heartbeat changed within a lease on our clock."""
+    through: bool
+    """It came through the recovery barrier of this life of the store."""
+    heard_s: float
+    """Seconds since its heartbeat was seen to change."""
+
+
+class Heartbeats:
+    """Others as this daemon sees them: dead when a heartbeat has not changed for a lease on *our* clock."""
+
+    def __init__(self, config: LeaseConfig) -> None:
+        self._lease_s = config.lease_s
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def observe(self, members: dict[str, tuple[int, int]], now_s: float) -> list[str]:
+        """Note each member's (counter, epoch) and name those dead by now. Members that left are forgotten."""
+        dead = []
+        for sysid, beat in members.items():
+            seen = self._seen.get(sysid)
+            if seen is None or seen[0] != beat:
+                self._seen[sysid] = (beat, now_s)
+            elif now_s - seen[1] > self._lease_s:
+                dead.append(sysid)
+        for sysid in self._seen.keys() - members.keys():
+            del self._seen[sysid]
+        return dead
+
+    def forget(self) -> None:
+        """Forget all heartbeats: the store is another, or was away, and those of its earlier life prove nothing."""
+        self._seen.clear()
+
+
+def allowed_silence_s(seconds: float) -> int:
+    """For how long a worker that holds jobs by itself may be silent, if that is wished: rounded up.
+
+    To whole seconds, and above a hundred to two digits: all leases of one length are looked at together.
+    """
+    whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
+    step = 1
+    while whole > EXACT_SILENCE_S * step:
+        step *= 10
+    return math.ceil(whole / step) * step
+
+
+class Marks:
+    """Where a growing sequence stood at which time: all that was seen lately, and of what was before ever less.
+
+    What has a number not above such a mark has stood still since then, whatever any other clock says. Only the time in
+    which the sequence was looked at counts: who could not be heard is not silent.
+    """
+
+    def __init__(self, gap_s: float) -> None:
+        """`gap_s`: from one look to the next no more is counted."""
+        self._gap_s = gap_s
+        self.forget()
+
+    def forget(self) -> None:
+        """The sequence is another one."""
+        self._watched_s = 0.0
+        self._at_s: float | None = None
+        self._count = 0
+        self._rows: list[deque[tuple[float, int]]] = [deque(maxlen=MARKS) for _ in range(DISTANCES)]
+
+    def note(self, number: int, now_s: float) -> None:
+        if self._rows[0] and number < self._rows[0][-1][1]:
+            self.forget()  # it went back: what was seen says nothing
+        self._watched_s, self._at_s = self._watched(now_s), now_s
+        for distance, row in enumerate(self._rows):
+            if self._count % (1 << distance):
+                break
+            row.append((self._watched_s, number))
+        self._count += 1
+
+    def find(self, age_s: float, now_s: float) -> int | None:
+        """Where it stood that long ago, or before; None when it was not watched for so long."""
+        at_s = self._watched(now_s) - age_s
+        for row in self._rows:
+            if row and row[0][0] <= at_s:
+                return row[bisect_right(row, at_s, key=lambda mark: mark[0]) - 1][1]
+        return None
+
+    def _watched(self, now_s: float) -> float:
+        return self._watched_s + (0.0 if self._at_s is None else min(now_s - self._at_s, self._gap_s))

@@ -1,0 +1,79 @@
+"""Event name + fields, never a payload.
+
+One event with counts per batch of jobs entering, ingested, started and ended; the loop's verb is the prefix
+(`ingest.jobs count=500 ms=3`). On a terminal it reads as text, elsewhere as one JSON object per line, on stderr.
+Nothing waits for who reads it, and nothing fails where it cannot be written (`lossy`).
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TextIO, cast
+
+import structlog
+
+from jqd.domain.lossy_stream import LossyStream, writer_of
+from jqd.domain.tenant import SEPARATOR, bare, is_tenant, tenant_of
+
+Format = Literal["auto", "console", "json"]
+
+
+def get_logger(component: str) -> Any:
+    """A logger whose events carry `component`. Cheap; call it once per module or object."""
+    return structlog.get_logger(component=component)
+
+
+def tells_all() -> bool:
+    """Whether the log was set up to have debug lines."""
+    return structlog.is_configured() and bool(structlog.get_logger().is_enabled_for(logging.DEBUG))
+
+
+@contextmanager
+def logging_with(**fields: object) -> Iterator[None]:
+    """What is logged in this block, and by tasks started in it, carries these fields."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def tell_tenants(_: object, __: str, event: Any) -> Any:
+    """Names as their tenants wrote them, and beside them whose they are. Sentences that have names in them stay."""
+    for key, value in [*event.items()]:
+        if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
+            event[key] = bare(value)
+            event.setdefault("tenant", tenant_of(value))
+    return event
+
+
+def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
+    """Set the one format and level of this process. Call once, at start."""
+    out = stream or sys.stderr
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"unknown log level {level!r}; choose debug, info, warning or error")
+    console = form == "console" or (form == "auto" and out.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
+    )
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+    if (writer := writer_of(out)) is not None:
+        writer.note = lambda lines: _dropped(lines, stamp, renderer)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            stamp,
+            structlog.processors.format_exc_info,
+            tell_tenants,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LossyStream(out))),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _dropped(lines: int, stamp: Any, renderer: Any) -> str:
+    """The line about so many that could not be written."""
+    event = stamp(None, "warning", {"event": "log.dropped", "level": "warning", "component": "log", "lines": lines})
+    return f"{renderer(None, 'warning', event)}\n"

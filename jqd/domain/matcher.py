@@ -1,0 +1,188 @@
+"""Expressions in CEL on a job: whether it is meant, what it costs, by which value it is told from others.
+
+    job.name == "mail" && job.argument.customer == "acme"
+
+A job has name, argument, priority, tags and tenant.
+
+Google's own library (docs/adr/0048) says what is wrong with an expression and where, and which type comes of it. It is
+evaluated here (`cel.py`), where each step is counted, for the library bounds none but the rounds of a loop.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from jqd.domain.cel import Tree, Unknown
+from jqd.domain.operators import Failed, Missing, Steps, TooLong, type_of
+from jqd.domain.suggest import suggestion
+
+FIELDS = ("name", "argument", "priority", "tags", "tenant")  # of a job, as an expression sees it
+EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
+STEPS_MAX = 20_000  # of an expression on a job, some 4 ms: 1,000 items of a list with a short condition take 10,000
+PLACES_MAX = 100  # of a pattern, as `places_of` counts
+CLASS_PLACES = 20  # a class of Unicode has hundreds of ranges: all of a pattern that has one count so much
+PATTERN_STEPS, CLASS_STEPS = 10, 200  # of each place, for a pattern is built whenever it is matched: with such a class
+CHAR_STEPS = 0.2  # of each place for each character: where the library has to follow all ways through the pattern
+SHOWN_CHARS = 80  # of an expression, where it is told why it has no value
+CLASS_CHARS = 10  # of a class that is written out count as a place: with 200 members it takes as long as one of Unicode
+ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it takes a millisecond
+
+_COUNTED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_MEMBERS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_NAMED_CLASS = re.compile(r"\\[pP]|\(\?[a-zA-Z]*i")  # and what is alike but for capitals
+_PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
+# Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
+_NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
+
+
+class NotUnderstood(ValueError):
+    """What is wrong with an expression, and where: characters from its beginning."""
+
+    def __init__(self, why: str, offset: int) -> None:
+        super().__init__(why)
+        self.offset = offset
+
+
+class Expression:
+    """One that was understood."""
+
+    def __init__(self, text: str, types: tuple[str, ...]) -> None:
+        """`types`: what may come of it, as CEL names them. Raises NotUnderstood."""
+        if len(text) > EXPRESSION_LENGTH_MAX:
+            raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
+        self.text = text
+        self._types = types
+        try:
+            compiled = _environment().compile(text)
+            self._tree = tree = Tree(compiled.serialize(), _matcher)
+        except Unknown as unknown:
+            raise NotUnderstood(str(unknown), unknown.offset) from unknown
+        except RecursionError as error:
+            raise NotUnderstood("it is nested too deeply", 0) from error
+        except RuntimeError as error:
+            raise _not_understood(text, str(error)) from error
+        for name, offset in tree.fields:
+            if name not in FIELDS:
+                why = f"a job has no field {name!r} here{suggestion(name, FIELDS).rstrip('?')}"
+                raise NotUnderstood(why, max(text.find(name, offset), offset))
+        type_ = compiled.return_type().name()
+        if type_ not in (*types, "DYN"):
+            raise NotUnderstood(f"this is a value of the type {type_}; it must be {' or '.join(types)}", 0)
+        self.reads_argument = "argument" in text or "[" in text
+        """Whether its value may be another one for each job. `job["arg" + "ument"]` reads it, too."""
+
+    def value(self, job: Mapping[str, Any], steps: Steps | None = None) -> Any:
+        """What comes of it for a job. `steps`: that are left for it and others; it takes STEPS_MAX at most.
+
+        Raises Failed.
+        """
+        steps = steps or Steps(STEPS_MAX)
+        own = Steps(min(STEPS_MAX, steps.left))
+        before = own.left
+        try:
+            found = self._tree.value(job, own)
+        except TooLong as error:
+            others = "" if before == STEPS_MAX else ", which is what others of these constraints left it"
+            raise TooLong(f"it takes more than {before} steps{others}") from error
+        finally:
+            steps.left -= before - max(own.left, 0)
+        type_ = type_of(found)
+        if type_ not in self._types:
+            raise Failed(f"{self.shown} is {type_}, not {' or '.join(self._types)}")
+        return found
+
+    def explained(self, error: Failed) -> str:
+        """Why it has no value, in words: which field of what there is not, where that is plain to see."""
+        if not isinstance(error, Missing):
+            return str(error)
+        if not (key := error.key):
+            return f"{self.shown} asks for what there is not: {error}"[:200]
+        whose = re.findall(rf"\b(job(?:\.\w+)*)\.{re.escape(key)}\b", self.text)
+        only = (
+            len(re.findall(rf"\b{re.escape(key)}\b", self.text)) == 1
+        )  # else it may be another one that was asked for
+        return f"{whose[0] if whose and only else f'what {self.shown} looks into'} has no field {key}"
+
+    @property
+    def shown(self) -> str:
+        """Its text, or how it begins."""
+        return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
+
+
+def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
+    """What to match it takes, in steps, and for each character; and how. Raises Failed for what is no pattern."""
+    places = places_of(pattern)
+    if places > PLACES_MAX:
+        raise Failed(
+            f"its pattern has {places} places, at most {PLACES_MAX} are taken, and [a-z]{{50}} has 50 of them;"
+            " write * or + instead of large numbers, or say less"
+        )
+
+    def matches(text: str) -> bool:
+        found = _patterns().eval(_pattern_environment().Activation({"text": text, "pattern": pattern}))
+        if found.type().name() != "BOOL":
+            raise Failed(f"this is no pattern: {found.value()}"[:200])
+        return bool(found.value())
+
+    matches("")
+    each = CLASS_STEPS if _NAMED_CLASS.search(pattern) else PATTERN_STEPS
+    return places * each, places * CHAR_STEPS, matches
+
+
+def places_of(pattern: str) -> int:
+    """About how many places a pattern has, with what is repeated so often as it says; rather more than fewer."""
+    each = CLASS_PLACES if _NAMED_CLASS.search(pattern) else 1
+    open_, last, at = [0], 0, 0
+    while at < len(pattern):
+        sign, size = pattern[at], 1
+        if sign == "(":
+            open_.append(0)
+        elif sign == ")" and len(open_) > 1:
+            last = open_.pop()
+            open_[-1] += last
+        elif sign == "{" and (counted := _COUNTED.match(pattern, at)):
+            times = max(int(counted[1]), int(counted[2] or 0), 1)
+            open_[-1] += last * (times - 1)
+            last, size = last * times, len(counted[0])
+        elif sign not in "*+?|":
+            members = _MEMBERS.match(pattern, at) if sign == "[" else None
+            size = len(members[0]) if members else 2 if sign == "\\" else 1
+            last = max(each, size // CLASS_CHARS) if members else each
+            open_[-1] += last
+        at += size
+    return sum(open_)
+
+
+def only_name(text: str) -> str | None:
+    """The one jobtype that an expression can be true of, where that is plain to see."""
+    found = _NAME.match(text)
+    return found[1][1:-1] if found and "||" not in text and "?" not in text else None
+
+
+@cache
+def _environment() -> Any:
+    from cel_expr_python import cel  # some 10 ms and 14 MB, for who has constraints
+
+    return cel.NewEnv(variables={"job": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)})
+
+
+@cache
+def _pattern_environment() -> Any:
+    from cel_expr_python import cel
+
+    return cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING})
+
+
+@cache
+def _patterns() -> Any:
+    return _pattern_environment().compile("text.matches(pattern)")
+
+
+def _not_understood(text: str, said: str) -> NotUnderstood:
+    found = _PLACE.search(said)
+    if found is None:
+        return NotUnderstood(said.split("\n")[0][:200], 0)
+    line, column = int(found[1]), int(found[2])
+    offset = sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column - 1
+    return NotUnderstood(found[3], min(offset, len(text)))

@@ -1,0 +1,360 @@
+"""The bodies of journal frames: what was acknowledged, as bytes. docs/build/JOURNAL.md draws the frame around them.
+
+One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
+refuse what is wrong, and an argument is never decoded nor encoded again.
+
+    jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
+              [ tenant, {first, at, …}, [ …, … ] ]               the same of a tenant: jobtypes and ids are its own
+    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs
+    cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
+    changes   as jobs, all of them named in the head's `changes`
+    rules     [ [kind, name, revision, at_ms, body], … ]         see rules.Rule
+"""
+
+import enum
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
+from jqd.domain.errors import JournalDamaged
+from jqd.domain.job import Change, ChangeKind, Job, Outcome
+from jqd.domain.job_options import JobOptions
+from jqd.domain.job_record import JobRecord, content_digest, date_digest, keyed_digest
+from jqd.domain.jobid import IdRange, is_id, parse_id
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import Tenant, annotate
+
+T = TypeVar("T")
+
+
+class Lane(enum.IntEnum):
+    """What a frame holds. Each lane has its own read point, so an outcome never waits behind a million new jobs."""
+
+    JOBS = 1
+    OUTCOMES = 2
+    CANCELS = 3
+    CHANGES = 4
+    """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
+    jobs, because of two contents the older must not start before the newer was told (docs/adr/0010)."""
+    RULES = 5
+    """What holds until it is said otherwise, as registrations do (docs/adr/0028). All partitions get all of them."""
+
+
+CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
+ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+
+
+_PAIR = b"\x92"  # MessagePack: how an array of two begins
+
+
+class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What the daemon adds to a pushed batch."""
+
+    first: str
+    """Id of the first job; the others follow in sequence."""
+    at: int
+    """When the batch was taken, ms since 1970: `delay` counts from here."""
+    eligible: dict[int, int] = {}
+    """Index in the batch → ms since 1970, for jobs with `run_at` or `delay`, resolved once at the edge."""
+    changes: dict[int, tuple[str, int, int, ChangeKind]] = {}
+    """Index in the batch → id, revision, generation and kind, for jobs that the store had to agree to. That id counts,
+    not the one of the sequence."""
+    homes: str = ""
+    """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
+    life: str = ""
+    """Of the store, in which the job was there that this frame changes: a frame has one such job. Of pushes by a
+    schedule, in which they got their names; empty for other pushes."""
+    options: list[tuple[JobOptions, list[int]]] = []
+    """What was registered for jobtypes when the batch was taken, and which jobs of it left just that out; none: all.
+    It stands here, for the content of a job is what its pusher said, whatever was registered then."""
+    copied: tuple[int, int] | None = None
+    """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
+    from. The others follow it by one, in both."""
+    request: str = ""
+    """Of jobs that were pushed under an Idempotency-Key: the digest of all that came with them, which is what their
+    names are compared by."""
+    tenant: Tenant = ""
+    """Whose jobs these are: the jobtypes and chosen ids among them are its own."""
+
+
+class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    head: Head
+    jobs: Raw
+
+
+class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    head: Head
+    jobs: list[Raw]
+
+
+class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    head: Head
+    jobs: list[JobRecord]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
+_head_decoder = msgspec.msgpack.Decoder(Head)
+_jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
+_jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
+_outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
+_cancels_decoder = msgspec.msgpack.Decoder(list[str])
+_rules_decoder = msgspec.msgpack.Decoder(list[Rule])
+
+
+def encode_jobs(head: Head, jobs: bytes) -> bytes:
+    """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
+    return _encoder.encode(_JobsBody(head, Raw(jobs)))
+
+
+def decode_jobs(body: bytes) -> list[Job]:
+    """All jobs of a `jobs` frame, in order.
+
+    Raises JournalDamaged when the checksum held but the content is not ours to read.
+    """
+    read = _decode(_jobs_decoder, body, "a jobs")
+    head, records = read.head, read.jobs
+    if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
+        return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
+    ids = _ids(head, len(records))
+    # Of the content as it was pushed, whatever was registered then: so before the options are put in.
+    changes = _changes(head, records)
+    _annotate(records, head.tenant)
+    for options, places in head.options:
+        _give(records, places or range(len(records)), options)
+    return _jobs(head, ids, records, changes)
+
+
+def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
+    """As `decode_jobs`, of a large frame: nothing that is done between two steps takes long."""
+    try:
+        head, begin = _open(body)
+        pieces = yield from cut(body, begin)
+    except (*MALFORMED, JournalDamaged):
+        return decode_jobs(body)  # it says what is wrong
+    records, changes, jobs = list[JobRecord](), list[Change | None](), list[Job]()
+    for piece in pieces:
+        some = _decode(_records_decoder, array_of(body, piece), "a jobs")
+        changes += _changes(head, some, len(records))
+        _annotate(some, head.tenant)
+        records += some
+        yield
+    ids = _ids(head, len(records))
+    for options, places in head.options:
+        _give(records, places or range(len(records)), options)
+        yield
+    for piece in pieces:
+        first = len(jobs)
+        part = slice(first, first + piece.items)
+        jobs += _jobs(head, ids[part], records[part], changes[part], first)
+        yield
+    return jobs
+
+
+def _open(body: bytes) -> tuple[Head, int]:
+    """The head of a frame, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    if not body.startswith(_PAIR):
+        raise JournalDamaged("it begins as no jobs frame does")
+    (begin,) = skipped(body, 1, 1)
+    return _decode(_head_decoder, body[1:begin], "a jobs"), begin
+
+
+def _jobs(
+    head: Head, ids: Sequence[str], records: Sequence[JobRecord], changes: Sequence[Change | None], first: int = 0
+) -> list[Job]:
+    """`first`: place of the first of these in the frame."""
+    eligible, copied = head.eligible, head.copied
+    return [
+        Job(
+            job_id,
+            job.name,
+            bytes(job.argument),
+            job.priority,
+            job.max_retry,
+            job.timeout,
+            job.keep_result,
+            head.at,
+            eligible.get(index, 0) if eligible else 0,
+            job.job_id or "",
+            job.tags,
+            changes[index - first] if changes else None,
+            (copied[0] + index, copied[1] + index) if copied else None,
+            job.backoff,
+            0 if job.expires_in is None else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
+        )
+        for index, (job_id, job) in enumerate(zip(ids, records, strict=True), first)
+    ]
+
+
+def job_ids(body: bytes) -> list[str]:
+    """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
+    return _ids(read.head, len(read.jobs))
+
+
+def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
+    """The jobs of a frame whose ids are in `keep`, as (lane, records, body) of new frames, byte for byte as pushed.
+
+    One frame for each run of neighbours, because a frame names its first id only. `position`: of the frame; a copy
+    says where it comes from. Raises JournalDamaged.
+    """
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
+    head = read.head
+    first_at = head.copied[0] if head.copied else position
+    ids = _ids(head, len(read.jobs))
+    given = IdRange(head.first, len(read.jobs), head.homes).ids()
+    given_to = [(options, frozenset(places)) for options, places in head.options]
+    kept = (index for index, job_id in enumerate(ids) if job_id in keep)
+    # Neighbours have the same distance between their place in the frame and their place among the kept.
+    for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
+        indexes = [index for _, index in run]
+        first = indexes[0]
+        eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
+        changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
+        jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
+        homes = head.homes[first : indexes[-1] + 1]
+        lane = Lane.CHANGES if changes else Lane.JOBS
+        copied = first_at + first, position + first
+        theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
+        options = [(each, places) for each, places in theirs if places]
+        carried = Head(
+            given[first], head.at, eligible, changes, homes, head.life, options, copied, head.request, head.tenant
+        )
+        yield lane, len(indexes), encode_jobs(carried, jobs)
+
+
+def generations(body: bytes) -> dict[str, int]:
+    """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
+    return {job_id: generation for job_id, _, generation, _ in read.head.changes.values()}
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise JournalDamaged(f"{what} frame with a good checksum cannot be decoded: {error}") from error
+
+
+def _pushed(head: Head, job: JobRecord) -> Job:
+    return Job(
+        head.first,
+        job.name,
+        bytes(job.argument),
+        job.priority,
+        job.max_retry,
+        job.timeout,
+        job.keep_result,
+        head.at,
+        name=job.job_id or "",
+        tags=job.tags,
+        backoff=job.backoff,
+        expires_at_ms=expires_at_ms(job.expires_in, head.at),
+    )
+
+
+def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
+    """When a job expires that may begin then: so long after that; 0 for never."""
+    return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
+
+
+def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:
+    """Put in what these jobs left out."""
+    said = list(options.said())
+    for index in places:
+        if not 0 <= index < len(records):
+            raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
+        for field, value in said:
+            setattr(records[index], field, value)
+
+
+def _annotate(records: Iterable[JobRecord], tenant: str) -> None:
+    if not tenant:
+        return
+    for record in records:
+        record.name = annotate(tenant, record.name)
+        record.job_id = annotate(tenant, record.job_id) if record.job_id else None
+
+
+def _ids(head: Head, size: int) -> list[str]:
+    ids = IdRange(head.first, size, head.homes)
+    if not ids.fits():
+        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
+    names = ids.ids()
+    for index, (job_id, *_) in head.changes.items():
+        if not 0 <= index < size or parse_id(job_id) is None:
+            raise JournalDamaged(f"a jobs frame with a good checksum changes a job that cannot be: {job_id[:32]!r}")
+        names[index] = job_id
+    return names
+
+
+def _changes(head: Head, records: Iterable[JobRecord], first: int = 0) -> list[Change | None]:
+    """Of each of these; none at all where a frame has none."""
+    return [_change(head, index, job) for index, job in enumerate(records, first)] if head.changes else []
+
+
+def _change(head: Head, index: int, job: JobRecord) -> Change | None:
+    if index not in head.changes:
+        return None
+    _, revision, generation, kind = head.changes[index]
+    pushed = kind in (ChangeKind.NEW, ChangeKind.REPLACE)
+    if pushed and head.life:  # by a schedule
+        return Change(revision, generation, kind, date_digest(job.job_id or ""), head.life)
+    if pushed and head.request:
+        return Change(revision, generation, kind, keyed_digest(job.job_id or "", head.request))
+    return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
+
+
+def cancel_of(job_id: str, generation: int) -> str:
+    """The record of a cancel: it is meant for the job's content up to that generation, 0 for the first."""
+    return f"{job_id}@{generation}" if generation else job_id
+
+
+def split_cancel(record: str) -> tuple[str, int]:
+    """The id and the generation in such a record. Raises ValueError for one that `cancel_of` did not make."""
+    job_id, _, generation = record.partition("@")
+    return job_id, int(generation or 0)
+
+
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    """The body of an `outcomes` frame."""
+    return _encoder.encode(outcomes)
+
+
+def decode_outcomes(body: bytes) -> list[Outcome]:
+    """The outcomes of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    return _decode(_outcomes_decoder, body, "an outcomes")
+
+
+def encode_cancels(job_ids: Sequence[str]) -> bytes:
+    """The body of a `cancels` frame; each record as `cancel_of` writes it."""
+    return _encoder.encode(job_ids)
+
+
+def decode_cancels(body: bytes) -> list[str]:
+    """The records of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    return _decode(_cancels_decoder, body, "a cancels")
+
+
+def encode_rules(rules: Sequence[Rule]) -> bytes:
+    """The body of a `rules` frame."""
+    return _encoder.encode(rules)
+
+
+def decode_rules(body: bytes) -> list[Rule]:
+    """The rules of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    return _decode(_rules_decoder, body, "a rules")
+
+
+DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
+    Lane.CANCELS: decode_cancels,
+    Lane.OUTCOMES: decode_outcomes,
+    Lane.CHANGES: decode_jobs,
+    Lane.JOBS: decode_jobs,
+    Lane.RULES: decode_rules,
+}
+"""What reads a frame of each lane."""

@@ -1,0 +1,91 @@
+"""The daemon's own token: a file in its data directory. Whoever may read that directory is the daemon's master.
+
+So the first token of a fresh daemon is made by who runs it, and by nobody else; nothing is printed, and nothing lasts:
+each start draws another one, and no other daemon takes it.
+"""
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from jqd.domain.diagnostic import Finding, Severity
+
+FILE = "root.json"
+SECRET_BYTES = 32
+
+
+class Root(msgspec.Struct, frozen=True):
+    """What the file says."""
+
+    url: str
+    token: str
+
+    def __repr__(self) -> str:
+        """Without the token, whoever asks."""
+        return f"Root({self.url!r})"
+
+
+_decoder = msgspec.json.Decoder(Root)
+
+
+def draw() -> str:
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+class RootFile:
+    """The file, for its owner's eyes alone."""
+
+    def __init__(self, data_dir: Path, root: Root) -> None:
+        self._path = data_dir / FILE
+        self._root = root
+        self._is_written = False
+
+    def __enter__(self) -> Self:
+        """Who starts a daemon makes its first token next."""
+        self.examine()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
+            self._path.unlink()
+
+    def examine(self) -> list[Finding]:
+        """Write it, unless that was done; what there is to say where the disk does not take it: that stops no start."""
+        try:
+            if not self._is_written:
+                self._write()
+                self._is_written = True
+        except OSError as error:
+            return [
+                Finding(
+                    "no_root_file",
+                    Severity.WARN,
+                    f"{self._path} cannot be written",
+                    f"{error.strerror or error}; without it `--data-dir` lets nobody make a token",
+                    "make room, or mend the directory; it is written again every few seconds",
+                )
+            ]
+        return []
+
+    def _write(self) -> None:
+        # The one of an earlier run opens nothing any more. A full disk lets files go all the same.
+        self._path.unlink(missing_ok=True)
+        new = self._path.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump({"url": self._root.url, "token": self._root.token}, file)
+        new.replace(self._path)
+
+
+def read(data_dir: Path) -> Root | None:
+    """What a running daemon left there; None: there is none. Raises OSError, msgspec.MsgspecError."""
+    try:
+        return _decoder.decode((data_dir / FILE).read_bytes())
+    except FileNotFoundError:
+        return None

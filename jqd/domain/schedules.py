@@ -1,0 +1,248 @@
+"""Schedules: jobs that are pushed by the daemons themselves, at dates that come again. They are rules (docs/adr/0044).
+
+Of each there are two. What somebody said, of the kind `schedule`; and up to which date it was fired, of the kind
+`fired`. The revision of the latter is made of that date, so the furthest holds, whoever says so and in whatever order.
+"""
+
+import hashlib
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+import trio
+from msgspec import Raw, Struct
+
+from jqd.domain.array_split import Steps, finish
+from jqd.domain.clock import Clock
+from jqd.domain.cron_expression import Recurrence
+from jqd.domain.dates import iso
+from jqd.domain.log import get_logger
+from jqd.domain.settings import ORIGINS, Rule, Rules
+from jqd.domain.tenant import bare, of_tenant
+
+SCHEDULE, FIRED = "schedule", "fired"  # kinds of rules
+FORGOTTEN = 2  # in the revision of a date
+NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
+OVERDUE_S = 60.0  # a date that passed so long ago and was not fired is complained about
+OVERDUE_SHOWN_MAX = 10  # complaints at once: the list of schedules has all
+
+Missed = Literal["skip", "once", "all"]
+Overlap = Literal["skip", "queue", "replace"]
+
+
+class Schedule(Struct, frozen=True, omit_defaults=True):
+    """The body of the rule `schedule`."""
+
+    job: Raw
+    """As it is pushed, without an id and a date."""
+    when: Recurrence
+    missed: Missed = "once"
+    overlap: Overlap = "queue"
+    jitter_ms: int = 0
+    since_ms: int = 0
+    """Only later dates count: before it was said, or while it was paused, none was missed."""
+    paused_at_ms: int = 0
+    """0: it is not paused."""
+
+
+class Fired(Struct, frozen=True, omit_defaults=True):
+    """The body of the rule `fired`."""
+
+    through_ms: int
+    """The last date that was seen to."""
+    job_id: str = ""
+    """Of the job that was pushed last."""
+    date_ms: int = 0
+    """For which date it was."""
+    at_ms: int = 0
+    """When it was pushed."""
+    fired: int = 0
+    skipped: int = 0
+    """Dates so far, about: of two daemons that fire at the same moment one counts."""
+    given: str = ""
+    """The id that the store gave that job. Under its name another one may be asked for later, by who hears too late."""
+
+
+class Known(Struct):
+    """What is known of one schedule."""
+
+    name: str
+    schedule: Schedule
+    fired: Fired
+    next_ms: int | None = None
+    """The first date that nobody has seen to."""
+    trouble: str = ""
+    """Why this daemon does not fire it."""
+    again_at_s: float = 0.0
+    """When this daemon looks at it again, on the monotonic clock; 0: it was not put off since its last date."""
+    taken_at_s: float = 0.0
+    """Since when, on the clock since boot, another job has the id for that date; 0: it has not."""
+
+    @property
+    def through_ms(self) -> int:
+        """Only later dates are still to be fired."""
+        return max(self.schedule.since_ms, self.fired.through_ms)
+
+    def job_id(self, date_ms: int) -> str:
+        """The id of the job of a date: the same whoever pushes it, and however often."""
+        return f"{self.name}@{iso(date_ms)}"
+
+    def run_at_ms(self, date_ms: int) -> int:
+        """When the job of a date may start: later by a part of the jitter that is the same at all daemons."""
+        if not self.schedule.jitter_ms:
+            return date_ms
+        drawn = hashlib.blake2b(self.job_id(date_ms).encode(), digest_size=8).digest()
+        return date_ms + int.from_bytes(drawn, "big") % (self.schedule.jitter_ms + 1)
+
+
+def fired_rule(name: str, fired: Fired, *, now_ms: int) -> Rule:
+    """The rule that says so. Of one date a job beats none: who skips it may have looked a moment too early."""
+    revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
+    return Rule(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
+
+
+def forgotten(rule: Rule, *, now_ms: int) -> Rule:
+    """What takes such a rule out when its schedule is deleted. A later date under that name beats it."""
+    return Rule(FIRED, rule.name, rule.revision | FORGOTTEN, now_ms)
+
+
+def _seen_to(rule: Rule) -> Fired:
+    """Also of one that was forgotten: whoever did not hear of the deletion may change the schedule after it, and it
+    stands again. No note of a date up to that one would hold."""
+    return Fired(rule.revision // ORIGINS) if rule.is_deleted else _fired_decoder.decode(rule.body)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_schedule_decoder = msgspec.msgpack.Decoder(Schedule)
+_fired_decoder = msgspec.msgpack.Decoder(Fired)
+NEVER = Fired(0)
+
+
+def body_of(schedule: Schedule) -> bytes:
+    return _encoder.encode(schedule)
+
+
+class Schedules:
+    """All that are known here, and which of them is due next. Costs nothing while there is none."""
+
+    def __init__(self, rules: Rules, clock: Clock, read_job: Callable[[Raw], object]) -> None:
+        """`read_job`: raises MsgspecError for a job that cannot be pushed."""
+        self.changed = trio.Event()
+        """Set, and then another one, when a schedule is said, or was fired by somebody."""
+        self.counts = {"fired": 0, "skipped": 0}
+        """Dates that this daemon saw to since it began."""
+        self._rules = rules
+        self._clock = clock
+        self._read_job = read_job
+        self._known: dict[str, Known] = {}
+        self._new: set[str] = (
+            set()
+        )  # those of which the next date was not looked for yet: at a start a day of notes is read
+        self._heap: list[tuple[int, str]] = []
+        self._log = get_logger("schedules")
+        rules.read(SCHEDULE, self._read)
+        rules.read(FIRED, _seen_to)
+        for kind in (SCHEDULE, FIRED):
+            rules.watch(kind, self._ruled)
+
+    @property
+    def known(self) -> dict[str, Known]:
+        finish(self.looks())
+        return self._known
+
+    def looks(self) -> Steps[None]:
+        """Look for the next date of those that were said since the last time: some take 0.2 ms."""
+        while self._new:
+            one = self._known.get(self._new.pop())
+            if one is not None:
+                self._look(one)
+            yield
+
+    def now_ms(self) -> int:
+        """By the clock of the store: it says when a job starts, too."""
+        return self._rules.now_ms(self._clock)
+
+    def due(self) -> list[Known]:
+        """Those of which a date has come, the one that waits longest first."""
+        finish(self.looks())
+        found, now_ms = dict[str, Known](), self.now_ms()
+        while self._heap and self._heap[0][0] <= now_ms:
+            one = self._first()
+            if one is not None:
+                found[one.name] = one  # the same date may stand there twice
+                heapq.heappop(self._heap)
+        for one in found.values():
+            self._note(one)
+        return [*found.values()]
+
+    def next_ms(self) -> int | None:
+        """When the next date comes."""
+        finish(self.looks())
+        while self._heap:
+            if self._first() is not None:
+                return self._heap[0][0]
+        return None
+
+    def overdue(self) -> Iterator[tuple[Known, int]]:
+        """Those whose date passed long ago, and since when. Whoever is to fire them need not be alive for this."""
+        now_ms = self.now_ms()
+        for one in self.known.values():
+            if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:
+                yield one, one.next_ms
+            elif one.next_ms is None and one.trouble:
+                yield one, one.through_ms
+
+    def stats(self) -> dict[str, int]:
+        """How many there are, are paused and are late; dates that this daemon saw to."""
+        paused = sum(1 for one in self.known.values() if one.schedule.paused_at_ms)
+        late = sum(1 for _ in self.overdue())
+        return {"count": len(self.known), "paused": paused, "late": late, **self.counts}
+
+    def complaints(self) -> list[str]:
+        """What is wrong with them, for `/readyz`."""
+        late = [*self.overdue()]
+        told = [
+            f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "
+            f"{one.trouble or 'no daemon came to it, for no reason that is known here'}"
+            for one, since_ms in late[:OVERDUE_SHOWN_MAX]
+        ]
+        more = len(late) - len(told)
+        return [*told, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
+
+    def _first(self) -> Known | None:
+        """The schedule at the head of the heap; None, and it is dropped, if that is not its date any more."""
+        next_ms, name = self._heap[0]
+        one = self._known.get(name)
+        if one is not None and one.next_ms == next_ms:
+            return one
+        heapq.heappop(self._heap)
+        return None
+
+    def _ruled(self, rule: Rule) -> None:
+        said, fired = self._rules.get(SCHEDULE, rule.name), self._rules.get(FIRED, rule.name)
+        before = self._known.pop(rule.name, None)
+        if said is not None and not said.is_deleted:
+            schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
+            done = NEVER if fired is None else _seen_to(fired)
+            self._known[rule.name] = Known(rule.name, schedule, done)
+            self._new.add(rule.name)
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def _read(self, rule: Rule) -> None:
+        self._read_job(_schedule_decoder.decode(rule.body).job)
+
+    def _look(self, one: Known) -> None:
+        if one.schedule.paused_at_ms:
+            return
+        try:
+            one.next_ms = one.schedule.when.after(one.through_ms)
+        except ValueError as error:
+            one.trouble = f"{error}: install what this machine lacks, other daemons fire it meanwhile"
+            self._log.error("schedules.unknown_zone", name=one.name, error=str(error))
+        self._note(one)
+
+    def _note(self, one: Known) -> None:
+        if one.next_ms is not None:
+            heapq.heappush(self._heap, (one.next_ms, one.name))

@@ -1,0 +1,263 @@
+"""Rules: what was said once and holds everywhere until it is said otherwise. A registration of a worker is one.
+
+A rule has a kind, a name, a revision and a body. Of two rules of the same kind and name the one with the higher
+revision holds, whichever comes first; one without a body says that there is none any more. So any order in which
+journals are told, and any number of times, ends with the same rules.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.domain.clock import Clock
+from jqd.domain.errors import Invalid
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.log import get_logger
+from jqd.domain.tenant import bare, of_tenant, tenant_of
+
+NIL = b"\xc0"
+AUDIT = "audit"  # a kind whose rules nobody can delete, so they are counted apart: domain/audit.py bounds them
+RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
+WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
+WHY_MAX = 200  # characters of why one cannot be read
+ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One rule: a record of the journal's `rules` lane."""
+
+    kind: str
+    name: str
+    revision: int
+    at_ms: int
+    """When it was said, for people, and to forget what was deleted long ago."""
+    body: Raw = Raw(NIL)
+    """Any MessagePack value; nil where the rule is deleted."""
+
+    def __repr__(self) -> str:
+        """Without the body, which may hold secrets, whoever asks."""
+        return f"Rule({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.name
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it says that there is no such rule."""
+        return bytes(self.body) == NIL
+
+    def beats(self, other: "Rule | None") -> bool:
+        """Whether this one holds, and not the other. Of equal revisions the one with the greater bytes, as in a store:
+
+        two journals whose numbers are alike may say the same thing in the same millisecond.
+        """
+        if other is None or self.revision != other.revision:
+            return other is None or self.revision > other.revision
+        return encode_rule(self) > encode_rule(other)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return RULE_BYTES + len(self.name) + len(bytes(self.body))
+
+
+NONE: Mapping[str, Rule] = {}  # of a kind that nobody said anything of
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Rule)
+
+
+def encode_rule(rule: Rule) -> bytes:
+    """As a store keeps it."""
+    return _encoder.encode(rule)
+
+
+def decode_rule(packed: bytes) -> Rule:
+    """Raises msgspec.MsgspecError."""
+    return _decoder.decode(packed)
+
+
+class Rules:
+    """The rules that are known here. `watch` tells of each that holds from now on."""
+
+    def __init__(self, *, loading: bool = False) -> None:
+        """`loading`: some are still to be learned: `loaded` and `told` are set when they are."""
+        self.loaded = trio.Event()
+        """All is known that the journal says."""
+        self.told = trio.Event()
+        """And all that a partition of the store knew when it was asked first in this life."""
+        if not loading:
+            self.loaded.set()
+            self.told.set()
+        self.asked = trio.Event()
+        """Somebody wants to know what is new. Another one from then on."""
+        self.wanted = 0
+        """How often that was, those counted once who waited for the same question."""
+        self._begun = 0
+        self.askers = 0
+        """Who asks a store what is new."""
+        self._waiting: dict[int, trio.Event] = {}
+        self.saying = trio.Lock()
+        """Held from reading what holds until what was made of it is on disk and holds."""
+        self.ahead_ms: dict[object, int] = {}
+        """How far the clock of a store is ahead of ours since boot, as each of those who ask one heard last."""
+        self.sizes: Counter[str] = Counter()
+        """Tenant → bytes of those whose names are its, without notes. What is named otherwise counts for ""."""
+        self.notes: Counter[str] = Counter()
+        """Tenant → how many notes of who did what are its."""
+        self._rules: dict[str, dict[str, Rule]] = {}
+        """Kind → name → the one that holds."""
+        self._readers: dict[str, Callable[[Rule], object]] = {}
+        self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
+        self._unreadable: dict[tuple[str, str], str] = {}
+        self._highest = 0
+
+    def now_ms(self, clock: Clock) -> int:
+        """By the clock of the store, or of the one that is furthest behind. Before a store was heard of: by ours.
+
+        So what daemons say to each other of dates does not depend on their own clocks, nor on when these are set.
+        """
+        ahead_ms = min(self.ahead_ms.values(), default=None)
+        return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
+
+    def look_again(self) -> trio.Event:
+        """Set when all is known that a store has now. At once where no store is asked."""
+        if not self.askers:
+            (answered := trio.Event()).set()
+            return answered
+        if self.wanted == self._begun:  # else the next question is for all who have come since
+            self.wanted += 1
+            self._waiting[self.wanted] = trio.Event()
+            self._waiting.pop(self.wanted - WAITING_MAX, None)
+            self.asked.set()
+            self.asked = trio.Event()
+        return self._waiting[self.wanted]
+
+    def asking(self) -> int:
+        """A store is asked now. Returns what to say to `looked` when it has told all that it had."""
+        self._begun = self.wanted
+        return self.wanted
+
+    def looked(self, asked: int) -> None:
+        """A store told all that it had, when it was asked then."""
+        for number in [number for number in self._waiting if number <= asked]:
+            self._waiting.pop(number).set()
+
+    def read(self, kind: str, reader: Callable[[Rule], object]) -> None:
+        """`reader` raises DECODE_ERRORS or Invalid for a rule of a kind that cannot be read."""
+        self._readers[kind] = reader
+
+    def watch(self, kind: str, watcher: Callable[[Rule], None]) -> None:
+        """Call `watcher` with each rule of a kind, and each that takes the place of another; it must not wait."""
+        self._watchers.setdefault(kind, []).append(watcher)
+        for rule in self.all(kind):
+            watcher(rule)
+
+    def complaints(self) -> list[str]:
+        """What cannot be read, for `/readyz`."""
+        if not self._unreadable:
+            return []
+        (kind, name), why = next(iter(self._unreadable.items()))
+        more = len(self._unreadable) - 1
+        return [
+            f"{kind} {bare(name)!r}{of_tenant(name)} cannot be read, and holds for nothing: {why}; say it once more"
+            + (f" (and {more} more; the log has all)" if more else "")
+        ]
+
+    def take(self, rules: Iterable[Rule]) -> list[Rule]:
+        """Learn of rules: what has a higher revision holds from now on. Those that were news, and can be read."""
+        news = []
+        for rule in rules:
+            self._highest = max(self._highest, rule.revision)
+            before = self.get(*rule.key)
+            if rule.beats(before):
+                held = rule if self._is_readable(rule) else Rule(rule.kind, rule.name, rule.revision, rule.at_ms)
+                self._rules.setdefault(rule.kind, {})[rule.name] = held
+                self._count(before, -1)
+                self._count(held, 1)
+                if held is rule:
+                    news.append(rule)
+                for watcher in self._watchers.get(rule.kind, ()):
+                    watcher(held)
+        return news
+
+    def _is_readable(self, rule: Rule) -> bool:
+        """One that is not counts as deleted, here and at all others: none of them can make anything of it."""
+        try:
+            if not rule.is_deleted and (read := self._readers.get(rule.kind)) is not None:
+                read(rule)
+        except (*DECODE_ERRORS, Invalid) as error:
+            self._unreadable[rule.key] = str(error)[:WHY_MAX]
+            get_logger("rules").error("rules.unreadable", kind=rule.kind, name=rule.name, error=str(error))
+            return False
+        self._unreadable.pop(rule.key, None)
+        return True
+
+    def forget(self, rule: Rule) -> None:
+        """Nobody needs this one any more. A later one of the same name may have come."""
+        if self.get(*rule.key) == rule:
+            del self._rules[rule.kind][rule.name]
+            self._unreadable.pop(rule.key, None)
+            self._count(rule, -1)
+
+    def get(self, kind: str, name: str) -> Rule | None:
+        """The one that holds, deleted or not."""
+        return self._rules.get(kind, NONE).get(name)
+
+    def all(self, kind: str) -> Iterator[Rule]:
+        """Those that hold, deleted ones too, in the order in which their names became known."""
+        return iter([*self._rules.get(kind, NONE).values()])
+
+    def every(self, but: str = "") -> list[Rule]:
+        """Of whatever kind, or of any but that one, deleted ones too."""
+        return [rule for kind, named in self._rules.items() if kind != but for rule in named.values()]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them but notes."""
+        return self.sizes.total()
+
+    def growths(self, rules: Collection[Rule]) -> Counter[str]:
+        """Tenant → how much more its own would be with these, of different names, in the place of those that hold.
+
+        Notes count for nothing here, as in `sizes`.
+        """
+        growths: Counter[str] = Counter()
+        for rule in rules:
+            if rule.kind == AUDIT:
+                continue
+            before = self.get(*rule.key)
+            growths[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
+        return growths
+
+    def _count(self, rule: Rule | None, sign: int) -> None:
+        if rule is None:
+            return
+        tenant = tenant_of(rule.name)
+        if rule.kind == AUDIT:
+            self.notes[tenant] += sign
+        else:
+            self.sizes[tenant] += sign * rule.size_bytes
+
+    def holds(self, rule: Rule) -> bool:
+        """Whether no later one is known."""
+        return self.get(*rule.key) == rule
+
+    def number(self) -> int:
+        """One that no other journal, nor this one before, gave: for names that are made up."""
+        return self._highest
+
+    def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Rule]:
+        """New rules, each above all that is known here, so that whoever saw the old one is not beaten by it.
+
+        `origin`: the number of the journal they will stand in. Dates only count between daemons that cannot hear of
+        each other: of what they say meanwhile the later holds.
+        """
+        made = []
+        for (kind, name), body in bodies.items():
+            self._highest = max(self._highest // ORIGINS + 1, now_ms) * ORIGINS + origin % ORIGINS
+            made.append(Rule(kind, name, self._highest, now_ms, Raw(body)))
+        return made

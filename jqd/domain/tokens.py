@@ -1,0 +1,173 @@
+"""Tokens: secrets by which somebody says who he is. Rules of a kind of their own, which know the secret's hash alone.
+
+    jqd_0123456789abcdef_AbC…          what its owner sends: the id of the rule, and the secret
+         16 digits        43 characters
+
+A revoked token stays a rule, for ever: were it forgotten, a daemon that was away for long would bring it back. One
+whose time is over is forgotten: whoever brings it back brings one that is over.
+"""
+
+import enum
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterator
+
+import msgspec
+
+from jqd.domain.clock import Clock
+from jqd.domain.settings import Rule, Rules
+
+TOKEN = "token"  # noqa: S105 - a kind of rule
+ID_BYTES, SECRET_BYTES = 8, 32
+ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
+FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
+NOBODYS = bytes(32)  # compared with where there is no such token: it takes as long
+
+OVER_S = 3_600.0  # a token whose time is over is kept so long: clocks differ
+SWEPT_MIN = 1_000  # known tokens, below which none is looked for that is over
+
+
+class Role(enum.StrEnum):
+    """What somebody may do."""
+
+    PUSH = "push"
+    """Push jobs; look at one by its id, take its result, ask why it waits, cancel it."""
+    WORKER = "worker"
+    """That too, since jobs may push jobs; and register workers, take jobs and report them."""
+    VIEWER = "viewer"
+    """Look at all there is, and change nothing."""
+    OPERATOR = "operator"
+    """All of that, and whatever else is done with jobs, jobtypes, handlers, schedules and workers."""
+    MASTER = "master"
+    """And tokens."""
+
+
+MAY = {
+    Role.PUSH: frozenset({Role.PUSH}),
+    Role.WORKER: frozenset({Role.PUSH, Role.WORKER}),
+    Role.VIEWER: frozenset({Role.VIEWER}),
+    Role.OPERATOR: frozenset({Role.PUSH, Role.WORKER, Role.VIEWER, Role.OPERATOR}),
+    Role.MASTER: frozenset(Role),
+}
+"""Role → those whose calls it may make, too."""
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of such a rule."""
+
+    hash: bytes
+    """SHA-256 of the secret: 256 random bits need no slow one."""
+    role: Role
+    tenant: str = ""
+    scopes: tuple[str, ...] = ()
+    """Jobtypes that it is for, each as it is or with a * at its end; none: all."""
+    note: str = ""
+    """What it is for, in somebody's words."""
+    made_at_ms: int = 0
+    made_by: str = ""
+    """The id of the token that made it."""
+    until_ms: int = 0
+    """0: until it is revoked."""
+    revoked_at_ms: int = 0
+    """0: it is not."""
+
+    def __repr__(self) -> str:
+        """Without the hash, whoever asks."""
+        return f"Token({self.role}, tenant={self.tenant!r})"
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it may be used."""
+        return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether its time was over long ago, revoked or not: it can never be used again."""
+        return bool(self.until_ms) and now_ms - self.until_ms > OVER_S * 1000
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Token)
+
+
+def over(rule: Rule, now_ms: int) -> bool:
+    """Whether it is one of a token whose time was over long ago."""
+    if rule.kind != TOKEN or rule.is_deleted:
+        return False
+    return _read(rule).is_over(now_ms)
+
+
+def _read(rule: Rule) -> Token:
+    return _decoder.decode(rule.body)
+
+
+def is_token_id(text: str) -> bool:
+    """Whether it is spelled as the ids of tokens are."""
+    return ID.fullmatch(text) is not None
+
+
+class Tokens:
+    """Those that are known here."""
+
+    def __init__(self, rules: Rules, clock: Clock) -> None:
+        self._known: dict[str, Token] = {}
+        self._sweep_at = SWEPT_MIN
+        self._clock = clock
+        rules.read(TOKEN, _read)
+        rules.watch(TOKEN, self._ruled)
+
+    def __iter__(self) -> Iterator[tuple[str, Token]]:
+        """Those that may be used, by id, the oldest first."""
+        now_ms = self._clock.wall_ms()
+        found = [(token_id, one) for token_id, one in self._known.items() if one.holds(now_ms)]
+        return iter(sorted(found, key=lambda one: (one[1].made_at_ms, one[0])))
+
+    def get(self, token_id: str) -> Token | None:
+        """One of them, revoked or not."""
+        return self._known.get(token_id)
+
+    def ended(self, token_id: str) -> bool:
+        """Whether it lets nobody in any more. False of what is no token: the daemon's own, or none."""
+        if not is_token_id(token_id):
+            return False
+        token = self._known.get(token_id)
+        return token is None or not token.holds(self._clock.wall_ms())
+
+    def of(self, text: str) -> tuple[str, Token] | None:
+        """Whose secret this is: id and token; None: nobody's that may use it. Takes as long for each of that form."""
+        found = FORM.fullmatch(text)
+        if found is None:
+            return None
+        token = self._known.get(found[1])
+        same = hmac.compare_digest(hash_of(found[2]), token.hash if token is not None else NOBODYS)
+        return (found[1], token) if token is not None and same and token.holds(self._clock.wall_ms()) else None
+
+    def _ruled(self, rule: Rule) -> None:
+        self._known.pop(rule.name, None)
+        if rule.is_deleted:
+            return
+        if len(self._known) >= self._sweep_at:  # forgotten rules are told to nobody
+            now_ms = self._clock.wall_ms()
+            self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
+            self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
+        self._known[rule.name] = _read(rule)
+
+
+def body_of(token: Token) -> bytes:
+    return _encoder.encode(token)
+
+
+def hash_of(secret: str) -> bytes:
+    """What is kept of it."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def same_secret(text: str, known: str) -> bool:
+    """Whether they are one; an empty one is nobody's."""
+    return bool(known) and hmac.compare_digest(hash_of(text), hash_of(known))
+
+
+def draw() -> tuple[str, str, str]:
+    """A new one: id, secret, and what its owner sends."""
+    token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
+    return token_id, secret, f"jqd_{token_id}_{secret}"

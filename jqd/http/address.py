@@ -1,0 +1,57 @@
+"""Listening TCP sockets, and how they are named."""
+
+import socket
+
+from jqd.domain.address import PORT_MAX, WILDCARDS, Address, parse
+from jqd.domain.errors import ConfigError
+
+BACKLOG = 2_048  # connections the kernel holds for us while one loop turn is busy
+USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not after the kernel's quarter of an hour
+
+
+def bind(address: str) -> socket.socket:
+    """A listening TCP socket at `host:port` (port 0: any free one).
+
+    Raises ConfigError naming the address and what to do when it is taken or cannot be had.
+    """
+    try:
+        at = parse(address)
+    except ValueError as error:
+        raise ConfigError(f"--bind: {error}") from error
+    another = at._replace(port=at.port + 1 if at.port < PORT_MAX else 7420)
+    try:
+        return listen(*at)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {address}: {error.strerror or error}. If another program has port {at.port}, choose "
+            f"another with --bind {another} (or JQD_HTTP__BIND), or :0 for any"
+        ) from error
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket that never blocks. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit both.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """What `bind` takes to listen there again."""
+    return str(Address(*listener.getsockname()[:2]))
+
+
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
+    """How a client on this machine reaches it."""
+    at = Address(*listener.getsockname()[:2])
+    return f"{scheme}://{at._replace(host='127.0.0.1') if at.host in WILDCARDS else at}"

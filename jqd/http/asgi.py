@@ -1,0 +1,72 @@
+"""An ASGI application behind our door: a worker's own endpoint."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from jqd.http.exchange import App, Exchange
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def from_asgi(app: AsgiApp) -> App:
+    """An ASGI application as our door calls it: pages, streams."""
+
+    async def serve(exchange: Exchange) -> None:
+        hearing = _Hearing(exchange)
+        await app(_scope(exchange), hearing.receive, hearing.send)
+
+    return serve
+
+
+class _Hearing:
+    """What an ASGI application hears and says, over one exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._end_told = False
+
+    async def receive(self) -> Message:
+        """The body piece by piece, then, when the client has gone, `http.disconnect`."""
+        exchange = self._exchange
+        if self._end_told:
+            await exchange.wait_left()
+            return {"type": "http.disconnect"}
+        piece = b"" if exchange.whole else await exchange.read()
+        if piece is None:
+            self._end_told = True
+            return {"type": "http.disconnect"}
+        self._end_told = exchange.whole
+        return {"type": "http.request", "body": piece, "more_body": not self._end_told}
+
+    async def send(self, message: Message) -> None:
+        """The answer's head, then its pieces. Raises RuntimeError."""
+        match message["type"]:
+            case "http.response.start":
+                headers = [(bytes(name).lower(), value) for name, value in message.get("headers", ())]
+                self._exchange.begin(message["status"], headers)
+            case "http.response.body":
+                await self._exchange.send(message.get("body", b""), more=message.get("more_body", False))
+            case other:
+                raise RuntimeError(f"an answer is one start and its pieces of a body; {other} is out of place")
+
+
+def _scope(exchange: Exchange) -> dict[str, Any]:
+    head, wire = exchange.head, exchange.wire
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.0" if head.http_1_0 else "1.1",
+        "method": head.method,
+        "scheme": wire.scheme,
+        "path": head.path,
+        "raw_path": head.raw_path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": head.headers,
+        "client": wire.client,
+        "server": wire.server,
+        "extensions": {},
+    }

@@ -1,0 +1,104 @@
+"""Where a body ends: by its length, or by its chunks, strictly read. Pure.
+
+llhttp reads on over the end of a request, so it cannot say where the next begins; these two can.
+"""
+
+import re
+
+from jqd.http.head import Head, Refused
+
+CHUNK_LINE_MAX = 1_024  # bytes of a chunk's size and what may stand behind it
+TRAILER_BYTES_MAX = 4_096  # of headers behind the last chunk; they are read over
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t -~\x80-\xff]*)?\r\n")
+_TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
+
+
+class Counted:
+    """A body of so many bytes."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+        self.done = not length
+
+    def take(self, buffer: bytearray) -> bytes:
+        """Remove from `buffer` what belongs to the body, and return it."""
+        if len(buffer) <= self.left:
+            piece = bytes(buffer)
+            buffer.clear()
+        else:
+            piece = bytes(buffer[: self.left])
+            del buffer[: self.left]
+        self.left -= len(piece)
+        self.done = not self.left
+        return piece
+
+
+class Chunked:
+    """A body in chunks."""
+
+    __slots__ = ("_left", "_trailer", "_within", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._left = 0
+        self._within = False  # of a chunk, up to the line end behind it
+        self._trailer = -1  # bytes of it; below 0 while chunks come
+
+    def take(self, buffer: bytearray) -> bytes:
+        """Remove from `buffer` what belongs to the body, and return its content. Raises Refused."""
+        pieces: list[bytes] = []
+        while not self.done and self._step(buffer, pieces):
+            continue
+        return b"".join(pieces)
+
+    def _step(self, buffer: bytearray, pieces: list[bytes]) -> bool:
+        """Take one thing; False when more must come first."""
+        if self._left:
+            piece = bytes(buffer[: self._left])
+            del buffer[: len(piece)]
+            self._left -= len(piece)
+            pieces.append(piece)
+            return bool(piece)
+        if self._within:
+            if len(buffer) < 2 and b"\r\n".startswith(buffer):
+                return False
+            if buffer[:2] != b"\r\n":
+                raise Refused(400, "a chunk is longer than its size says")
+            del buffer[:2]
+            self._within = False
+            return True
+        return self._line(buffer)
+
+    def _line(self, buffer: bytearray) -> bool:
+        end = buffer.find(b"\n", 0, CHUNK_LINE_MAX) + 1
+        if not end:
+            if len(buffer) >= CHUNK_LINE_MAX:
+                raise Refused(400, f"a line between chunks is longer than {CHUNK_LINE_MAX} bytes")
+            return False
+        line = bytes(buffer[:end])
+        del buffer[:end]
+        if self._trailer >= 0:
+            self._trailer += end
+            if line == b"\r\n":
+                self.done = True
+            elif self._trailer > TRAILER_BYTES_MAX or _TRAILER.fullmatch(line) is None:
+                raise Refused(400, "what follows the last chunk is no header, or too much")
+            return True
+        size = _SIZE.fullmatch(line)
+        if size is None:
+            raise Refused(400, "a chunk does not begin with its size in hexadecimal")
+        self._left = int(size[1], 16)
+        self._within = self._left > 0
+        if not self._left:
+            self._trailer = 0
+        return True
+
+
+Body = Counted | Chunked
+
+
+def body_of(head: Head) -> Body:
+    """How the body behind this head is read."""
+    return Chunked() if head.chunked else Counted(head.length)

@@ -1,0 +1,298 @@
+"""One connection, from its first byte to its last: requests in order, one at a time, in one task.
+
+Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exception.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import trio
+
+from jqd.http.config import DoorConfig
+from jqd.http.connection_limit import Crowd, address_of
+from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
+from jqd.http.fairness import HANDSHAKE, Lines, Urgent, Whose, by_address, not_urgent
+from jqd.http.head import Head, Refused, check_start, read_head
+from jqd.http.internal_error import place_of, say, say_fault
+from jqd.http.response import TOO_SLOW, Dates, problem_answer, render_whole
+from jqd.http.transport import NotAgreedError, Pipe
+
+HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
+KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
+KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
+NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # by OpenSSL's names
+LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
+
+
+class House:
+    """What all connections of a door share."""
+
+    def __init__(
+        self,
+        app: App,
+        config: DoorConfig,
+        log: Any,
+        server: Address,
+        *,
+        whose: Whose = by_address,
+        urgent: Urgent = not_urgent,
+    ) -> None:
+        self.lines = Lines()
+        self.app = self.lines.share(app, whose, urgent)
+        self.config = config
+        self.log = log
+        self.server = server
+        self.dates = Dates()
+        self.warn: Callable[..., object] = log.warning
+        """Says an event; the same not too often."""
+        self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address(), config.for_newcomers())
+        self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
+
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from now on. What was judged by the old ones is judged again."""
+        self.config = config
+        self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
+        self.crowd.new_max = config.for_newcomers()
+        for connection in self.crowd.present:
+            connection.change(config)
+        self._kept.cache_clear()
+
+    def not_agreed(self, why: str, peer: str) -> None:
+        """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
+        if why in NO_CERTIFICATE:
+            mend = "http.tls_clients asks each client for a certificate of its authorities"
+            say(self.warn, "door.no_certificate", why=why, peer=peer, mend=mend)
+        else:
+            say(self.log.debug, "door.not_agreed", why=why, peer=peer)
+
+    def read_head(self, data: bytes) -> Head:
+        """As `read_head`. A program says the same head again and again: it is read and judged once."""
+        return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
+
+
+class Connection:
+    """See the module."""
+
+    __slots__ = ("_asked", "_bye", "_house", "_linger", "_scope", "_wire", "_within", "address", "client")
+
+    def __init__(self, house: House, pipe: Pipe, client: Address) -> None:
+        self.client = client
+        self.address = address_of(client[0])
+        self._house = house
+        self._wire = Wire(pipe, house.config, house.dates, Ends(client, house.server, house.config.scheme))
+        self._scope = trio.CancelScope()
+        self._asked: Exchange | None = None
+        self._within = False  # of a request: its first byte has come
+        self._bye = b""
+        self._linger = False
+
+    async def run(self) -> None:
+        """Serve it until it ends. Never raises an Exception."""
+        whole = False
+        try:
+            with self._scope:
+                if not self._bye:
+                    await self._serve()
+            if self._scope.cancelled_caught:
+                self._overdue()
+            whole = await self._end()
+        except* trio.BrokenResourceError as group:
+            say(self._house.log.debug, "door.broken", peer=self.client[0], place=place_of(group))
+        except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
+            say_fault(self._house.log, "door.failed", group, peer=self.client[0])
+        finally:
+            self._let_go(whole)
+
+    async def turn_away(self, detail: str) -> None:
+        """Say 503 and close."""
+        self._say(503, detail, retry_after_s=1)
+        await self.run()
+
+    def look(self, now_s: float) -> None:
+        """End it if it has not got on in time, and what is done for its client if that has left."""
+        if self._asked is not None:
+            self._asked.look()
+        wire = self._wire
+        if wire.read_due_s == AT_LOOK:
+            wire.read_due_s = now_s + wire.config.idle_s
+        if wire.read_due_s < now_s or wire.write_due_s < now_s:
+            self._scope.cancel()
+
+    def give_way(self) -> None:
+        """See Guest. The place counts as free already, so nothing is waited for."""
+        self._linger = self._within = False
+        self._scope.cancel()
+
+    def change(self, config: DoorConfig) -> None:
+        self._wire.config = config
+
+    def close_soon(self) -> None:
+        """The request under way is the last."""
+        self._wire.closing = True
+
+    # ------------------------------------------------------------ its life
+
+    async def _serve(self) -> None:
+        wire = self._wire
+        try:
+            wire.read_due_s = trio.current_time() + self._house.config.handshake_s
+            self._house.crowd.rest(self)  # who says nothing at all must not keep others out
+            await self._agree()
+            while (head := await self._read_head()) is not None:
+                if not await self._answer(head):
+                    return
+                if self._wire.buffer:  # who sends many at once does not have the loop for itself
+                    await trio.lowlevel.checkpoint()
+        except NotAgreedError as error:
+            self._bye = error.last
+            self._house.not_agreed(error.why, self.client[0])
+        except Refused as refused:
+            self._say(refused.status, refused.detail)
+
+    async def _agree(self) -> None:
+        """Speak TLS, where it is spoken. Who floods with connections has turns: a handshake is work, too."""
+        turns, wire, entered = self._house.lines.handshakes, self._wire, False
+
+        async def turn() -> None:
+            nonlocal entered
+            entered = True
+            if not turns.enter(self.address):
+                wire.read_due_s = math.inf  # it is we who are slow
+                await turns.wait(self.address, HANDSHAKE)
+            wire.read_due_s = trio.current_time() + wire.config.handshake_s
+
+        try:
+            await self._wire.pipe.begin(turn)
+        finally:
+            if entered:
+                turns.leave(self.address)
+
+    async def _read_head(self) -> Head | None:
+        """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
+        wire, config, crowd = self._wire, self._house.config, self._house.crowd
+        buffer = wire.buffer
+        self._asked = None
+        if not buffer:
+            if not self._is_next():
+                return None
+            buffer += await wire.pipe.receive_next(HEAD_READ_BYTES)
+            if not buffer:
+                return None
+        self._within = True
+        wire.begin_request()
+        while True:
+            while buffer.startswith(b"\r\n"):  # older clients send one behind a body
+                del buffer[:2]
+            end = buffer.find(b"\r\n\r\n", 0, config.head_bytes_max) + 4
+            if end > 3:
+                data = bytes(buffer[:end])
+                del buffer[:end]
+                wire.read_due_s = math.inf
+                crowd.stir(self)
+                return self._house.read_head(data)
+            if len(buffer) >= config.head_bytes_max:
+                raise _too_long(buffer, config.head_bytes_max)
+            check_start(buffer)
+            wire.read_due_s = wire.began_s() + config.head_s
+            self._within = bool(buffer)
+            crowd.rest(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
+            more = await wire.pipe.receive_some(HEAD_READ_BYTES)
+            if not more:
+                if buffer:
+                    raise Refused(400, "the request ended before its head was whole")
+                return None
+            buffer += more
+
+    def _is_next(self) -> bool:
+        """Rest until the next request comes; False when none is taken any more."""
+        if self._wire.closing:
+            return False
+        self._within = False
+        self._wire.read_due_s = AT_LOOK
+        self._house.crowd.rest(self)
+        return True
+
+    async def _answer(self, head: Head) -> bool:
+        """Let the application answer; whether another request may follow."""
+        exchange = self._asked = Exchange(self._wire, head)
+        failed: Exception | None = None
+        try:
+            answer = await self._house.app(exchange)
+            if answer is not None:
+                await exchange.answer(answer)
+        except Exception as error:  # noqa: BLE001 - the application's mistakes end one answer, not the server
+            failed = error
+        return self._settle(exchange, failed)
+
+    def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
+        fault = ""
+        if failed is not None:
+            fault = say_fault(self._house.log, "door.app_failed", failed, peer=self.client[0])
+        if exchange.complete:
+            self._linger = not exchange.gone
+            return not exchange.closes and not exchange.gone and failed is None
+        if exchange.sent:
+            say(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
+        elif exchange.refusal is not None:
+            self._say(exchange.refusal.status, exchange.refusal.detail)
+        elif exchange.cut:
+            self._say(400, "the body ended before it was whole; nothing was taken")
+        elif not exchange.gone and not exchange.left:
+            if failed is None:
+                fault = say_fault(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
+            self._say(500, f"a mistake of ours; the log tells more under the id {fault}", fault=fault)
+        return False
+
+    def _overdue(self) -> None:
+        """It was cancelled: too slow, in the way, or the door closes."""
+        exchange = self._asked
+        if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
+            return
+        if self._within and not self._bye:
+            self._say(408, TOO_SLOW)
+
+    def _say(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
+        """The last word, before the connection ends."""
+        answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
+        whole = render_whole(answer, self._house.dates.line())
+        mute = self._asked is not None and self._asked.head.method == "HEAD"
+        self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
+
+    async def _end(self) -> bool:
+        """Say what is to be said, and listen until the client has heard it; whether all was said.
+
+        Who closes while something is still coming makes the kernel throw away what it has not delivered, too.
+        """
+        exchange, config = self._asked, self._house.config
+        self._wire.read_due_s = self._wire.write_due_s = math.inf
+        if exchange is not None and exchange.sent and not exchange.complete:
+            return False
+        if not self._bye and not self._linger:
+            return True
+        with trio.move_on_after(config.linger_s) as self._scope:
+            if self._bye:
+                await self._wire.pipe.send_all(self._bye)
+            await self._wire.pipe.finish()
+            self._house.crowd.rest(self)
+            left = config.linger_bytes
+            while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):
+                left -= len(data)
+        return True
+
+    def _let_go(self, whole: bool) -> None:
+        try:
+            self._house.crowd.leave(self)
+            if whole:
+                self._wire.pipe.close()
+            else:
+                self._wire.pipe.abort()
+        except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
+            say_fault(self._house.log, "door.not_closed", error, peer=self.client[0])
+
+
+def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
+    if b"\n" not in buffer[:LINE_MAX]:
+        return Refused(414, f"the first line has more than {LINE_MAX} bytes")
+    return Refused(431, f"the head of the request has more than {bytes_max} bytes")

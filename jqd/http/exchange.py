@@ -1,0 +1,306 @@
+"""One request and its answer, as they go over the wire."""
+
+import math
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import trio
+
+from jqd.http.body import body_of
+from jqd.http.config import DoorConfig
+from jqd.http.head import Head, Headers, Refused
+from jqd.http.request import Answer, Stream
+from jqd.http.response import BODILESS, CONTINUE, Dates, render_head
+from jqd.http.transport import Pipe
+
+OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
+READ_BYTES = 65_536
+AT_LOOK = -1.0  # a time that is none, see Wire
+AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
+
+Address = tuple[str, int]
+
+
+class Ends(NamedTuple):
+    """Who speaks with whom, and how."""
+
+    client: Address
+    server: Address
+    scheme: str
+
+
+class Wire:
+    """What one connection reads and writes, and until when it must have got on."""
+
+    __slots__ = (
+        "_began_s",
+        "buffer",
+        "client",
+        "closing",
+        "config",
+        "dates",
+        "pipe",
+        "read_due_s",
+        "scheme",
+        "server",
+        "write_due_s",
+    )
+
+    def __init__(self, pipe: Pipe, config: DoorConfig, dates: Dates, ends: "Ends") -> None:
+        self.pipe = pipe
+        self.client, self.server, self.scheme = ends
+        self.config = config
+        self.dates = dates
+        self.buffer = bytearray()
+        self.read_due_s = math.inf
+        """AT_LOOK: counted from the next look on, for what takes so long that nobody has to read a clock for it now."""
+        self.write_due_s = math.inf
+        self.closing = False
+        """The door closes: no further request is taken."""
+        self._began_s: float | None = None
+
+    def begin_request(self) -> None:
+        """A new one comes. Most have come whole, and no clock is read for them."""
+        self._began_s = None
+
+    def began_s(self) -> float:
+        """When the request came of which something is missing."""
+        if self._began_s is None:
+            self._began_s = trio.current_time()
+        return self._began_s
+
+    async def write(self, data: bytes) -> None:
+        """Send it all. Raises trio.BrokenResourceError."""
+        sent = self.pipe.send_now(data)
+        if sent < len(data):
+            await self.write_rest(data, sent)
+
+    async def write_rest(self, data: bytes, sent: int) -> None:
+        """What the kernel did not take at once. Raises trio.BrokenResourceError."""
+        self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
+        try:
+            await self.pipe.send_all(memoryview(data)[sent:])
+        finally:
+            self.write_due_s = math.inf
+
+
+class Exchange:
+    """Reads a body when it is asked for, and writes an answer, once. Also what an application sees: Asked."""
+
+    sent = False
+    """Whether the client may have seen something of the answer."""
+    complete = False
+    gone = False
+    """Whether nobody is there to listen."""
+    left = False
+    """Whether the client will send no more: most have gone then, some listen on."""
+    cut = False
+    """The client sent less than it had said."""
+    refusal: Refused | None = None
+    """The body is none."""
+    patient = False
+    """See Asked."""
+    _silent = False  # it sent no more, when that was looked at
+    _work: trio.CancelScope | None = None  # ends with the client
+    _continued = False  # the client was told to send its body
+    _received = 0
+    _status = 0
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _chunks = False
+    _mute = False
+    _owed: int | None = None
+
+    def __init__(self, wire: Wire, head: Head) -> None:
+        self.wire = wire
+        self.head = head
+        self.heading = head.heading
+        self.body = body_of(head)
+        self.closes = not head.keeps
+        """Whether the connection ends with this answer."""
+
+    # ------------------------------------------------------------ in
+
+    @property
+    def peer(self) -> str | None:
+        return self.wire.client[0]
+
+    @property
+    def whole(self) -> bool:
+        return self.body.done
+
+    def read_nowait(self) -> bytes:
+        buffer = self.wire.buffer
+        if self.body.done or not buffer:
+            return b""
+        try:
+            piece = self.body.take(buffer)
+        except Refused as refusal:
+            self.refusal = refusal
+            return b""
+        self._received += len(piece)
+        return piece
+
+    async def read(self) -> bytes | None:
+        wire = self.wire
+        try:
+            if self.head.expects and not (self._continued or wire.buffer or self.sent):
+                self._continued = True
+                await wire.write(CONTINUE)
+            while not (self.refusal or self.left or self.gone):
+                piece = self.read_nowait()
+                if piece or self.body.done:
+                    return piece
+                if self.refusal:
+                    break
+                wire.read_due_s = self._due_s()
+                data = await wire.pipe.receive_some(READ_BYTES)
+                wire.read_due_s = math.inf
+                if not data:
+                    self.cut = self.left = True
+                wire.buffer += data
+        except trio.BrokenResourceError:
+            self.gone = True
+        wire.read_due_s = math.inf
+        self.left = True
+        return None
+
+    def _due_s(self) -> float:
+        """When more of the body must have come: in time for the whole, and for the slowest rate."""
+        config = self.wire.config
+        return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
+
+    async def wait_left(self) -> None:
+        """See Asked. Requests that come meanwhile are kept for later."""
+        wire = self.wire
+        while not (self.left or self.gone or self.complete):
+            if len(wire.buffer) >= AHEAD_BYTES:
+                await trio.sleep_forever()  # the application gives up by itself when it has answered
+            try:
+                data = await wire.pipe.receive_some(AHEAD_BYTES)
+            except trio.BrokenResourceError:
+                self.gone = True
+                return
+            wire.buffer += data
+            self.left = not data
+
+    @contextmanager
+    def while_there(self) -> Iterator[trio.CancelScope]:
+        with trio.CancelScope() as self._work:
+            try:
+                yield self._work
+            finally:
+                self._work = None
+
+    def look(self) -> None:
+        """Give up what is done for a client that had left at the look before: one that only listens on has so long."""
+        if self._work is None or not self.wire.pipe.has_left():
+            return
+        if self._silent:
+            self.left = True
+            self._work.cancel()
+        self._silent = True
+
+    # ------------------------------------------------------------ out
+
+    async def answer(self, answer: Answer) -> None:
+        self.begin(answer.status, answer.headers)
+        try:
+            if answer.stream is not None:
+                await self._stream(answer.stream)
+            await self.send(answer.body, more=False)
+        finally:
+            if self.gone or not self.complete:
+                for tell in answer.lost:
+                    tell()
+
+    async def _stream(self, stream: Stream) -> None:
+        """Let the pieces of a body be written, and notice meanwhile that the client leaves."""
+
+        async def write(piece: bytes) -> bool:
+            if piece:
+                await self.send(piece, more=True)
+            return not (self.gone or self.left or self.wire.closing)
+
+        await self.send(b"", more=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.wait_left)
+            await stream(write)
+            nursery.cancel_scope.cancel()
+
+    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """How the answer begins, names in lower case; it goes out with the first piece of its body.
+
+        Raises RuntimeError.
+        """
+        if self._status:
+            raise RuntimeError("an answer is begun once")
+        self._status = status
+        self._headers = headers
+
+    async def send(self, piece: bytes, *, more: bool) -> None:
+        """Send a piece of the body. Raises RuntimeError for what is no answer, ValueError for a header that is none."""
+        if not self._status or self.complete:
+            raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
+        head = b"" if self.sent else self._render_head(piece, more)
+        data = head + self._frame(piece, more)
+        self.sent = True
+        if data and not self.gone:
+            try:
+                sent = self.wire.pipe.send_now(data)
+                if sent < len(data):
+                    await self.wire.write_rest(data, sent)
+            except trio.BrokenResourceError:
+                self.gone = True
+        self.complete = not more
+
+    def _render_head(self, body: bytes, more: bool) -> bytes:
+        """Decides how the answer ends: by its length, by its last chunk, or with the connection."""
+        bodiless = self._status < 200 or self._status in BODILESS
+        self._mute = bodiless or self.head.method == "HEAD"
+        fields: Headers = []
+        for field in self._headers:
+            if field[0] in OWN:
+                self._heed(*field)
+            else:
+                fields.append(field)
+        added = b""
+        if not bodiless:
+            if self._owed is None and not more:
+                self._owed = len(body)
+            if self._owed is not None:
+                added = b"content-length: %d\r\n" % self._owed
+            elif self.head.http_1_0:
+                self.closes = True
+            else:
+                self._chunks = not self._mute
+                added = b"transfer-encoding: chunked\r\n"
+        self.closes = self.closes or not self.body.done or self.wire.closing
+        if self.closes:
+            added += b"connection: close\r\n"
+        elif self.head.http_1_0:
+            added += b"connection: keep-alive\r\n"
+        return render_head(self._status, fields, self.wire.dates.line(), added)
+
+    def _heed(self, name: bytes, value: bytes) -> None:
+        """What an application says of what is the connection's to say."""
+        if name == b"content-length":
+            self._owed = int(value)
+        elif name == b"connection":
+            self.closes = self.closes or b"close" in value.lower()
+
+    def _frame(self, body: bytes, more: bool) -> bytes:
+        """A piece of the body as it goes out. Raises RuntimeError when it is not as long as was said."""
+        if self._mute:
+            return b""
+        if self._chunks:
+            return (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        if self._owed is not None:
+            self._owed -= len(body)
+            if self._owed < 0 or (self._owed and not more):
+                raise RuntimeError(f"the answer is {-self._owed} bytes longer than its Content-Length (less: shorter)")
+        return body
+
+
+App = Callable[[Exchange], Awaitable[Answer | None]]
+"""What a door asks. None: it has answered by itself, or there is nobody to answer."""

@@ -1,0 +1,214 @@
+"""The head of a request, strictly read. Pure.
+
+Two readers must agree: a grammar of ours that knows no second spelling (no bare line ends, no folded lines, no control
+characters, one blank where one belongs), and llhttp, which knows what lengths and encodings may stand together.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from jqd.http.request import Heading
+
+Headers = list[tuple[bytes, bytes]]
+
+HEADERS_MAX = 100  # more is no client of ours
+LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+
+# Read by us, and of each there is one value. Of two a proxy may have judged the other than we heed.
+SINGLE = frozenset(
+    b"""authorization content-encoding content-type host idempotency-key jqd-batch-id jqd-lease-id jqd-tenant origin
+    sec-fetch-site worker-id x-skygear-api-key""".split()
+)
+
+SEND = "send the body as it is, in chunks or with a Content-Length"
+ENDLESS = f"Transfer-Encoding is not chunked alone, so nobody can tell where the body ends; {SEND}"
+
+_METHOD = re.compile(rb"[A-Z]+")
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
+_HEAD = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.([01])\r\n(?:" + _TOKEN + rb":" + _VALUE + rb"\r\n)*\r\n")
+_START = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]\r\n")
+_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
+_FIELD = re.compile(_TOKEN + rb":" + _VALUE)
+_TARGET = re.compile(rb"/(?!/)[!\"$->@-~]*(?:\?[!\"$-~]*)?")
+_HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
+
+
+class Refused(Exception):
+    """What came is no request that we take: it is answered with `status`, and the connection closed."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(slots=True, eq=False)
+class Head:
+    """What a request says before its body. Header names are lower case. Requests with the same head share it."""
+
+    method: str
+    raw_path: bytes
+    path: str
+    query: bytes
+    http_1_0: bool
+    headers: Headers
+    length: int
+    """Bytes of the body; 0 if there is none, or if it comes in chunks."""
+    chunked: bool
+    keeps: bool
+    """Whether the client wants the connection kept."""
+    expects: bool
+    """Whether it waits for a 100 before it sends the body."""
+    heading: Heading = field(init=False)
+    """The same for an application."""
+
+    def __post_init__(self) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+        self.heading = Heading(self.method, self.path, self.raw_path.decode("ascii"), self.query, headers)
+
+
+class _Reader:
+    """What llhttp calls while it reads a head."""
+
+    __slots__ = ("headers",)
+
+    def __init__(self) -> None:
+        self.headers: Headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value.strip(b" \t")))
+
+
+def read_head(data: bytes) -> Head:
+    """`data`: from the request line to the empty line, both included. Raises Refused."""
+    if data.count(b"\n") > HEADERS_MAX + 2:  # before any of them costs something
+        raise Refused(431, f"there are more than {HEADERS_MAX} headers")
+    line = _HEAD.fullmatch(data)
+    if line is None:
+        raise _refusal(data)
+    method, target, minor = line.groups()
+    check_method(method)
+    path = check_target(target)
+    reader = _Reader()
+    try:
+        httptools.HttpRequestParser(reader).feed_data(data)
+    except httptools.HttpParserUpgrade:
+        reader.headers = [field for field in reader.headers if field[0] != b"upgrade"]  # RFC 9110 7.8: may be ignored
+    except httptools.HttpParserError as error:
+        if "invalid `transfer-encoding`" in str(error).lower():
+            raise Refused(400, ENDLESS) from None
+        raise Refused(400, f"the head of the request is not understood: {error}") from None
+    raw_path, _, query = target.partition(b"?")
+    head = Head(method.decode(), raw_path, path, query, minor == b"0", reader.headers, 0, False, True, False)
+    _interpret(head)
+    return head
+
+
+def check_method(method: bytes) -> None:
+    """Raises Refused: 400, for whoever counts 5xx would take a 501 for a fault of the daemon."""
+    if method in METHODS:
+        return
+    if _METHOD.fullmatch(method) is None:
+        raise Refused(400, "a request begins with its method in capitals")
+    raise Refused(400, f"the method is none that is known here; send {b', '.join(sorted(METHODS)).decode()}")
+
+
+def check_target(target: bytes) -> str:
+    """The path, decoded. Raises Refused."""
+    if _TARGET.fullmatch(target) is None:
+        raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
+    return _path(target.partition(b"?")[0])
+
+
+def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Names in lower case. Raises Refused."""
+    seen = [name for name, _ in headers if name in SINGLE]
+    if len(seen) != len(set(seen)):
+        twice = next(name for name in seen if seen.count(name) > 1)
+        raise Refused(400, f"the header {twice.decode()} stands there twice; of it there is one")
+
+
+def check_start(data: bytes | bytearray) -> None:
+    """What came of a head so far, while its end is missing: refused as soon as it cannot become one. Raises Refused."""
+    if data[:1] == b"\x16":
+        raise Refused(400, "this looks like TLS; plain HTTP is spoken here")
+    if not data or data == b"\r":
+        return
+    if not 0x41 <= data[0] <= 0x5A:
+        raise Refused(400, "a request begins with its method in capitals")
+    at = data.find(b"\n")
+    if at >= 0 and _START.match(data) is None:
+        raise _refusal(bytes(data))
+    while at >= 0:
+        if data[at - 1] != 0x0D:
+            raise Refused(400, "a line of the head ends without a carriage return")
+        at = data.find(b"\n", at + 1)
+
+
+def _interpret(head: Head) -> None:
+    """What its headers mean for the connection. Raises Refused."""
+    check_single(head.headers)
+    has_host, lengths, encodings, connection, expect = False, None, None, None, None
+    for name, value in head.headers:
+        if name == b"host":
+            has_host = True
+            if _HOST.fullmatch(value) is None:
+                raise Refused(400, "Host is no host")
+        elif name == b"content-length":
+            if lengths is not None or not value.isdigit() or len(value) > LENGTH_DIGITS_MAX:
+                raise Refused(400, "Content-Length is no length of a body, or stands there twice")
+            lengths = int(value)
+        elif name == b"transfer-encoding":
+            encodings = value if encodings is None else b"twice"
+        elif name == b"connection":
+            connection = value if connection is None else connection + b"," + value
+        elif name == b"expect":
+            expect = value
+    if not has_host and not head.http_1_0:
+        raise Refused(400, "the request has no Host header; it needs one")
+    if encodings is not None:
+        if lengths is not None or head.http_1_0:
+            raise Refused(400, "Transfer-Encoding stands beside Content-Length, or in HTTP/1.0")
+        if encodings.lower() != b"chunked":
+            raise Refused(501, f"the one Transfer-Encoding understood is chunked; {SEND}")
+        head.chunked = True
+    head.length = lengths or 0
+    tokens = () if connection is None else tuple(each.strip() for each in connection.lower().split(b","))
+    head.keeps = b"close" not in tokens and (not head.http_1_0 or b"keep-alive" in tokens)
+    if expect is not None and not head.http_1_0:
+        if expect.lower() != b"100-continue":
+            raise Refused(417, "the one expectation understood is 100-continue")
+        head.expects = True
+
+
+def _path(raw: bytes) -> str:
+    try:
+        return unquote_to_bytes(raw).decode() if b"%" in raw else raw.decode("ascii")
+    except UnicodeDecodeError:
+        raise Refused(400, "the path is no UTF-8 behind its percent signs") from None
+
+
+def _refusal(data: bytes) -> Refused:
+    """Why a head is none. What it says is not repeated: it may hold secrets."""
+    _, _, rest = data.partition(b"\n")
+    line = _LINE.match(data)
+    if line is None:
+        return Refused(400, "the first line is no request line: METHOD /path HTTP/1.1, one blank between, in ASCII")
+    if line[3] != b"1" or line[4] not in (b"0", b"1"):
+        return Refused(505, "this is HTTP/1.1 and HTTP/1.0; no other version is spoken here")
+    for number, row in enumerate(rest.split(b"\n"), start=2):
+        if not row.endswith(b"\r"):
+            return Refused(400, f"line {number} of the head ends without a carriage return")
+        if row == b"\r":
+            break
+        if row[:1] in (b" ", b"\t"):
+            return Refused(400, f"line {number} of the head goes on from the one before it; that is no longer HTTP")
+        if _FIELD.fullmatch(row[:-1]) is None:
+            return Refused(400, f"line {number} of the head is no header: name, colon, value, no control characters")
+    return Refused(400, "the head of the request is not understood")

@@ -1,0 +1,203 @@
+"""Accepts connections, looks after those that do not get on, and closes in stages.
+
+stopped → accept no more → close what is idle → let what is under way end, for `grace_s` → end the rest
+"""
+
+import errno
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from jqd.domain.clock import Clock, SystemClock
+from jqd.domain.log import get_logger
+from jqd.http.certificate import Certificate
+from jqd.http.config import DoorConfig
+from jqd.http.connection import Connection, House
+from jqd.http.exchange import App
+from jqd.http.fairness import Urgent, Whose, by_address, not_urgent
+from jqd.http.internal_error import say, say_fault
+from jqd.http.tls import TlsPipe
+from jqd.http.transport import SocketPipe
+
+LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
+LOOKED = 64  # connections looked at in one piece: half a millisecond, where each has a request under way
+FILES_S = 5.0  # between looks whether the files of a certificate were replaced: renewals come weeks before an end
+PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
+STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
+TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
+QUIET_S = 60.0  # the same trouble is said once in this time
+
+
+async def serve_http(
+    app: App,
+    listener: socket.socket,
+    *,
+    stopped: Callable[[], Awaitable[None]],
+    config: DoorConfig | None = None,
+    log: Any = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `app` on `listener`, and close that, until `stopped` returns. Raises ConfigError for its certificate."""
+    await Door(app, listener, config, log).serve(stopped, task_status=task_status)
+
+
+class Door:
+    """One listening socket and the connections that came through it."""
+
+    def __init__(
+        self,
+        app: App,
+        listener: socket.socket,
+        config: DoorConfig | None = None,
+        log: Any = None,
+        *,
+        whose: Whose = by_address,
+        urgent: Urgent = not_urgent,
+        clock: Clock | None = None,
+    ) -> None:
+        """`whose`: who has turns of their own. `urgent`: what does not wait behind theirs. `clock`: says how near a
+        certificate's end is. Raises ConfigError for the certificate."""
+        self.config = config = config or DoorConfig()
+        self._log = log or get_logger("door")
+        host, port = listener.getsockname()[:2]
+        self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
+        self._house.warn = self._say
+        self.certificate = Certificate(config, self._log, clock or SystemClock())
+        self._listener = listener
+        self._turned_away = 0
+        self._said: dict[str, tuple[float, int]] = {}
+        self._empty = trio.Event()
+
+    async def serve(
+        self,
+        stopped: Callable[[], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stopped` returns, and close the listening socket then."""
+        with self._listener:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.watch)
+                if self.config.files:
+                    nursery.start_soon(self._follow_files)
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self.accept, nursery)
+                    task_status.started()
+                    await stopped()
+                    accepting.cancel_scope.cancel()
+                trio.lowlevel.notify_closing(self._listener)
+                self._listener.close()
+                await self.close()
+                nursery.cancel_scope.cancel()
+
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from the next request on, and read the certificate again for the next connection.
+
+        How many connections there may be is looked at when the next one comes: none is closed for it. Raises
+        ConfigError for the certificate, before anything changes.
+        """
+        self.certificate.change(config)
+        self.config = config
+        self._house.change(config)
+
+    async def _follow_files(self) -> None:
+        while True:
+            await trio.sleep(FILES_S)
+            self.certificate.look()
+
+    async def accept(self, nursery: trio.Nursery) -> None:
+        """Take connections in until cancelled. No error of the system ends it."""
+        straight = 0
+        while True:
+            try:
+                sock, client = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                straight = 0
+                await self._wait_readable()
+                continue
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:  # that one had left before it was accepted
+                    self._say("door.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
+                    await trio.sleep(PAUSE_S)
+                await trio.lowlevel.checkpoint()
+                continue
+            self._admit(nursery, sock, client[:2])
+            straight += 1
+            if straight >= STRAIGHT_MAX:
+                straight = 0
+                await trio.lowlevel.checkpoint()
+
+    async def watch(self) -> None:
+        """Look at all connections now and then, until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            now_s = trio.current_time()
+            for place, connection in enumerate(tuple(self._house.crowd.present)):
+                connection.look(now_s)
+                if place % LOOKED == LOOKED - 1:
+                    await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        """Let what is under way end, as long as there is time."""
+        crowd = self._house.crowd
+        for connection in crowd.present:
+            connection.close_soon()
+        for connection in crowd.idle():
+            connection.give_way()
+        with trio.move_on_after(self.config.grace_s):
+            while crowd.present:
+                self._empty = trio.Event()
+                await self._empty.wait()
+
+    async def _wait_readable(self) -> None:
+        try:
+            await trio.lowlevel.wait_readable(self._listener)
+        except OSError as error:  # the kernel has no memory for one more thing to wait for
+            self._say("door.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
+            await trio.sleep(PAUSE_S)
+
+    def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
+        crowd, connection = self._house.crowd, None
+        try:
+            sock.setblocking(False)
+            pipe, tls = SocketPipe(sock), self.certificate.context
+            connection = Connection(self._house, TlsPipe(pipe, tls) if tls else pipe, client)
+            if crowd.join(connection):
+                nursery.start_soon(self._run, connection)
+                return
+            self._say("door.full", connections=len(crowd.present), peer=client[0])
+            if self._turned_away < TURNED_AWAY_MAX:
+                self._turned_away += 1
+                nursery.start_soon(self._turn_away, connection)
+                return
+        except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
+            say_fault(self._log, "door.not_admitted", error, peer=client[0])
+            if connection is not None:
+                crowd.leave(connection)
+        try:
+            sock.close()
+        except OSError as error:
+            self._say("door.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
+
+    async def _run(self, connection: Connection) -> None:
+        await connection.run()
+        self._empty.set()
+
+    async def _turn_away(self, connection: Connection) -> None:
+        try:
+            await connection.turn_away("too many connections are open here; use fewer, or keep them open")
+        finally:
+            self._turned_away -= 1
+
+    def _say(self, event: str, **fields: object) -> None:
+        """Log it, unless that was done just now."""
+        now_s = trio.current_time()
+        said_s, times = self._said.get(event, (-math.inf, 0))
+        if now_s - said_s < QUIET_S:
+            self._said[event] = (said_s, times + 1)
+            return
+        self._said[event] = (now_s, 0)
+        say(self._log.warning, event, times=times + 1, **fields)

@@ -1,0 +1,42 @@
+"""How a loop survives what keeps it from its work: log the change once, wait a little longer after each try, go on."""
+
+import random
+
+import trio
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.errors import JournalError, StoreAway, StoreRefused
+from jqd.domain.log import get_logger
+
+# A store that is back should find us within a few seconds; one that is gone should not be hammered.
+STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)
+
+
+class Pace:
+    """Whether one loop reaches the store, or how often it tried in vain."""
+
+    def __init__(self, loop: str, *, source: random.Random) -> None:
+        self.loop = loop
+        self.failures = 0
+        self.reason: str | None = None
+        """Why this loop cannot go on now, for `/readyz`; None while it can."""
+        self.stuck = False
+        """The cause is the journal, not the store."""
+        self._source = source
+        self._log = get_logger(loop)
+
+    def went_well(self) -> None:
+        """The store answered, or what was stuck goes on."""
+        if self.failures:
+            self._log.info(f"{self.loop}.{'goes_on' if self.stuck else 'store_back'}", tries=self.failures)
+        self.failures, self.reason, self.stuck = 0, None, False
+
+    async def wait_after(self, error: StoreAway | StoreRefused | JournalError) -> None:
+        """Note the failure and wait before the next try. What needs a human is logged as an error."""
+        self.failures += 1
+        self.stuck = isinstance(error, JournalError)
+        if self.reason is None:
+            note = self._log.warning if isinstance(error, StoreAway) else self._log.error
+            note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=str(error))
+        self.reason = str(error) if isinstance(error, StoreAway) else f"{self.loop}: {error}"
+        await trio.sleep(STORE_BACKOFF.delay_s(self.failures, self._source))

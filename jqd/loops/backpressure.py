@@ -1,0 +1,148 @@
+"""Says when no more jobs should be taken, before a store, a disk or the loop itself is too full to serve those it has.
+
+    watermark        what is measured                                    how often
+    waiting_jobs     jobs that wait in the store, of all daemons, for    every LOOK_S; of a partition that is away
+                     their turn or for their date                        what it said last
+    journal_bytes    what is in the journal here and was never in the    every STEP_S
+                     store
+    lag_s            how late the loop turns, the least of LAGS looks    every STEP_S
+
+Each has a limit, and when it is reached pushes are refused (429) until it has fallen below a share of that: else they
+would be refused and taken in turn, many times a second. Only pushes are: outcomes, heartbeats, leases, cancels and
+changes are what makes room.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import trio
+from msgspec import Meta
+
+from jqd.domain.errors import Pressed, StoreAway, StoreRefused
+from jqd.domain.log import get_logger
+from jqd.domain.units import Bytes, Count, Seconds
+from jqd.store import Store
+
+STEP_S = 0.25  # between looks at what costs nothing
+LOOK_S = 2.0  # between questions to the store: at 100,000 pushes a second the limit is passed by 2 %
+LAGS = 3  # one late turn is a pause of the machine; three in a row are too much work
+RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # until a try may find it better; spread to twice that
+
+
+@dataclass(frozen=True, slots=True)
+class PressureConfig:
+    """From where on pushes are refused, each with its unit and reason."""
+
+    waiting_jobs_max: Count = 10_000_000  # some 3.5 GiB of the store's memory at 200 B a job
+    journal_bytes_max: Bytes = 8 << 30  # at 20 MB/s of pushes the store may be away for some 7 minutes
+    lag_s_max: Seconds = 2.0  # later than this a daemon comes near to losing its lease, and with it what it runs
+    release: Annotated[float, Meta(gt=0, le=1, description="above 0, at most 1")] = 0.8  # of a limit
+
+
+class Watermark:
+    """One figure with its limit. Pure."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.value = 0.0
+        self.limit = 0.0
+        self.reached = False
+
+    def note(self, value: float, limit: float, release: float) -> bool:
+        before, self.value, self.limit = self.reached, value, limit
+        self.reached = value >= limit * (release if before else 1.0)
+        return self.reached is not before
+
+
+class Pressure:
+    """The watermarks of one daemon."""
+
+    def __init__(
+        self, config: PressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
+    ) -> None:
+        """`behind`: bytes of the journal that some partition of the store never had."""
+        self.config = config
+        self.refused = 0
+        """Pushes, since the start."""
+        self._stores = stores
+        self._behind = behind
+        self._source = source
+        self._waiting = [0] * len(stores)
+        self._lags: deque[float] = deque(maxlen=LAGS)
+        self._marks = {name: Watermark(name) for name in RETRY_S}
+        self._log = get_logger("pressure")
+
+    @property
+    def reason(self) -> str | None:
+        """Why pushes are refused now, or None."""
+        told = [self._told(mark) for mark in self._marks.values() if mark.reached]
+        return "; ".join(told) or None
+
+    def refusal(self) -> Pressed | None:
+        """What a push is answered with now; None: it is taken."""
+        reached = [mark.name for mark in self._marks.values() if mark.reached]
+        if not reached:
+            return None
+        self.refused += 1
+        least = max(RETRY_S[name] for name in reached)
+        # Spread: all who are told the same second would come back in the same.
+        return Pressed(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
+
+    def stats(self) -> Mapping[str, object]:
+        marks = {
+            mark.name: {"value": round(mark.value, 3), "limit": mark.limit, "reached": mark.reached}
+            for mark in self._marks.values()
+        }
+        return {**marks, "refused": self.refused}
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(len(self._stores)):
+                nursery.start_soon(self._ask, number)
+            task_status.started()
+            while True:
+                due_s = trio.current_time() + STEP_S
+                await trio.sleep_until(due_s)
+                self.look(trio.current_time() - due_s)
+
+    def look(self, lag_s: float) -> None:
+        """Note what is now; `lag_s`: how much later than was meant."""
+        self._lags.append(max(0.0, lag_s))
+        config = self.config
+        limits = {
+            "waiting_jobs": (sum(self._waiting), config.waiting_jobs_max),
+            "journal_bytes": (self._behind(), config.journal_bytes_max),
+            "lag_s": (min(self._lags) if len(self._lags) == LAGS else 0.0, config.lag_s_max),
+        }
+        for name, (value, limit) in limits.items():
+            mark = self._marks[name]
+            if mark.note(value, limit, config.release):
+                if mark.reached:
+                    self._log.warning("pressure.reached", what=name, value=value, limit=limit)
+                else:
+                    self._log.info("pressure.over", what=name, value=value, limit=limit, refused=self.refused)
+
+    async def _ask(self, number: int) -> None:
+        while True:
+            try:
+                told = await self._stores[number].stats()
+                self._waiting[number] = told.waiting + told.scheduled
+            except (StoreAway, StoreRefused) as error:
+                # Its loops report it; what it said last holds until it is back.
+                self._log.debug("pressure.store_away", partition=number, error=str(error))
+            await trio.sleep(LOOK_S)
+
+    def _told(self, mark: Watermark) -> str:
+        below = f"until it is below {self.config.release:.0%} of that"
+        match mark.name:
+            case "waiting_jobs":
+                what = f"{mark.value:.0f} jobs wait (pressure.waiting_jobs_max = {mark.limit:.0f})"
+            case "journal_bytes":
+                what = f"{mark.value:.0f} bytes of the journal are not in the store yet"
+                what += f" (pressure.journal_bytes_max = {mark.limit:.0f})"
+            case _:
+                what = f"this daemon is {mark.value:.1f} s behind its work (pressure.lag_s_max = {mark.limit:g})"
+        return f"{what}; pushes are refused {below}"

@@ -1,0 +1,123 @@
+"""Fires schedules: at every daemon, without a leader, each date once. Sleeps until the next date.
+
+All daemons would do, so they take turns: in an order that the schedule's name gives them each waits a second longer
+than the one before, and finds the date fired when that one is well. Whether one is well nobody needs to know.
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import trio
+
+from jqd.domain.array_split import in_steps
+from jqd.domain.clock import Clock
+from jqd.domain.errors import DeskError, JournalRefused, StoreAway, StoreRefused
+from jqd.domain.log import get_logger
+from jqd.domain.schedules import Known, Schedules
+from jqd.loops.settings import Follow
+from jqd.scheduler import Firing, Last, decide
+
+AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
+TURN_S = 1.0  # between the turns of two daemons: longer than it takes one to hear what the other fired
+TURNS_MAX = 5  # of ten daemons the last wait no longer
+LOOK_S = 0.25  # between looks while something is due and is not to be fired yet
+AGAIN_S = 1.0  # between looks at a schedule that cannot be fired, because its last job has not ended, say
+SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
+TOLD_S = 5.0  # what the others fired must have been told since: ten questions
+
+WEATHER = (StoreAway, StoreRefused, JournalRefused, DeskError)  # the last: this daemon shuts down, or was too slow
+
+Fire = Callable[[Sequence[Firing], Callable[[str], bool]], Awaitable[Mapping[str, str]]]
+
+
+class Dates:
+    """One for a daemon."""
+
+    def __init__(
+        self,
+        *,
+        schedules: Schedules,
+        follows: Sequence[Follow],
+        last: Callable[[Known], Awaitable[Last | None]],
+        fire: Fire,
+        home: Callable[[str], int],
+        place: Callable[[], tuple[int, int]],
+        clock: Clock,
+    ) -> None:
+        """`last`: what became of the last job; `fire`: does steps whose jobs live in one partition, `home` says in
+        which, and answers with the names of those that have to wait, and why; `place`: which of the living daemons
+        this one is, and how many they are."""
+        self._schedules = schedules
+        self._follows = follows
+        self._last = last
+        self._fire = fire
+        self._home = home
+        self._place = place
+        self._clock = clock
+        self._log = get_logger("schedules")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            changed = self._schedules.changed
+            await in_steps(self._schedules.looks(), trio.lowlevel.checkpoint)
+            next_ms = self._schedules.next_ms()
+            if next_ms is None:
+                await changed.wait()
+                continue
+            left_s = (next_ms - self._schedules.now_ms()) / 1000
+            if left_s <= 0:
+                await self._look()
+                left_s = LOOK_S
+            with trio.move_on_after(min(left_s, SLEEP_S)):
+                await changed.wait()
+
+    async def _look(self) -> None:
+        """Do what is due and this daemon's turn. What one partition does not allow stops nothing in the others."""
+        by_home: dict[int, list[Firing]] = {}
+        away: dict[int, str] = {}  # a server that hangs takes its time once a look
+        # First what was not put off yet, then what waits longest for another look: many that wait hold up no others.
+        ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
+        for one in ours[:AT_ONCE]:
+            home = self._home(one.fired.job_id)
+            if home in away:
+                self._put_off(one, away[home])
+                continue
+            try:
+                step = decide(one, await self._last(one), self._schedules.now_ms())
+            except WEATHER as error:
+                away[home] = str(error)
+                self._put_off(one, str(error))
+                continue
+            if step is None:
+                self._put_off(one, f"its last job, {one.fired.job_id}, has not ended")
+            else:
+                firing = Firing(one, step)
+                by_home.setdefault(self._home(firing.job_id), []).append(firing)
+        for home, firings in by_home.items():
+            try:
+                waits = await self._fire(firings, partial(self._is_told, home))
+            except WEATHER as error:
+                waits = {firing.one.name: str(error) for firing in firings}
+            for one in (firing.one for firing in firings if firing.one.name in waits):
+                self._put_off(one, waits[one.name])
+
+    def _is_ours_now(self, one: Known) -> bool:
+        if one.next_ms is None or one.again_at_s > self._clock.mono_s():
+            return False
+        number, daemons = self._place()
+        turn = (number + zlib.crc32(one.name.encode())) % daemons
+        return self._schedules.now_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
+
+    def _is_told(self, home: int, life: str) -> bool:
+        follow = self._follows[home]
+        told_at_s = follow.told_at_s
+        return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
+
+    def _put_off(self, one: Known, why: str) -> None:
+        """Look at it a little later; whoever asks is told why."""
+        if why != one.trouble:
+            self._log.info("schedules.waits", name=one.name, why=why)
+        one.trouble = why
+        one.again_at_s = self._clock.mono_s() + AGAIN_S

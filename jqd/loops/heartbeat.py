@@ -1,0 +1,120 @@
+"""Keeps the owner lease fresh, and stops the work in hand when trust in it ends.
+
+One small call renews all that is held, however much. Its answer has the heartbeats of all daemons, and the cancels of
+jobs in our hand, whichever daemon took them. When the store does not answer in time, work is stopped and nothing is
+dropped: what an owner holds stays its own until its epoch is burnt.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.domain.lease import Peer
+from jqd.domain.log import get_logger
+from jqd.loops.backoff import Pace
+from jqd.loops.membership import Membership
+from jqd.store import Member, Owner, Renewed, Store
+
+DOUBT_S = 1.0  # timers stand still while the machine is suspended: work is stopped at most so long after it woke
+MOTION_S = (
+    0.25  # between renewals while other daemons are waited for, so that claims begin soon after the last is through
+)
+
+
+class Renew:
+    """Renews while there is a seat; `barrier` takes it, and takes it anew."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        membership: Membership,
+        clock: Clock,
+        source: random.Random,
+        stop_work: Callable[[], None],
+        cancelled: Callable[[Sequence[tuple[str, int]]], None],
+        seen: Callable[[dict[str, Member]], None],
+    ) -> None:
+        self.pace = Pace("renew", source=source)
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._stop_work = stop_work
+        self._cancelled = cancelled
+        self._seen = seen
+        self._peers: dict[str, tuple[Member, float]] = {}
+        self._log = get_logger("renew")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        membership = self._membership
+        while True:
+            owner = await membership.wait_seated()
+            try:
+                await self._renew(owner)
+            except (StaleOwner, StoreChanged) as error:
+                if owner == membership.seated:
+                    self._log.warning("renew.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
+                    membership.disturbed()
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                with trio.move_on_after(MOTION_S if membership.in_motion else membership.config.renew_s):
+                    await membership.wait_hurry()
+
+    async def run_doubt(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stop the work in hand whenever trust ends, until cancelled: others may start the same jobs soon after."""
+        task_status.started()
+        while True:
+            await self._membership.wait_trusted()
+            while (left_s := self._membership.trust_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
+                await trio.sleep(min(left_s, DOUBT_S))
+            self._stop_work()
+
+    def peers(self) -> list[Peer]:
+        """All daemons that the last renewal brought, this one first."""
+        now_s, config, ours = self._clock.mono_s(), self._membership.config, self._membership.sysid
+        rows = [
+            Peer(
+                sysid,
+                member.epoch,
+                sysid == ours,
+                bool(member.epoch) and now_s - heard_at_s <= config.lease_s,
+                member.through,
+                now_s - heard_at_s,
+            )
+            for sysid, (member, heard_at_s) in self._peers.items()
+        ]
+        return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
+
+    def _hear(self, members: Mapping[str, Member]) -> None:
+        """Note whose heartbeat changed since the last answer, and forget who is gone."""
+        now_s, known = self._clock.mono_s(), self._peers
+        self._peers = {
+            sysid: (member, known[sysid][1] if sysid in known and known[sysid][0].counter == member.counter else now_s)
+            for sysid, member in members.items()
+        }
+
+    async def _renew(self, owner: Owner) -> None:
+        membership = self._membership
+        sent_at_s, life = self._clock.boot_s(), membership.life
+        answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
+        self.pace.went_well()
+        if answer.cancels:  # whatever became of our seat: the store tells each once
+            self._log.info("renew.cancels", count=len(answer.cancels))
+            self._cancelled(answer.cancels)
+        if owner != membership.seated or life != membership.life:
+            return  # the answer of a seat that was given up meanwhile, or of a life that is over
+        self._trust(sent_at_s, answer)
+        self._hear(answer.members)
+        if membership.through:
+            self._seen(answer.members)
+
+    def _trust(self, sent_at_s: float, answer: Renewed) -> None:
+        """Work may be started again, but for what was in hand when trust ended: that may be of a seat we lost since."""
+        if not self._membership.trusts():
+            self._stop_work()  # `run_doubt` is late when the machine was suspended
+        self._membership.renewed(sent_at_s, answer)

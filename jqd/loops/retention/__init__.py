@@ -1,0 +1,1 @@
+"""What may be deleted from the journal and the store, and when."""

@@ -1,0 +1,32 @@
+"""What retention knows of a piece of the journal that it copies to the end."""
+
+from dataclasses import dataclass, field
+
+from jqd.domain.record import Lane
+
+
+@dataclass(slots=True)
+class Copied:
+    """How far a piece of the journal was copied to its end, kept when the disk refuses: what was synced stays done."""
+
+    start: int
+    end: int
+    unfinished: set[str]
+    behind: dict[Lane, int] = field(default_factory=dict)
+    """Position up to which a lane's frames are copied and synced."""
+    ids: set[str] = field(default_factory=set)
+    """Of jobs that were copied."""
+    generations: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    done_at: int | None = None
+    """Where the journal ended when all was copied."""
+    owed_behind: int | None = None
+    """Position up to which outcomes that say what waits for a quota are written once more and synced."""
+    said: bool = False
+    """How they ended meanwhile stands behind the copies, durably."""
+    applied_at_ms: list[int] | None = None
+    """By the clock of each partition, however it is set, all that follows outcomes of the piece came before."""
+    patient_until_s: float = 0.0
+    """So long they are waited for, by the monotonic clock."""
+    owes: bool = False
+    """Whether some of that was not pushed then, or waited for a quota: only outcomes of the piece may say it."""

@@ -1,0 +1,40 @@
+"""Frees the slots of workers that keep jobs for themselves (a 202), when another daemon heard how those ended."""
+
+import random
+from collections.abc import Callable
+
+import trio
+
+from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.loops.backoff import Pace
+from jqd.runner import Gates
+from jqd.store import CALL_JOBS_MAX, Hold, Store
+
+LOOK_S = 0.25  # a slot may be free for so long before it is used; what this daemon hears itself frees it at once
+
+
+class Lent:
+    """One for each partition of the store. Looking renews no lease."""
+
+    def __init__(self, *, store: Store, gates: Gates, mine: Callable[[str], bool], source: random.Random) -> None:
+        """`mine`: whether a job, by its id, lives in this partition."""
+        self.pace = Pace("lent", source=source)
+        self._store = store
+        self._gates = gates
+        self._mine = mine
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            await trio.sleep(LOOK_S)
+            claims = [claim for claim in self._gates.lent() if self._mine(claim[0])]
+            try:
+                for at in range(0, len(claims), CALL_JOBS_MAX):
+                    piece = claims[at : at + CALL_JOBS_MAX]
+                    seen = await self._store.touch(piece, renew=False)
+                    over = (claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)
+                    self._gates.ended(over)
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()

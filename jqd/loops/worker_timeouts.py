@@ -1,0 +1,121 @@
+"""Ends the attempts of workers that fell silent, of what they hold by themselves.
+
+    look ──▶ where the sequence of signs of life stands now, noted with our own second
+      │      each length of silence that leases have ──▶ where it stood that long ago
+      └────▶ what has a lower number was silent for so long: set aside, its attempts end as timed out, journaled
+
+No clock but ours judges a worker, and no look costs more with the number of leases. All daemons look; a lease is told
+to one of them. Should that one die before it wrote, another is told after a lease of daemons. What has no other mark
+yet, because this daemon just started or the store is another one, is given its whole time again.
+"""
+
+import random
+from collections.abc import Iterator
+
+import trio
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import Clock
+from jqd.domain.errors import JournalRefused, StoreAway, StoreChanged, StoreRefused
+from jqd.domain.job import Outcome
+from jqd.domain.lease import Marks
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane, encode_outcomes
+from jqd.domain.tenant import bare
+from jqd.journal import Journal
+from jqd.loops.backoff import Pace
+from jqd.loops.membership import Membership
+from jqd.runner import Report, end_attempt
+from jqd.store import Lease, Silent, Store
+
+LOOK_S = 0.5  # a silent worker is noticed so late, and by so much its time is measured too long: within 2 s in all
+LOOK_JOBS = 500  # told of in one look: a script must stay below about 5 ms
+NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker fell silent
+
+
+class Silence:
+    """One for each partition of the store."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        store: Store,
+        membership: Membership,
+        clock: Clock,
+        source: random.Random,
+        backoff: Backoff,
+    ) -> None:
+        self.pace = Pace("silence", source=source)
+        self._journal = journal
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._source = source
+        self._backoff = backoff
+        self._marks = Marks(2 * LOOK_S)
+        self._silences_s: tuple[int, ...] = ()
+        self._life: str | None = None
+        self._log = get_logger("silence")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            try:
+                while self._membership.settled and await self._look():
+                    pass
+            except StoreChanged as error:
+                self._marks.forget()
+                await self.pace.wait_after(error)
+            except (StoreAway, StoreRefused, JournalRefused) as error:
+                await self.pace.wait_after(error)  # what was set aside is told again after a while
+            await trio.sleep(LOOK_S)
+
+    async def _look(self) -> bool:
+        """Whether there is more to be told of."""
+        life, now_s = self._membership.life, self._clock.mono_s()
+        if life != self._life:
+            self._life = life
+            self._marks.forget()
+        found = await self._store.find_silent(dict(self._old_marks(now_s)), LOOK_JOBS)
+        self.pace.went_well()
+        self._marks.note(found.now, self._clock.mono_s())
+        self._silences_s = found.silences_s
+        if found.given_back:
+            self._log.warning("silence.given_back", count=found.given_back)
+        outcomes = [outcome for lease in found.leases for outcome in self._end(lease)]
+        if outcomes:
+            position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
+            await self._journal.wsync(position)
+        return _jobs(found) >= LOOK_JOBS
+
+    def _old_marks(self, now_s: float) -> Iterator[tuple[int, int]]:
+        for silence_s in self._silences_s:
+            mark = self._marks.find(silence_s or self._membership.config.lease_s, now_s)
+            if mark is not None:
+                yield silence_s, mark
+
+    def _end(self, lease: Lease) -> Iterator[Outcome]:
+        self._log.warning("silence.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs))
+        silent = f"for {lease.silence_s} s" if lease.silence_s else "for too long"
+        report = Report(
+            status=504,
+            reason="timeout",
+            retry_after_s=0.0,  # it was waited for long enough
+            message=f"{NO_HEARTBEAT}: worker {bare(lease.worker)} held this job and was not heard of {silent}",
+        )
+        for held in lease.jobs:
+            yield end_attempt(
+                held,
+                report,
+                backoff=self._backoff,
+                source=self._source,
+                worker=lease.worker,
+                started_at_ms=lease.fence // 1000,
+                finished_at_ms=self._clock.wall_ms(),
+                result_bytes_max=0,
+            )
+
+
+def _jobs(found: Silent) -> int:
+    return found.given_back + sum(len(lease.jobs) for lease in found.leases)

@@ -1,0 +1,297 @@
+"""The recovery barrier: nothing is claimed from a store that may have forgotten what our journal knows.
+
+Each life of the store is entered by one pass:
+
+    calm       the store is as all daemons left it, and this one just started: it applies its endings, then its
+               changes, and takes a seat
+    disturbed  the store is another one, older, or empty, or our seat was taken from us: take a seat (the claims of
+               all daemons stop) → apply again what the store forgot → let the store arbitrate what we hold → through;
+               claims begin when all members are through (`standing.py`)
+
+    resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
+               seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0006)
+
+Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
+older content must not start when a newer one was acknowledged (docs/adr/0010), and that of rules, which hold for all.
+What ended here and is not on our disk yet stays in our hand, and nobody claims it; if the store gives it to another
+hand, it is waited for as well.
+Nobody waits for jobs that are not ingested yet: what the store noted of them is there when they come. But none of our
+jobs is applied before our seat has stopped the claims of all daemons, nor, in the calm, before our endings and changes.
+The protocol was walked in a model first (docs/adr/0006).
+"""
+
+import random
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import trio
+
+from jqd.domain.errors import (
+    JournalForked,
+    JournalRefused,
+    JournalStuck,
+    SeatRefused,
+    StaleOwner,
+    StoreAway,
+    StoreChanged,
+    StoreError,
+    StoreRefused,
+    SysidTaken,
+)
+from jqd.domain.log import get_logger
+from jqd.domain.record import ENDINGS, Lane
+from jqd.journal import Journal
+from jqd.loops.backoff import Pace
+from jqd.loops.ingest import Ingest
+from jqd.loops.lane_frames import expect_readable
+from jqd.loops.membership import Membership
+from jqd.loops.reap import Reap
+from jqd.loops.reconcile import reconcile
+from jqd.loops.store_standing import Past
+from jqd.runner import Runner
+from jqd.store import Look, Owner, Store
+
+WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # what the store must know before anybody may claim a job
+RESIGN_S = 60.0  # a disk that still works takes less; so long one bad disk may stop the claims of all daemons
+LEAVE_S = 5.0  # to give the seat back; where that fails, the others take us for dead after a lease
+NOTICE_S = 1.0  # so often the store is asked whether it is still the same, while its lanes are waited for
+
+
+class Barrier:
+    """Takes the seat at every life of the store, and sees this daemon through."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        store: Store,
+        membership: Membership,
+        lanes: Mapping[Lane, Ingest[Any]],
+        runner: Runner,
+        reap: Reap,
+        claims: trio.Lock,
+        source: random.Random,
+        period_ms: int = 0,
+    ) -> None:
+        """`claims`: held while a claim is under way, so that its jobs are in hand before we compare.
+
+        `period_ms`: in which a job that waits gains a step of priority.
+        """
+        self.pace = Pace("barrier", source=source)
+        self._journal = journal
+        self._store = store
+        self._membership = membership
+        self._lanes = lanes
+        self._runner = runner
+        self._reap = reap
+        self._claims = claims
+        self._period_ms = period_ms
+        for lane in lanes.values():
+            lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
+        self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
+        self._log = get_logger("barrier")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
+        task_status.started()
+        while not self._membership.has_left:
+            disturbed = self._membership.watch_disturbance()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
+                await self._come_through()
+                await trio.sleep_forever()
+
+    def rolled_back(self) -> None:
+        """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
+
+        Before that it would take a forgotten claim for one that was given back, so nothing at all goes to it.
+        """
+        if self._membership.rolled_back():
+            for lane in self._lanes.values():
+                lane.hold()
+
+    def _hold(self) -> None:
+        """Nothing that can be claimed goes to the store until it is known what it lacks."""
+        self._lanes[Lane.JOBS].hold()
+        self._lanes[Lane.CHANGES].hold()
+
+    async def _come_through(self) -> None:
+        while True:
+            try:
+                await self._pass()
+            except StaleOwner as error:
+                self._log.warning("barrier.again", error=str(error))
+                await self.pace.wait_after(StoreAway(str(error)))
+            except (JournalStuck, SeatRefused) as error:
+                await self._resign(error)
+                await self.pace.wait_after(error)
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+                return
+
+    async def _pass(self) -> None:
+        membership = self._membership
+        self._hold()
+        if membership.life_to_end is not None:
+            await self._end_life(membership.life_to_end)
+        past = membership.past
+        is_new = not isinstance(past, str)  # through no life of the store yet, or not since we resigned
+        look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
+        if is_new:  # who cannot read what the others wait for sits down nowhere
+            await expect_readable(self._journal, WORDS, await self._store.applied(self._journal.journal_id))
+        for ending in (*ENDINGS, Lane.RULES):
+            self._lanes[ending].let_go()
+        membership.looked(look)
+        calm = look.settled and is_new
+        goal = self._journal.end
+        for lane in self._lanes.values():
+            lane.recheck()
+        if calm:
+            await self._catch_up(goal, ENDINGS, others_wait=False)
+            self._lanes[Lane.CHANGES].let_go()
+            await self._catch_up(goal, WORDS, others_wait=False)
+            await self._take_seat(look, through=True)
+            self._lanes[Lane.JOBS].let_go()
+        else:
+            note = self._log.info if is_new else self._log.warning
+            note("barrier.disturbed", identity=look.identity, settled=look.settled)
+            self._reap.store_changed()
+            await self._take_seat(look, through=False)
+            self._lanes[Lane.CHANGES].let_go()
+            self._lanes[Lane.JOBS].let_go()
+            await self._catch_up(goal, WORDS, others_wait=True)
+            await self._arbitrate(waits=not is_new)  # who has resigned holds nobody up once more
+        membership.came_through()
+        self._log.info("barrier.through", calm=calm, position=goal)
+
+    async def _end_life(self, identity: str) -> None:
+        """Give the store a new life, so that all daemons notice that it forgot something."""
+        try:
+            await self._store.new_life(identity)
+        except StoreChanged as error:
+            # It is in another life already, or another server answers: every daemon that looks sees that.
+            self._log.info("barrier.life_is_over", error=str(error))
+
+    async def _take_seat(self, look: Look, *, through: bool) -> None:
+        """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
+        membership = self._membership
+        # Who sits under our name is an earlier process of ours, as the journal's lock proves, or we do since an answer
+        # was lost. Only in the life of the store that we came through is it another copy of this journal.
+        ours = self._answer_lost or look.identity != membership.past
+        self._answer_lost = True
+        try:
+            owner = await self._still_good() or await self._store.reserve_sysid(
+                membership.sysid, ours, through=through, seen=look.fence, period_ms=self._period_ms
+            )
+        except SysidTaken as error:
+            raise JournalForked(f"{error}: another copy of this directory is in use") from error
+        self._answer_lost = False
+        membership.took_seat(owner)
+        self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
+
+    async def _still_good(self) -> Owner | None:
+        """Our last owner, if the store still knows it: then nobody took what we hold."""
+        owner = self._membership.owner
+        if owner is None:
+            return None
+        try:
+            answer = await self._store.renew_sysid(owner, through=False)
+        except StaleOwner:
+            return None
+        self._runner.cancel(answer.cancels)  # nobody is told them again
+        return owner
+
+    async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
+        """Return once the store has all records of these lanes up to `goal`, and has said where the other lanes stand.
+
+        Raises JournalStuck when other daemons wait for that and nothing moves.
+        """
+        left, since_s = self._left(goal, lanes), trio.current_time()
+        for lane, ingest in self._lanes.items():
+            caught_up = False
+            while not caught_up:
+                with trio.move_on_after(NOTICE_S):
+                    await ingest.wait_caught_up(goal if lane in lanes else 0)
+                    caught_up = True
+                if not caught_up:
+                    # A lane only waits when another store answers, and without a seat no renewal notices: ask here.
+                    await self._store.applied(self._journal.journal_id)
+                    if left != (now_left := self._left(goal, lanes)):
+                        left, since_s = now_left, trio.current_time()
+                    elif others_wait and trio.current_time() - since_s >= RESIGN_S:
+                        raise JournalStuck(
+                            f"lane {lane.name.lower()} of the journal has not got on for {RESIGN_S:g} s, while all "
+                            "daemons of the store wait for what it says of ended jobs: this one gives up its seat, and "
+                            "comes back when it can be read. Look at its disk and its log; jobs that ended here may "
+                            "run once more"
+                        )
+
+    def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
+        """The lanes that are behind, and where they stand. Those that are not move with everything written."""
+        stands = [
+            (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
+        ]
+        return [
+            (lane, position, read)
+            for lane, position, read in stands
+            if position is None or (lane in lanes and max(position, read) < goal)
+        ]
+
+    async def _resign(self, error: JournalStuck | SeatRefused) -> None:
+        """End the work in hand and give the seat back, as at an orderly stop: nobody waits for us any more."""
+        owner = self._membership.owner
+        self._runner.stop_work()
+        self._membership.resigned()
+        self._log.error("barrier.resigned", error=str(error))
+        if owner is not None:
+            with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
+                try:
+                    await self._store.release_sysid(owner)
+                except StoreError as error:
+                    self._log.warning("barrier.not_left", error=str(error))
+
+    async def _arbitrate(self, *, waits: bool) -> None:
+        """Let the store say which jobs in our hand are still ours, and give back what we do not hold.
+
+        `waits`: until it knows how those ended that are out of our hand. Raises JournalStuck.
+        """
+        owner = self._membership.owner
+        assert owner is not None, "the seat was taken above"
+        async with self._claims:
+            lost = await self._store.reassert(owner, self._runner.get_running_jobs(), self._runner.get_generations())
+            self._runner.lose(lost)
+            await reconcile(self._store, self._runner, owner)
+        if lost:
+            self._log.warning("barrier.lost", count=len(lost))
+        if waits:
+            await self._tell_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
+
+    async def _tell_ended(self, job_ids: Collection[str]) -> None:
+        """Return once the store knows how these ended. They lie in no hand of ours that would keep others from them.
+
+        Raises JournalStuck when the journal takes no endings for so long.
+        """
+        begun_s = trio.current_time()
+        for job_id in job_ids:
+            is_noted = False
+            while not is_noted:
+                try:
+                    await self._runner.wait_noted(job_id)
+                    is_noted = True
+                except JournalRefused as error:
+                    if trio.current_time() - begun_s >= RESIGN_S:
+                        raise JournalStuck(
+                            f"the journal has taken no ending for {RESIGN_S:g} s, while all daemons of the store wait "
+                            f"for those of {len(job_ids)} jobs, which ended here, and which it takes to be in other "
+                            f"hands: this one gives up its seat, and they may run once more. Look at its disk: {error}"
+                        ) from error
+                    await trio.sleep(NOTICE_S)
+        if job_ids:
+            await self._catch_up(self._journal.end, ENDINGS, others_wait=True)
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

@@ -1,0 +1,215 @@
+"""The gates of all workers: what each may have in hand, from all runners together, and which of them ask for jobs."""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import trio
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import Clock
+from jqd.domain.job import Held
+from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.circuit_breaker import Gate
+from jqd.runner.config import RunnerConfig
+from jqd.runner.crash_isolation import Solitude, Suspects
+from jqd.runner.endpoint import host_of
+from jqd.runner.protocols import style_of
+from jqd.runner.pulls import Pulls
+from jqd.runner.registry import Workers
+from jqd.runner.ssrf import Reach
+from jqd.runner.transport import Connections
+from jqd.runner.version_shares import Turns
+from jqd.runner.worker import Worker
+
+Claim = tuple[str, int]
+"""A job's id and the fence of its claim."""
+
+
+class Rest(NamedTuple):
+    """That another daemon gives a worker nothing for now."""
+
+    until_s: float
+    registered_at_ms: int
+    """Which registration of the worker this counts for."""
+    yields: bool
+    """Where we were told, too, that daemon leaves it to us to try the worker first."""
+
+
+NO_RESTS: Mapping[str, Rest] = {}
+FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
+
+
+class Gates:
+    """One gate for each worker that batches are posted to, and a hint when one of them may have room again."""
+
+    def __init__(
+        self, config: RunnerConfig, workers: Workers, source: random.Random, clock: Clock, connections_max: int = 0
+    ) -> None:
+        """`connections_max`: to all workers together; 0: as configured."""
+        self._config = config
+        self._reach = Reach(config.worker_networks)
+        self._workers = workers
+        self._source = source
+        self._clock = clock
+        self._gates: dict[str, Gate] = {}
+        self.suspects = Suspects()
+        self._solitudes: dict[str, Solitude] = {}  # by host and port, and by URL: several may be registered at either
+        self._heard: dict[str, Mapping[str, Rest]] = {}  # daemon → worker's id → its rest
+        self._free = trio.Event()
+        self._lent: dict[Claim, tuple[Gate, str]] = {}
+        self.pulls = Pulls(self.note_free)
+        """Polls of workers that ask for jobs by themselves."""
+        self.turns = Turns()
+        self.connections = Connections(
+            min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
+        )
+        workers.watch(self.note_free)
+
+    def posting(self) -> list[tuple[Worker, Gate]]:
+        """Workers that batches are posted to from here."""
+        workers = self._workers.list()
+        if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
+            known = {worker.id for worker in workers}
+            self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
+            here = {place for gate in self._gates.values() for place in (gate.endpoint, gate.url)}
+            self._solitudes = {at: each for at, each in self._solitudes.items() if at in here or each.at_work}
+        share = self._workers.share
+        gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
+        return [(worker, gate) for worker, gate in gates if not gate.barred]
+
+    def gate(self, worker: Worker) -> Gate:
+        """The gate of one worker, as wide as our share of what it registered."""
+        share = self._workers.share
+        max_jobs, batch = max(1, share(worker.max_jobs)), style_of(worker).batch(worker)
+        if batch is not None and batch > worker.max_jobs:
+            batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
+        gate = self._gates.get(worker.id)
+        if gate is None:
+            gate = self._gates[worker.id] = Gate(
+                max_jobs=max_jobs,
+                batch=batch,
+                backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
+                retry_after_max_s=self._config.retry_after_max_s,
+                source=self._source,
+            )
+        else:
+            gate.resize(max_jobs, batch)
+            self._begin(gate, worker)
+        gate.registered_at_ms = worker.registered_at_ms
+        if gate.endpoint != worker.endpoint:
+            gate.endpoint = worker.endpoint
+            gate.house = self._solitudes.setdefault(worker.endpoint, Solitude())
+        if gate.url != (url := worker.url or ""):
+            gate.url = url
+            gate.solitude = self._solitudes.setdefault(url, Solitude())
+        if gate.judged is not worker:
+            gate.judged, gate.barred = worker, self._bar(worker)
+        if self._heard:
+            self._hear(worker.id, gate)
+        return gate
+
+    def rests(self, daemon: str) -> Mapping[str, Rest]:
+        """What was heard of that daemon last."""
+        return self._heard.get(daemon, NO_RESTS)
+
+    def heard(self, daemon: str, rests: Mapping[str, Rest]) -> None:
+        """Which workers another daemon gives nothing for now, by their ids: all of them."""
+        before = self._heard.pop(daemon, NO_RESTS)
+        if rests:
+            self._heard[daemon] = rests
+        for worker_id in before.keys() | rests.keys():
+            if (gate := self._gates.get(worker_id)) is not None:
+                self._hear(worker_id, gate)
+        if before:
+            self.note_free()
+
+    def _hear(self, worker_id: str, gate: Gate) -> None:
+        said = (rests[worker_id] for rests in self._heard.values() if worker_id in rests)
+        its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
+        if its is None:
+            gate.hear(float("-inf"), yields=False)
+        else:
+            gate.hear(its.until_s, yields=not (gate.failures and its.yields))
+
+    def _bar(self, worker: Worker) -> str:
+        """Why its address may not be connected to, as far as that is known without looking a name up."""
+        host = host_of(worker.url) if worker.url is not None else None
+        return (host is not None and self._reach.judge_host(host, worker.standing_here)) or ""
+
+    def _begin(self, gate: Gate, worker: Worker) -> None:
+        """A worker that left and came back, or moved, begins anew.
+
+        Unless nobody could be reached there a moment ago: then it is tried with one job first, when its pause is over.
+        """
+        now_s = self._clock.mono_s()
+        moved = gate.endpoint != worker.endpoint
+        afresh = gate.registered_at_ms != worker.registered_at_ms
+        if moved or (afresh and not (gate.unreached and gate.is_open(now_s))):
+            gate.begin(now_s)
+
+    def ailing(self) -> dict[str, Gate]:
+        """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
+        return {
+            worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint or gate.barred
+        }
+
+    def in_hand(self, worker_id: str) -> int:
+        """Jobs that were posted to a worker, and have not stopped."""
+        gate = self._gates.get(worker_id)
+        return gate.in_hand if gate is not None else 0
+
+    def at(self, endpoint: str) -> list[Gate]:
+        """Of all workers at that host and port: when one cannot be reached there, none can."""
+        return [gate for gate in self._gates.values() if gate.endpoint == endpoint]
+
+    def lend(self, gate: Gate, held: Held) -> None:
+        """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""
+        self._lent[held.job.id, held.fence] = gate, held.job.jobtype
+
+    def lent(self) -> list[Claim]:
+        """What workers that batches are posted to keep for themselves."""
+        return [*self._lent]
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """These are in no worker's own hand any more. Others are passed over."""
+        now_s = self._clock.mono_s()
+        for claim in claims if self._lent else ():
+            if (lent := self._lent.pop(claim, None)) is not None:
+                gate, jobtype = lent
+                gate.give(jobtype, claim[:1], now_s, ended=True)
+                self.note_free()
+
+    def note_free(self) -> None:
+        """Some worker may take more."""
+        self._free.set()
+
+    async def wait_free(self) -> None:
+        """Until a slot may be free, or a worker registered. This is a hint and may come for nothing.
+
+        The end of a back-off gives no hint: look again by time.
+        """
+        if self._free.is_set():
+            self._free = trio.Event()  # only now: every job that ends tells, and few are waited for
+        await self._free.wait()
+
+    def complaints(self) -> list[str]:
+        """What somebody has to mend at workers."""
+        return [f"worker {each.name} ({each.url}) {gate.complaint}" for each, gate in self.posting() if gate.complaint]
+
+    def load(self, now_s: float) -> list[dict[str, object]]:
+        """Each worker's load, for people."""
+        return [
+            {
+                "id": bare(worker.id),
+                **({"tenant": tenant} if (tenant := tenant_of(worker.id)) else {}),
+                "name": worker.name,
+                "in_hand": gate.in_hand,
+                "window": gate.window(),
+                "jobs_per_s": round(gate.rate, 1),
+                "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
+                "failures": gate.failures,
+                "complaint": gate.complaint,
+            }
+            for worker, gate in self.posting()
+        ]

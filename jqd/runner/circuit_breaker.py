@@ -1,0 +1,330 @@
+"""How much one worker may have in hand, and when it gets nothing. Pure: time and randomness are given.
+
+Three limits meet here:
+
+    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window for each jobtype: a tenth of a
+              second of the speed measured, so that quick jobs travel in large batches and slow ones do not pile up
+    AIMD      each back-off halves what may be in hand; each good answer gives a sixteenth of it back
+    breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
+                                     ▲──────────────────────── it failed too: wait longer ◀┘
+
+Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
+a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
+
+What another daemon heard of the worker holds here, too (`views.py`): nothing is sent until then. The daemon that was
+told so tries it first; the others a moment later, with one job each, if that one says nothing.
+
+A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
+a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
+
+None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
+"""
+
+import random
+from collections.abc import Collection
+
+from jqd.domain.backoff import Backoff
+from jqd.runner.crash_isolation import Solitude
+
+WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
+SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
+SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
+RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
+SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one job all the same
+QUANTA = 4  # a window wider than max_jobs is refilled in quarters
+RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
+COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after this: thousands of jobs may meet it
+PROBE_S = 2.0  # longer than another daemon backed a worker off: it tries it, and says in half a second how that went
+NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
+_ROUNDING = 1e-9  # sixteen sixteenths are one
+
+
+class Speed:
+    """How many jobs of one jobtype a worker ends in a second while it has any."""
+
+    __slots__ = ("_busy_s", "_busy_since_s", "_ended", "in_hand", "rate")
+
+    def __init__(self) -> None:
+        self.in_hand = 0
+        self.rate = 0.0
+        """Jobs a second, measured; 0 until known."""
+        self._busy_since_s = 0.0
+        self._busy_s = 0.0
+        self._ended = 0
+
+    def take(self, count: int, now_s: float) -> None:
+        """So many are handed over."""
+        if not self.in_hand:
+            self._busy_since_s = now_s
+        self.in_hand += count
+
+    def give(self, count: int, now_s: float, *, ended: bool) -> None:
+        """So many left. Busy time only is measured: a worker without such jobs is not slow."""
+        self.in_hand -= count
+        self._ended += count if ended else 0
+        self._busy_s += now_s - self._busy_since_s
+        self._busy_since_s = now_s
+        if self._busy_s < SAMPLE_S:
+            return
+        sample = self._ended / self._busy_s
+        # The longer the sample, the less the earlier rate counts.
+        weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
+        self.rate += (sample - self.rate) * weight
+        self._busy_s, self._ended = 0.0, 0
+
+
+class Gate:
+    """Slots, windows and breaker of one worker."""
+
+    def __init__(
+        self, *, max_jobs: int, batch: int | None, backoff: Backoff, retry_after_max_s: float, source: random.Random
+    ) -> None:
+        self.in_hand = 0
+        """Jobs given to this worker that have not stopped."""
+        self.failures = 0
+        """Back-offs in a row."""
+        self.open_until_s = float("-inf")
+        """Nothing is sent before this moment."""
+        self.told_until_s = float("-inf")
+        """Nor before this: another daemon backed it off. After it, or when that one lets go, one job tries it here."""
+        self.complaint = ""
+        """What somebody has to mend at this worker, since its last good answer."""
+        self.unreached = False
+        """Whether the last failure was that it could not be reached."""
+        self.why = ""
+        """How the request ended that it was backed off for, for people."""
+        self.barred = ""
+        """Why this daemon may not connect to the worker at all: it gives it nothing."""
+        self.judged: object = None
+        """Of which registration `barred` says that."""
+        self.registered_at_ms = 0
+        """Which registration of the worker this counts for."""
+        self._complained_at_s = float("-inf")
+        self.endpoint = ""
+        """Host and port of the worker."""
+        self.url = ""
+        """Where it is, as it registered."""
+        self.solitude = Solitude()
+        """Of this worker, and of all that are registered at its very URL."""
+        self.house = Solitude()
+        """Of all that are registered there."""
+        self._backoff = backoff
+        self._retry_after_max_s = retry_after_max_s
+        self._source = source
+        self._disproved_s = float("-inf")  # what others said up to then counts no more
+        self._grace_s = 0.0
+        self._probes: set[str] = set()  # ids of jobs in hand that were given while the breaker was open
+        self._share = 1.0  # of each window, by AIMD
+        self._backed_off_at_s = float("-inf")
+        self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
+        self._used: tuple[float, bool] | None = None  # see `_usage`; None: to be counted anew
+        self._not_taken: dict[str, float] = {}
+        self._max_jobs = 0  # until it is said
+        self._batch: int | None = None
+        self.resize(max_jobs, batch)
+
+    def resize(self, max_jobs: int, batch: int | None) -> None:
+        """The worker registered these numbers, now or anew."""
+        if (max_jobs, batch) == (self._max_jobs, self._batch):
+            return
+        self._max_jobs = max_jobs
+        self._batch = batch
+        self.post_jobs_max = max_jobs if batch is None else batch
+        self._used = None
+
+    @property
+    def rate(self) -> float:
+        """Jobs a second of its quickest jobtype, measured; 0 until known."""
+        return max((speed.rate for speed in self._speeds.values()), default=0.0)
+
+    def window(self, jobtype: str | None = None) -> int:
+        """Jobs that may be in hand at once if all were of that type, at least 1. None: of the quickest."""
+        rate = self.rate if jobtype is None else self._rate_of(jobtype)
+        return max(1, int(self._full_window(rate) * self._share + _ROUNDING))
+
+    def free(self, jobtype: str, now_s: float) -> int:
+        """Jobs of that type that may be handed over now; at least one where `has_room`."""
+        if not self.has_room(now_s):
+            return 0
+        full = self._full_window(self._rate_of(jobtype))
+        free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
+        return 1 if self._is_tried else free
+
+    def has_room(self, now_s: float) -> bool:
+        """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
+        if self.is_open(now_s) or self._probes or self.is_kept(now_s):
+            return False
+        used, wide = self._usage()
+        if used + _ROUNDING >= self._share:
+            return False
+        # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
+        return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
+
+    def is_kept(self, now_s: float) -> bool:
+        """Whether a suspect has the worker to itself, or waits for that, here or at all that is there."""
+        return self.solitude.is_kept(now_s) or self.house.is_kept(now_s)
+
+    def is_open(self, now_s: float) -> bool:
+        """Whether nothing may be sent now, not even jobs that were handed over already."""
+        return now_s < max(self.open_until_s, self.told_until_s + self._grace_s)
+
+    def is_shut(self, now_s: float) -> bool:
+        """The same, by what this daemon itself was told."""
+        return now_s < self.open_until_s
+
+    @property
+    def _is_tried(self) -> bool:
+        """Whether one job is to tell if the worker is well again."""
+        return bool(self.failures) or self.told_until_s > float("-inf")
+
+    def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
+        """These jobs of one type are handed over."""
+        speed = self._speeds.pop(jobtype, None) or self._new_speed()
+        self._speeds[jobtype] = speed
+        speed.take(len(job_ids), now_s)
+        self.in_hand += len(job_ids)
+        self._used = None
+        if self._is_tried:
+            self._probes.update(job_ids)
+
+    def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
+        """Some of them left. `ended`: the worker has run them, so they count for its speed."""
+        if not job_ids:
+            return  # else the time since then would count as busy
+        speed = self._speeds.get(jobtype) or Speed()
+        assert speed.in_hand >= len(job_ids), f"slots of jobs {job_ids} are given back, but not so many were taken"
+        speed.give(len(job_ids), now_s, ended=ended)
+        self.in_hand -= len(job_ids)
+        self._used = None
+        self._probes.difference_update(job_ids)
+
+    def answered(self, sent_at_s: float) -> None:
+        """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""
+        if sent_at_s < self._backed_off_at_s:
+            return
+        self.complaint = ""
+        self.failures = 0
+        self.unreached = False
+        if sent_at_s >= self.told_until_s:
+            self._forget_told()
+        self._probes.clear()
+        self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
+
+    def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "") -> bool:
+        """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
+
+        `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures. `why`:
+        for people.
+        """
+        self.why = why
+        asked_s = self._asked(retry_after_s)
+        if asked_s is not None:
+            # Also where it is merged into the last back-off: the worker itself asked for this pause.
+            self.open_until_s = max(self.open_until_s, now_s + asked_s)
+        self._probes.clear()
+        if sent_at_s < self._backed_off_at_s:
+            return False
+        self._share = max(SHARE_MIN, self._share / 2)
+        self.failures += 1
+        self.unreached = False
+        self._backed_off_at_s = now_s
+        if asked_s is None:
+            self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
+        return True
+
+    def complain(self, why: str, now_s: float) -> bool:
+        """Somebody has to mend the worker. Whether that is to be logged: the first time, and then every minute."""
+        self.complaint = why
+        if now_s - self._complained_at_s < COMPLAINT_S:
+            return False
+        self._complained_at_s = now_s
+        return True
+
+    def unreachable(self, sent_at_s: float, now_s: float, why: str = "") -> None:
+        """Nothing could be connected to there."""
+        self.back_off(sent_at_s, now_s, why=why)
+        self.unreached = True
+
+    def begin(self, now_s: float) -> None:
+        """The worker registered afresh, or elsewhere: what it did before does not count against it."""
+        self.complaint = ""
+        self.failures = 0
+        self.unreached = False
+        self.open_until_s = float("-inf")
+        self._forget_told()
+        self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either
+        self._share = 1.0
+        self._probes.clear()
+        self._not_taken.clear()
+
+    def resume(self, until_s: float, why: str) -> None:
+        """An earlier life of this daemon backed the worker off until then."""
+        self.failures, self.why = self.failures or 1, why
+        self.open_until_s = max(self.open_until_s, until_s)
+
+    def hear(self, until_s: float, *, yields: bool) -> None:
+        """Another daemon backed the worker off until then; -inf: none does. `yields`: that one is to try it first."""
+        self.told_until_s = until_s if until_s > self._disproved_s else float("-inf")
+        self._grace_s = PROBE_S if yields else 0.0
+
+    def _forget_told(self) -> None:
+        self._disproved_s = max(self._disproved_s, self.told_until_s)
+        self.told_until_s = float("-inf")
+
+    def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
+        """The worker had no room for a job and handed it back: it gets no more than it still has in hand.
+
+        A worker that has nothing in hand and no room, or that asks for a pause, is backed off.
+        """
+        if self.in_hand and self._asked(retry_after_s) is None:
+            self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
+        else:
+            self.back_off(sent_at_s, now_s, retry_after_s)
+
+    def _asked(self, retry_after_s: float | None) -> float | None:
+        """The pause a worker asked for. None for no pause: also for a date that has passed by our clock."""
+        if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
+            return None
+        return min(retry_after_s, self._retry_after_max_s)
+
+    def not_taken(self, jobtype: str, now_s: float) -> None:
+        """The worker does not know this jobtype."""
+        self._not_taken = {name: until_s for name, until_s in self._not_taken.items() if until_s > now_s}
+        self._not_taken[jobtype] = now_s + NOT_TAKEN_S
+
+    def takes(self, jobtype: str, now_s: float) -> bool:
+        """False when it said lately that it does not know this jobtype."""
+        return self._not_taken.get(jobtype, now_s) <= now_s
+
+    def not_taken_now(self, now_s: float) -> frozenset[str]:
+        """All jobtypes that it does not take."""
+        return frozenset(name for name, until_s in self._not_taken.items() if until_s > now_s)
+
+    def _new_speed(self) -> Speed:
+        if len(self._speeds) >= SPEEDS_MAX:
+            idle = next((name for name, speed in self._speeds.items() if not speed.in_hand), None)
+            if idle is not None:
+                del self._speeds[idle]
+        return Speed()
+
+    def _rate_of(self, jobtype: str) -> float:
+        speed = self._speeds.get(jobtype)
+        return speed.rate if speed is not None else 0.0
+
+    def _full_window(self, rate: float) -> int:
+        """What is at work, and of quick jobs up to one batch ahead of that."""
+        if self._batch is None or self._batch <= self._max_jobs:
+            return self._max_jobs
+        return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))
+
+    def _usage(self) -> tuple[float, bool]:
+        """The share of the worker that jobs in hand take, and whether there are some of a wide window among them."""
+        if self._used is None:
+            used, wide = 0.0, False
+            for speed in self._speeds.values():
+                if speed.in_hand:
+                    full = self._full_window(speed.rate)
+                    used += speed.in_hand / full
+                    wide = wide or full > self._max_jobs
+            self._used = used, wide
+        return self._used

@@ -1,0 +1,287 @@
+"""The jobs in this daemon's hand, each once, from the claim until the store knows what became of it.
+
+    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──out_of_hand──▶ gone
+               │                 │                    ▲
+               └────back, untried┴────────────────────┘
+
+In hand is more than at work. The owner lease covers all three phases, and a claim whose answer was lost is found by
+comparing this list with the store's.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import trio
+
+from jqd.domain.errors import JournalRefused
+from jqd.domain.job import INTERRUPTED, NIL, Fate, Held, Outcome
+
+TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
+
+
+class Phase(enum.IntEnum):
+    """Where a job in hand stands."""
+
+    QUEUED = 1
+    """Not sent yet, or to be sent again."""
+    RUNNING = 2
+    """Its request may have reached the worker, and nothing has been heard of it."""
+    STOPPED = 3
+    """Its outcome, or its return, waits to be taken or was taken."""
+
+
+QUEUED, RUNNING, STOPPED = Phase  # to read a member of an enumeration costs as much as a call, and each job goes by
+
+
+class Entry:
+    """One job in hand."""
+
+    __slots__ = ("begun", "cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
+
+    def __init__(self, held: Held, worker_id: str) -> None:
+        self.held = held
+        self.worker_id = worker_id
+        self.phase = QUEUED
+        self.started_at_ms = 0
+        """Wall clock of the last send; 0 before."""
+        self.begun = False
+        """Whether a worker said so, or an earlier send of it was not refused: a later refusal does not undo that."""
+        self.taken = False
+        """Whether the loop that settles has taken the outcome or the return."""
+        self.outcome: Outcome | None = None
+        """How the attempt ended, without its result; kept until the store knows it."""
+        self.noted = False
+        """Whether the outcome is in the journal, on disk."""
+        self.cancelled = False
+        """Whether somebody cancelled it: then it is not sent again."""
+
+    @property
+    def is_entrusted(self) -> bool:
+        """Whether its worker has it in its own hand by now."""
+        return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
+
+    @property
+    def lease(self) -> int:
+        """Under which its worker has it in its own hand; 0 when it has not."""
+        return self.held.fence if self.is_entrusted else 0
+
+
+class Stopped(NamedTuple):
+    """What stopped since it was last asked; each job once, with its outcome or untried."""
+
+    outcomes: list[Outcome]
+    returned: list[Held]
+    """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
+    unheard: Sequence[tuple[str, int]] = ()
+    """Claims in the hands of workers that do not know it, to be released there: id and fence."""
+    unsent: Sequence[Held] = ()
+    """Of those returned, which no worker began: none was told of them, or it refused them."""
+    told: Sequence[tuple[str, int]] = ()
+    """Of those unheard, which a worker may have been told of: the connection broke over the answer."""
+
+
+class Ledger:
+    """Every change of a job's phase goes through here."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._outcomes: deque[tuple[Entry, Outcome, int]] = deque()  # with its weight
+        self._returned: deque[Entry] = deque()
+        self._unheard: deque[tuple[tuple[str, int], bool]] = deque()
+        self._at_work = 0
+        self._untaken_bytes = 0
+        self._unnoted: list[Entry] = []  # their outcomes were taken, and are on their way to the disk
+        self._refusal: JournalRefused | None = None
+        self._asked: dict[Entry, trio.Event] = {}  # rung when it is noted or refused
+        self._some_stopped = trio.Event()
+        self._idle = trio.Event()
+        self._idle.set()
+
+    @property
+    def at_work(self) -> int:
+        return self._at_work
+
+    @property
+    def untaken(self) -> int:
+        """Outcomes nobody has taken yet."""
+        return len(self._outcomes)
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Results, errors and messages of those."""
+        return self._untaken_bytes
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, job_id: str) -> Entry | None:
+        """The entry of a job in hand."""
+        return self._entries.get(job_id)
+
+    def fences(self) -> dict[str, int]:
+        """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
+        return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
+
+    def generations(self) -> dict[str, int]:
+        """Id → generation of the contents in hand that were exchanged once."""
+        return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
+
+    def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
+        """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
+        entries = []
+        for each in held:
+            known = self._entries.get(each.job.id)
+            assert known is None or (known.phase is STOPPED and known.held.fence < each.fence), (
+                f"job {each.job.id} is in hand already (fence {known.held.fence}, now {each.fence})"
+            )
+            entry = self._entries[each.job.id] = Entry(each, worker_id)
+            entries.append(entry)
+        if entries:
+            self._at_work += len(entries)
+            if self._idle.is_set():
+                self._idle = trio.Event()
+        return entries
+
+    def sent(self, entries: Iterable[Entry], at_ms: int) -> None:
+        """Their request goes out now."""
+        for entry in entries:
+            assert entry.phase is not STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
+            entry.phase, entry.started_at_ms = RUNNING, at_ms
+
+    def requeue(self, entries: Iterable[Entry]) -> None:
+        """They are to be sent again."""
+        for entry in entries:
+            assert entry.phase is not STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
+            entry.begun = entry.begun or entry.phase is RUNNING
+            entry.phase = QUEUED
+
+    def stop(self, ended: Iterable[tuple[Entry, Outcome]]) -> None:
+        for entry, outcome in ended:
+            assert outcome.job_id == entry.held.job.id
+            self._stop(entry)
+            entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
+            weight = outcome.content_bytes
+            self._outcomes.append((entry, outcome, weight))
+            self._untaken_bytes += weight
+            self._some_stopped.set()
+
+    def give_back(self, entry: Entry, *, refused: bool = False) -> None:
+        """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
+        self._stop(entry)
+        if refused and not entry.begun:
+            entry.started_at_ms = 0  # as if it had not been sent
+        self._returned.append(entry)
+        self._some_stopped.set()
+
+    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+        """These are in no hand of ours any more, and their workers do not know that they have them. `told`: one may."""
+        self._unheard.extend((claim, told) for claim in claims)
+        self._some_stopped.set()
+
+    def get_stopped(self, limit: int) -> Stopped:
+        """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once.
+
+        No outcomes while the journal refuses those that were taken before.
+        """
+        unsent: list[Held] = []
+        unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
+        told = [claim for claim, may_know in unheard if may_know]
+        stopped = Stopped([], [], [claim for claim, _ in unheard], unsent, told)
+        taken_bytes = 0
+        limit_bytes = TAKE_BYTES_MAX if self._refusal is None else 0
+        while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < limit_bytes:
+            entry, outcome, weight = self._outcomes.popleft()
+            entry.taken = True
+            self._unnoted.append(entry)
+            taken_bytes += weight
+            stopped.outcomes.append(outcome)
+        while self._returned and len(stopped.returned) < limit:
+            entry = self._returned.popleft()
+            entry.taken = True
+            stopped.returned.append(entry.held)
+            if not entry.started_at_ms:
+                unsent.append(entry.held)
+        self._untaken_bytes -= taken_bytes
+        if not (self._outcomes or self._returned or self._unheard) and self._some_stopped.is_set():
+            self._some_stopped = trio.Event()
+        return stopped
+
+    def noted(self) -> None:
+        """All outcomes taken so far are in the journal, on disk."""
+        self._refusal = None
+        for entry in self._unnoted:
+            entry.noted = True
+            if (bell := self._asked.pop(entry, None)) is not None:
+                bell.set()
+        self._unnoted.clear()
+
+    def refused(self, error: JournalRefused) -> None:
+        """The journal takes no outcomes now. They stay in hand, and it is asked again until `noted`.
+
+        Nobody was promised that he hears of an interruption: those that were not taken go back.
+        """
+        self._refusal = error
+        outcomes, self._outcomes = self._outcomes, deque()
+        for entry, outcome, weight in outcomes:
+            if outcome.reason == INTERRUPTED:
+                entry.outcome = None
+                self._untaken_bytes -= weight
+                self._returned.append(entry)
+            else:
+                self._outcomes.append((entry, outcome, weight))
+        for bell in self._asked.values():
+            bell.set()
+        self._asked.clear()
+
+    async def wait_noted(self, entry: Entry) -> None:
+        """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
+        while not entry.noted:
+            if self._refusal is not None:
+                raise JournalRefused(str(self._refusal), full=self._refusal.full)
+            await self._asked.setdefault(entry, trio.Event()).wait()
+
+    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.
+
+        The job may be here again under a later claim, whose end the store does not know yet.
+        """
+        others = []
+        for job_id, fence in claims:
+            entry = self._entries.get(job_id)
+            if entry is not None and entry.taken and entry.held.fence == fence:
+                del self._entries[job_id]
+            else:
+                others.append((job_id, fence))
+        return others
+
+    async def wait_stopped(self) -> None:
+        """Until `get_stopped` would give something."""
+        await self._some_stopped.wait()
+
+    async def wait_idle(self) -> None:
+        """Until nothing is queued or running."""
+        await self._idle.wait()
+
+    def _stop(self, entry: Entry) -> None:
+        assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
+        entry.phase = STOPPED
+        self._at_work -= 1
+        if not self._at_work:
+            self._idle.set()
+
+
+def posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:
+    """`entries` in order, cut where a POST has enough jobs or bytes."""
+    posts: list[list[Entry]] = []
+    size = 0
+    for entry in entries:
+        length = len(entry.held.job.argument)
+        if not posts or len(posts[-1]) >= jobs_max or size + length > bytes_max:
+            posts.append([])
+            size = 0
+        posts[-1].append(entry)
+        size += length
+    return posts

@@ -1,0 +1,53 @@
+"""Jobs on their way from this daemon's hand into that of the worker that asked for them.
+
+The hand-over is a record like any outcome: journaled, synced, applied. Who waits gets the jobs when the store knows.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from jqd.runner.delivery import Shared
+from jqd.runner.in_flight import Entry
+from jqd.runner.pulls import Pull
+
+Claim = tuple[str, int]
+"""A job's id and the fence."""
+
+
+class Handing:
+    """Of one runner."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._coming: dict[Claim, Pull] = {}
+
+    def begin(self, pull: Pull, entries: Sequence[Entry]) -> None:
+        """Hand jobs over to who waits; untried back if nobody does any more."""
+        shared = self._shared
+        if pull.is_over:
+            for entry in entries:
+                shared.ledger.give_back(entry)
+            shared.counters.returned += len(entries)
+            return
+        pull.bring([entry.held for entry in entries])
+        pull.handed_s = shared.clock.boot_s()
+        shared.ledger.sent(entries, shared.clock.wall_ms())
+        for entry in entries:
+            self._coming[entry.held.job.id, entry.held.fence] = pull
+        pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
+
+    def arrived(self, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+        """The store knows what became of these; those that are on no such way are passed over.
+
+        A claim before `epoch` was of an earlier seat: whoever took us for dead gave the job to others since. Of `void`,
+        ids, the store said that the hand-over came too late: the job ended meanwhile, or is in another hand, also where
+        a store that was rolled back believes in our seat again. None: its answer was lost, so it may have said that.
+        """
+        for claim in claims if self._coming else ():
+            if (pull := self._coming.pop(claim, None)) is None:
+                continue
+            if void is None or claim[0] in void or not self._shared.trusts() or claim[1] < epoch:
+                # Whether they were ours to hand over nobody can say here. If they were, they go back.
+                pull.failed(claim[0])
+                self._shared.ledger.unheard([claim])
+            elif not pull.arrived(claim[0]):
+                self._shared.ledger.unheard([claim])

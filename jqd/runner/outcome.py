@@ -1,0 +1,276 @@
+"""How an attempt ended, and what becomes of its job. Pure.
+
+report (what somebody says of the attempt)  ──end_attempt──▶  outcome (what is journaled)
+
+2xx OK                                      succeeded
+4xx FAILED, or should_retry = false         failed
+1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or the job's own back-off, or the daemon's
+1xx RETRY, 5xx ERROR, none left             dead
+put off (a snooze), up to SNOOZES_MAX       retry after `retry_after`, and no attempt is spent
+interrupted, up to `max_interruptions`      retry at once, and no attempt is spent
+interrupted, more often                     dead
+"""
+
+import random
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.chaining import named
+from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
+
+INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
+SNOOZE_STATUS = 102
+SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
+SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
+MAX_INTERRUPTIONS = 20  # of a job at work when worker or daemon is stopped: it is dead at one more
+INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
+NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
+RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result is too large to be kept
+MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
+LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
+ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
+RETRY_AFTER_S_MAX = BACKOFF_S_MAX
+
+Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a worker, or the runner in its place, says of one attempt."""
+
+    status: int = 200
+    """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
+    should_retry: bool | None = None
+    """Overrules the class of a failure's status; None: as the status says."""
+    retry_after_s: float | None = None
+    """Seconds until the next attempt, instead of the daemon's own back-off."""
+    reason: str = ""
+    """`timeout`, `snooze` (the job puts itself off), `interrupted` or `other` for failures."""
+    message: str = ""
+    error: bytes = NIL
+    """Any MessagePack value."""
+    result: bytes = NIL
+    """Any MessagePack value."""
+    result_bytes: int = 0
+    """Of a result that is not here, for it was too large to be sent or read."""
+    log: str = ""
+    """The end of what the attempt printed."""
+    follows: bytes = b""
+    """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
+    ended_at_ms: int | None = None
+    """When it ended by the worker's own clock, of what is reported later: it only tells."""
+
+
+def timed_out(held: Held, worker: str) -> Report:
+    """Nothing was heard of it in its time. `worker`: its name."""
+    message = f"TIMEOUT: no outcome within {held.job.timeout_s:g} s from worker {worker}"
+    return Report(status=504, reason="timeout", message=message)
+
+
+def interrupted(why: str) -> Report:
+    """It had begun, and whoever ran it was stopped."""
+    return Report(status=503, reason=INTERRUPTED, retry_after_s=0.0, message=f"INTERRUPTED: {why}")
+
+
+def nothing_follows(*_: object) -> str:
+    """Of who cannot check what is to follow."""
+    return "jobs that follow are not taken here"
+
+
+def end_attempt(
+    held: Held,
+    report: Report,
+    *,
+    backoff: Backoff,
+    source: random.Random,
+    worker: str,
+    started_at_ms: int,
+    finished_at_ms: int,
+    result_bytes_max: int,
+    max_interruptions: int = MAX_INTERRUPTIONS,
+    wrong: Callable[[bytes], str] = nothing_follows,
+) -> Outcome:
+    """The outcome of an attempt. A result is kept only if asked for; too large, it fails a job that requires it.
+
+    `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
+    """
+    job = held.job
+    report = _bounded(held, report, max_interruptions)
+    succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
+    if succeeds and report.follows and (why := wrong(report.follows)):
+        report, succeeds = _says_wrong_jobs(why), False
+    if succeeds:
+        dropped = _dropped(report, result_bytes_max) if job.keep_result else ""
+        if not dropped or job.keep_result != "required":
+            return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
+        report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
+    report = _within_limits(report)
+    since_ms = finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0
+    fate = _fate(held, report, max_interruptions, since_ms)
+    own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
+    return Outcome(
+        job_id=job.id,
+        fence=held.fence,
+        fate=fate,
+        jobtype=job.jobtype,
+        priority=job.priority,
+        attempt=held.attempt,
+        status=report.status,
+        delay_ms=round(_delay_s(report, own_s) * 1000) if fate is Fate.RETRY else 0,
+        started_at_ms=started_at_ms,
+        finished_at_ms=max(started_at_ms, finished_at_ms),
+        worker=worker,
+        reason=report.reason or "other",
+        error=report.error,
+        message=report.message,
+        keep_result=job.keep_result,
+        generation=held.generation,
+        snoozes=held.snoozes + (report.reason == SNOOZE),
+        interruptions=held.interruptions + (report.reason == INTERRUPTED),
+        log=report.log,
+        lag_ms=_lag_ms(report, finished_at_ms),
+    )
+
+
+def _says_wrong_jobs(why: str) -> Report:
+    """Final, as a required result that is too large is: it would say the same again."""
+    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
+
+
+def _succeeded(
+    held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, dropped: str
+) -> Outcome:
+    """Nearly all do, so nothing is looked at that only a failure may have."""
+    job = held.job
+    return Outcome(
+        job.id,
+        held.fence,
+        Fate.SUCCEEDED,
+        job.jobtype,
+        job.priority,
+        held.attempt,
+        report.status,
+        started_at_ms=started_at_ms,
+        finished_at_ms=max(started_at_ms, finished_at_ms),
+        worker=worker,
+        message=dropped,
+        result=report.result if job.keep_result and not dropped else NIL,
+        keep_result=job.keep_result,
+        generation=held.generation,
+        snoozes=held.snoozes,
+        interruptions=held.interruptions,
+        follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
+        lag_ms=_lag_ms(report, finished_at_ms),
+    )
+
+
+def _delay_s(report: Report, own_s: float) -> float:
+    """Until the next attempt. `own_s`: where the worker does not say."""
+    delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
+    return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
+
+
+def says_again(outcome: Outcome, report: Report) -> bool:
+    """Whether `report` repeats what led to `outcome`, as a worker does that has not got our answer."""
+    if Exit.of_status(report.status) is Exit.OK:
+        return outcome.fate is Fate.SUCCEEDED
+    fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
+    return outcome.fate in fates and outcome.message == _within_limits(report).message
+
+
+def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, result_bytes_max: int) -> Outcome | None:
+    """The success of an attempt that was given up; None when its result is required, and too large to be kept."""
+    dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
+    if dropped and attempt.keep_result == "required":
+        return None
+    return msgspec.structs.replace(
+        attempt,
+        fate=Fate.SUCCEEDED,
+        status=report.status,
+        delay_ms=0,
+        finished_at_ms=max(attempt.started_at_ms, finished_at_ms),
+        reason="",
+        error=NIL,
+        message=dropped,
+        log="",
+        result=report.result if attempt.keep_result and not dropped else NIL,
+        follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
+        if report.follows
+        else b"",
+        lag_ms=_lag_ms(report, finished_at_ms),
+    )
+
+
+def _lag_ms(report: Report, finished_at_ms: int) -> int | None:
+    return None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms
+
+
+def parse_retry_after(value: str | None, now_ms: int) -> float | None:
+    """Seconds to wait by a Retry-After header: a number of seconds or an HTTP date. None when absent or neither."""
+    if value is None:
+        return None
+    text = value.strip()
+    # ASCII first: other digits pass isdigit() and then mean nothing to a peer.
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:12]), RETRY_AFTER_S_MAX))
+    try:
+        at = parsedate_to_datetime(text)
+        return min(max(0.0, at.timestamp() - now_ms / 1000), RETRY_AFTER_S_MAX)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
+    """What an attempt that is to spend none says once there were too many of them."""
+    if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
+        return msgspec.structs.replace(report, reason="")
+    if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
+        often = f"{held.interruptions + 1} times, and max_interruptions is {max_interruptions}"
+        return msgspec.structs.replace(report, message=f"{report.message}; it was interrupted {often}")
+    return report
+
+
+def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
+    """Of an attempt that did not succeed. `since_ms`: what began earlier is not tried again."""
+    if report.reason == INTERRUPTED:
+        return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
+    if report.reason == SNOOZE:
+        return Fate.RETRY
+    exit_class = Exit.of_status(report.status)
+    retry = exit_class is not Exit.FAILED if report.should_retry is None else report.should_retry
+    if not retry:
+        return Fate.FAILED
+    job = held.job
+    began_ms = max(job.created_at_ms, job.eligible_at_ms, held.generation // 1000)  # a revision counts microseconds
+    return Fate.RETRY if held.attempt <= job.max_retry and began_ms >= since_ms else Fate.DEAD
+
+
+def _dropped(report: Report, bytes_max: int) -> str:
+    """Why the result cannot be kept, or nothing."""
+    size = report.result_bytes or len(report.result)
+    if size <= bytes_max and not report.result_bytes:
+        return ""
+    limit = f"{bytes_max} can be kept" if size > bytes_max else "more than its worker can send"
+    return f"{RESULT_DROPPED}: the result has {size} bytes, {limit}; store it elsewhere and return where"
+
+
+def _within_limits(report: Report) -> Report:
+    changes: dict[str, object] = {}
+    if not 100 <= report.status <= 599:
+        changes["status"] = 500
+    if len(report.message) > MESSAGE_LENGTH_MAX:
+        changes["message"] = "… " + report.message[-MESSAGE_LENGTH_MAX:]
+    if bytes_of(report.log) > LOG_BYTES_MAX:
+        # A letter that is cut in two is left out.
+        changes["log"] = report.log.encode("utf-8", "replace")[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
+    if report.reason == SNOOZE and not report.message:
+        changes["message"] = "the job put itself off"
+    if len(report.error) > ERROR_BYTES_MAX:
+        changes["error"] = NIL
+        message = changes.get("message", report.message)
+        changes["message"] = f"{message}\n(its error value of {len(report.error)} bytes was dropped)"
+    return msgspec.structs.replace(report, **changes) if changes else report

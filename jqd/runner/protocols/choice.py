@@ -1,0 +1,15 @@
+"""Which style a worker has. It is chosen here and nowhere else, by the worker's registration."""
+
+from jqd.runner.protocols.lightjq import LightJQ
+from jqd.runner.protocols.lines import Lines
+from jqd.runner.protocols.native import Native
+from jqd.runner.protocols.protocol import Style
+from jqd.runner.protocols.webhook import WebHook
+from jqd.runner.worker import StyleName, Worker
+
+STYLES: dict[StyleName, Style] = {"native": Native(), "lightjq": LightJQ(), "webhook": WebHook(), "lines": Lines()}
+
+
+def style_of(worker: Worker) -> Style:
+    """The style that a worker registered with."""
+    return STYLES[worker.style]

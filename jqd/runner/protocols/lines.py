@@ -1,0 +1,117 @@
+"""Line runners, by node-miniq's rules: a line for each job, and a line for each in the answer, in their order.
+
+    single    POST <worker url>   one line, its argument: a text of one line as it stands, anything else as JSON
+              any status          is the job's, as HTTP means it; the first line that is none of those below, its text
+    batch     POST <worker url>   one line a job
+              200 …               the whole number that a line begins with is the job's status: 2xx and 4xx end it,
+                                  all others are tried again. What follows the number is its text
+    either    # …                 a comment
+              J: …  or  #J: …     a new job
+
+A batch is sent to a worker whose registration has a `batch` above 1. After a line that begins with no number nobody
+knows which line is whose: that job and all after it have failed. The text is the result, or the message of a failure.
+The runner takes no cancels.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from jqd.domain import json_ext
+from jqd.domain.errors import AnswerGarbled
+from jqd.domain.job import NIL
+from jqd.runner.outcome import INVALID_RESPONSE, Report
+from jqd.runner.protocols.protocol import Answer, Chain, Judgement, Reader, Request, Said, Sending, Style, batch_headers
+from jqd.runner.worker import Worker
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the job's message
+STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
+
+# As parseInt reads it, which node-miniq asks: "200 ok", " 200", "+200"; not "ok 200", which would make a success of
+# "failed at line 200". No number below zero counts.
+_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
+
+
+class Lines(Style):
+    """See Style."""
+
+    def batch(self, worker: Worker) -> int | None:
+        """See Style: one job a request unless more were asked for."""
+        return worker.batch or 1
+
+    def request(self, sending: Sending) -> Request:
+        body = b"".join(line_of(held.job.argument) for held in sending.held)
+        headers = batch_headers(sending, CONTENT_TYPE, accept="text/plain")
+        message = sending.batch_id if self.batch(sending.worker) != 1 else sending.held[0].job.id
+        return Request("POST", sending.url, headers, body, message)
+
+    def judge(self, status: int) -> Judgement:
+        """See Style: a 202 is an answer like any other 2xx."""
+        return Judgement.READ if 200 <= status < 300 else super().judge(status)
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
+        """See Style; the type of the answer does not matter."""
+        job_ids = [held.job.id for held in sending.held]
+        return _Lines(job_ids, value_bytes_max, status, single=self.batch(sending.worker) == 1)
+
+
+def line_of(argument: bytes) -> bytes:
+    """An argument as one line, with its newline."""
+    text = json_ext.json_of(argument)
+    value = json_ext.decode(text) if text.startswith(b'"') else "\n"
+    return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
+
+
+class _Lines:
+    """See Reader."""
+
+    def __init__(self, job_ids: Sequence[str], line_bytes_max: int, status: int, *, single: bool) -> None:
+        self.is_decided = single
+        self._left = iter(job_ids)
+        self._limit, self._status = line_bytes_max, status
+        self._single = single
+        self._begun = bytearray()  # of a line whose end is not here yet
+
+    def is_costly(self, data: bytes) -> bool:
+        """See Reader. Lines are texts."""
+        return False
+
+    def feed(self, data: bytes) -> Iterator[Answer]:
+        self._begun += data
+        if b"\n" in data:
+            *lines, self._begun = self._begun.split(b"\n")
+            for line in lines:
+                yield from self._read(bytes(line))
+        if len(self._begun) > self._limit:
+            raise AnswerGarbled(f"a line has more than the {self._limit} bytes that are read")
+
+    def end(self) -> Sequence[Answer]:
+        last = [*self._read(bytes(self._begun))]
+        if self._single and (job_id := next(self._left, None)) is not None:
+            last.append(Said(job_id, Report(status=self._status)))  # not a line, but a good status
+        return last
+
+    def _read(self, line: bytes) -> Iterator[Answer]:
+        if line.startswith((b"J: ", b"#J: ")):
+            yield Chain()
+        elif line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
+            return
+        elif self._single:
+            yield _said(job_id, self._status, line)
+        elif number := _STATUS.match(line):
+            yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])
+        else:
+            text = line[:QUOTE_BYTES].decode("utf-8", "replace")
+            why = (
+                f"{INVALID_RESPONSE}: the worker answered the line {text!r}, which begins with no status, so nobody"
+                " knows whose the next lines are; let each line begin with a number, as '200 ok'"
+            )
+            for each in (job_id, *self._left):
+                yield Said(each, Report(status=500, message=why))
+
+
+def _said(job_id: str, status: int, line: bytes) -> Said:
+    text = line.decode("utf-8", "replace").strip()
+    return Said(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))

@@ -1,0 +1,184 @@
+"""One outcome of a native worker, from its bytes to what they mean. Pure; docs/use/WORKERS.md.
+
+{job_id, type: "success", result, jobs}                                       result_bytes for one too large to send
+{job_id, type: "failure", reason, should_retry, error, message, retry_after}
+{job_id, status: 1xx … 5xx, …}
+{job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
+{job_id, type: "refused", retry_after}                                       not begun: back untried
+{job_id, type: "refused", retry_after, interrupted: true, message}           begun: back, and no attempt is spent
+{job_id, type: "started"}                                                    its time runs from now
+{batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain import decode_errors, json_ext, media
+from jqd.domain.errors import AnswerGarbled
+from jqd.domain.fields import faults_of
+from jqd.domain.job import NIL, SNOOZE
+from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Report, Size
+from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Said, Started, Unclear
+
+Encoding = media.Language
+
+_BRACKETS = (b"{", b"[")  # as MessagePack: whole numbers
+_SEQUENCE = "application/json-seq"  # a text each after a record separator (RFC 7464)
+
+
+class NamelessError(ValueError):
+    """An outcome that does not say how the job ended."""
+
+
+class _Item(msgspec.Struct, rename="camel"):
+    item_identifier: str = ""
+
+
+class _Outcome(msgspec.Struct, gc=False):
+    job_id: str | None = None
+    id: str | None = None
+    type: Literal["success", "failure", "snooze", "refused", "started"] | None = None
+    status: int | None = None
+    result: Raw = Raw()
+    result_bytes: Size = 0
+    reason: str | None = None
+    should_retry: bool | None = None
+    retry_after: float | None = None
+    interrupted: bool = False
+    error: Raw = Raw()
+    message: str | None = None
+    jobs: Raw = Raw()
+    log: str | None = None
+    batchItemFailures: list[_Item] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Named(msgspec.Struct, gc=False):
+    job_id: str | None = None
+    id: str | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decode_outcome: dict[Encoding, Callable[[bytes], _Outcome]] = {
+    "msgpack": msgspec.msgpack.Decoder(_Outcome).decode,
+    "json": msgspec.json.Decoder(_Outcome).decode,
+}
+_decode_named: dict[Encoding, Callable[[bytes], _Named]] = {
+    "msgpack": msgspec.msgpack.Decoder(_Named).decode,
+    "json": msgspec.json.Decoder(_Named).decode,
+}
+_decode_fields: dict[Encoding, Callable[[bytes], dict[str, Raw]]] = {
+    "msgpack": msgspec.msgpack.Decoder(dict[str, Raw]).decode,
+    "json": msgspec.json.Decoder(dict[str, Raw]).decode,
+}
+_NARROW = frozenset(one.encode_name for one in msgspec.structs.fields(_Outcome) if one.type is not Raw)
+_NAMES: dict[Encoding, str] = {"msgpack": "MessagePack", "json": "JSON"}
+_UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+
+
+def encoding_of(content_type: str) -> Encoding:
+    """How a body with this Content-Type header is encoded; no header means MessagePack.
+
+    Raises AnswerGarbled for any other type: a page of some proxy in between must not pass for a worker's answer.
+    """
+    kind = media.bare(content_type)
+    encoding: Encoding | None = "msgpack" if not kind else "json" if kind == _SEQUENCE else media.language_of(kind)
+    if encoding is None or kind == media.PROBLEM:
+        raise AnswerGarbled(f"the answer is {kind[:100]!r}; answer in {media.BOTH}, or with no body at all")
+    return encoding
+
+
+def decode_answer(data: bytes, encoding: Encoding) -> Answer:
+    """One value of a worker's answer. Never raises: a value that is wrong is blamed on its job where it names one."""
+    try:
+        outcome = _decode_outcome[encoding](data)
+        if outcome.batchItemFailures is not msgspec.UNSET:
+            return ItemFailures(tuple(item.item_identifier for item in outcome.batchItemFailures or ()))
+        job_id = outcome.id if outcome.job_id is None else outcome.job_id
+        if outcome.type == "refused":
+            why = (outcome.message or "handed back") if outcome.interrupted else ""
+            return Refused(job_id, outcome.retry_after, why[-MESSAGE_LENGTH_MAX:])
+        if outcome.type == "started":
+            return Started(job_id)
+        return Said(job_id, _report(outcome, encoding))
+    except _UNREADABLE as error:
+        return _blame(
+            data, encoding, f"the worker answered what is no outcome: {_wrong(data, encoding, error)}; {MEND}"
+        )
+
+
+def _report(outcome: _Outcome, encoding: Encoding) -> Report:
+    """Raises NamelessError when the outcome says neither type nor status."""
+    status = outcome.status
+    follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
+    if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
+        return Report(result=_value(outcome.result, encoding), result_bytes=outcome.result_bytes, follows=follows)
+    if status is None:
+        if outcome.type is None:
+            raise NamelessError("neither `type` nor `status` is given")
+        if outcome.type == "snooze":
+            status = SNOOZE_STATUS
+        elif outcome.should_retry is False:
+            status = 400
+        else:
+            status = 504 if outcome.reason == "timeout" else 500
+    return Report(
+        status=status,
+        should_retry=outcome.should_retry,
+        retry_after_s=outcome.retry_after,
+        reason=SNOOZE if outcome.type == "snooze" else "timeout" if outcome.reason == "timeout" else "",
+        message=outcome.message or "",
+        error=_value(outcome.error, encoding),
+        result=_value(outcome.result, encoding),
+        result_bytes=outcome.result_bytes,
+        log=outcome.log or "",
+        follows=follows,
+    )
+
+
+def _value(raw: Raw, encoding: Encoding) -> bytes:
+    """The MessagePack bytes of a worker's value; nil when it gave none."""
+    data = bytes(raw)
+    if not data:
+        return NIL
+    return data if encoding == "msgpack" else _encoder.encode(json_ext.decode(data))
+
+
+def _any_of(raw: Raw) -> bool:
+    """Whether a list of jobs is there and not empty."""
+    return bytes(raw) not in (b"", NIL, b"\x90", b"null", b"[]")
+
+
+def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
+    """What is wrong with an outcome, in words for who wrote the worker."""
+    if isinstance(error, NamelessError):
+        return str(error)
+    if encoding == "msgpack" and data in _BRACKETS:
+        return "it looks like JSON, and is not called so; answer JSON with Content-Type: application/json"
+    if not isinstance(error, msgspec.ValidationError):
+        return f"it is no {_NAMES[encoding]}: {decode_errors.why(error, text=data if encoding == 'json' else b'')}"
+    try:
+        return faults_of(data if encoding == "msgpack" else _narrow(data), _Outcome)[0].detail
+    except _UNREADABLE as unread:
+        return decode_errors.why(unread)
+
+
+def _narrow(data: bytes) -> bytes:
+    """The fields of an outcome in JSON that can be wrong, as MessagePack. Of large ones only that they are."""
+    fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _NARROW)
+    return _encoder.encode(
+        {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}
+    )
+
+
+def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
+    try:
+        named = _decode_named[encoding](data)
+    except _UNREADABLE:
+        return Unclear(why)
+    job_id = named.id if named.job_id is None else named.job_id
+    if job_id is None:
+        return Unclear(why)
+    return Said(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))

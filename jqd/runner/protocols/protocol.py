@@ -1,0 +1,238 @@
+"""What a style has to say of its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
+
+    Sending ──request──▶ Request ──dressed──▶ transport/ ─ ─▶ status ──judge──▶ Judgement
+                                                          body ──reader──▶ an Answer for each thing the worker says
+
+A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
+"""
+
+import enum
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from jqd import __version__
+from jqd.domain import media
+from jqd.domain.job import Held
+from jqd.domain.tenant import bare
+from jqd.runner.headers import merge
+from jqd.runner.outcome import Report
+from jqd.runner.signature import signature
+from jqd.runner.worker import Worker
+
+Headers = list[tuple[str, str]]
+BATCH_ID = "JQD-Batch-Id"
+READ_AT_ONCE_BYTES = 32_768  # of JSON; numbers that are dear to read take some 5 ms then
+MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
+
+
+class Sending(NamedTuple):
+    """What is to be sent, to whom, and when."""
+
+    worker: Worker
+    jobtype: str
+    held: Sequence[Held]
+    """Of that jobtype; never more than the style takes in one request."""
+    batch_id: str
+    daemon: str
+    sent_at_ms: int
+
+    @property
+    def url(self) -> str:
+        assert self.worker.url is not None, f"worker {self.worker.id} has no URL, but something to be sent"
+        return self.worker.url
+
+
+class Request(NamedTuple):
+    """One HTTP request."""
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes = b""
+    message: str = ""
+    """Which one this is, for its signature: the same when the same is said again. Without dots."""
+
+    def dressed(self, worker: Worker, at_ms: int) -> "Request":
+        """As it goes out: with the headers that the worker registered, signed if it gave secrets."""
+        if not worker.headers and not worker.secrets:
+            return self
+        signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
+        return self._replace(headers=[*merge(self.headers, worker.headers), *signed])
+
+
+class Judgement(enum.Enum):
+    """What the status of a whole answer means."""
+
+    READ = enum.auto()
+    """The body tells of each job."""
+    LATER = enum.auto()
+    """Taken; each job is reported later."""
+    BACK_OFF = enum.auto()
+    """Too much for the worker now: nothing was tried."""
+    GONE = enum.auto()
+    """The worker wants no more jobs, ever: nothing was tried."""
+    NOT_TAKEN = enum.auto()
+    """The worker does not know this jobtype: nothing was tried."""
+    FAILED = enum.auto()
+    """The request cannot succeed. Which of several jobs is to blame is not said."""
+    ERROR = enum.auto()
+    """Something broke, and may work another time. Which of several jobs broke it is not said."""
+    MISPLACED = enum.auto()
+    """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What a worker says of one job."""
+
+    job_id: str | None
+    """None when the worker names none: in a request of one job that job is meant. An empty one is a wrong one."""
+    report: Report
+
+
+class Refused(NamedTuple):
+    """The worker hands this job back, and has not begun it."""
+
+    job_id: str | None
+    retry_after_s: float | None = None
+    """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
+    interruption: str = ""
+    """What ended it, where it was at work all the same."""
+
+
+class Started(NamedTuple):
+    """The job had to wait at the worker, and begins now."""
+
+    job_id: str | None
+
+
+class ItemFailures(NamedTuple):
+    """These failed, all others of the request succeeded. An id that is not of the request spoils the whole."""
+
+    job_ids: tuple[str, ...] = ()
+    status: int = 200
+    """Of the others."""
+
+
+class Chain(NamedTuple):
+    """New jobs came, beside what was said of those sent."""
+
+
+class Unclear(NamedTuple):
+    """A value that speaks of no job we can name."""
+
+    why: str
+
+
+Answer = Said | Refused | Started | ItemFailures | Chain | Unclear
+
+
+class Reader(Protocol):
+    """Reads the body of one answer."""
+
+    is_decided: bool
+    """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
+
+    def is_costly(self, data: bytes) -> bool:
+        """Whether much JSON may be read with `data`, or with nothing at the end: a number like 1e-300 takes 1 us."""
+        ...
+
+    def feed(self, data: bytes) -> Iterable[Answer]:
+        """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
+        ...
+
+    def end(self) -> Sequence[Answer]:
+        """What the end of the body completed. Raises AnswerGarbled when the body must not end here.
+
+        These count only if the connection shows that the body was whole; jobs without any answer failed.
+        """
+        ...
+
+
+class Style(ABC):
+    """One kind of worker. Unless it says otherwise, a status means what HTTP says, and it takes no cancels."""
+
+    single = False
+    """Whether a request has one job, whatever the worker registered."""
+
+    def batch(self, worker: Worker) -> int | None:
+        """Jobs in one request; None: as many as the worker has at work."""
+        return 1 if self.single else worker.batch
+
+    def copies(self, worker: Worker) -> bool:
+        """Whether arguments go out as they were pushed. To say them in another way takes long when they are large."""
+        return False
+
+    @abstractmethod
+    def request(self, sending: Sending) -> Request:
+        """What gives the worker these jobs."""
+
+    def judge(self, status: int) -> Judgement:
+        """What the status of its answer means."""
+        if status == 202:
+            return Judgement.LATER
+        if 200 <= status < 300:
+            return Judgement.READ
+        if status in (408, 425, 429, 503):
+            return Judgement.BACK_OFF
+        if status == 410:
+            return Judgement.GONE
+        return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
+
+    @abstractmethod
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
+        """For the body of an answer that is to be read; `content_type` is its header, or empty.
+
+        `value_bytes_max`: of what is said of one job. `status`: of the answer, a good one.
+        """
+
+    def cancel(self, sending: Sending, job_id: str) -> Request | None:
+        """What tells the worker that a job of what it was sent was cancelled; None: it takes no such calls."""
+        return None
+
+
+def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") -> Headers:
+    """Headers of every request to a worker."""
+    return [
+        ("Accept", accept),
+        ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste
+        ("User-Agent", f"jqd/{__version__}"),
+        ("JQD-Daemon", daemon),
+    ]
+
+
+def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
+    """Headers of a request with jobs; no `content_type`: without a body.
+
+    A jobtype outside printable ASCII is percent-encoded as UTF-8.
+    """
+    first = sending.held[0]
+    return [
+        *([("Content-Type", content_type)] if content_type else ()),
+        *common_headers(sending.daemon, **named),
+        (BATCH_ID, sending.batch_id),
+        ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
+        ("JQD-Job-Type", quote(bare(sending.jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+        *([("JQD-Tenant", tenant)] if (tenant := first.job.tenant) else ()),
+        ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
+    ]
+
+
+def trace_of(held: Held) -> str:
+    """A W3C traceparent: all attempts of a job are one trace, whichever daemon made them; each is a span of it."""
+    return _trace(held.job.id, held.fence or 1)
+
+
+def _trace(text: str, span: int) -> str:
+    # It ends with the flag for sampled: else whoever samples as his caller does, which is usual, would drop it all.
+    return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{_span(span)}"
+
+
+@lru_cache(maxsize=64)  # the jobs of a claim have one fence
+def _span(number: int) -> str:
+    return f"{number:016x}-01"

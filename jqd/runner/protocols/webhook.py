@@ -1,0 +1,123 @@
+"""Plain web hooks: one job a request, its argument as the body, the answer's body as its result.
+
+    job       POST <worker url>   the argument; headers JQD-Job-Id, -Job-Type, -Attempt, -Max-Retry, -Deadline
+    answer    any 2xx             succeeded, a 202 too; the body, of whatever type, is the result
+              404 405 415         the hook is not where or what it should be: tried again, and said loudly
+              else                as HTTP means it
+
+The argument is JSON unless the registration says otherwise. What JSON cannot say is written as `domain/json_ext.py` has
+it, and read back so. The hook takes no cancels.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jqd.domain import json_ext, media
+from jqd.domain.dates import iso
+from jqd.domain.job import NIL
+from jqd.domain.tenant import bare
+from jqd.runner.endpoint import fill
+from jqd.runner.outcome import Report
+from jqd.runner.protocols.protocol import (
+    READ_AT_ONCE_BYTES,
+    Answer,
+    Judgement,
+    Reader,
+    Request,
+    Said,
+    Sending,
+    Style,
+    batch_headers,
+)
+from jqd.runner.worker import Worker
+
+MISPLACED = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
+BODILESS = frozenset({"GET", "DELETE"})  # a body has no meaning there, and many servers refuse one
+
+_encoder = msgspec.msgpack.Encoder()
+_one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
+class WebHook(Style):
+    """See Style."""
+
+    single = True
+
+    def copies(self, worker: Worker) -> bool:
+        return worker.language == "msgpack" or worker.method in BODILESS
+
+    def request(self, sending: Sending) -> Request:
+        (only,) = sending.held
+        worker, job = sending.worker, only.job
+        url = fill(sending.url, bare(job.jobtype), job.id)
+        language = worker.language or "json"
+        bodiless = worker.method in BODILESS
+        headers = [
+            *batch_headers(sending, "" if bodiless else media.NAMES[language], accept="*/*"),
+            ("JQD-Job-Id", job.id),
+            ("JQD-Attempt", str(only.attempt)),
+            ("JQD-Max-Retry", str(job.max_retry)),
+            ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
+        ]
+        body = b"" if bodiless else job.argument if language == "msgpack" else json_ext.json_of(job.argument)
+        # The same for all attempts at the same content: a job that was replaced says something else under its id.
+        message = f"{job.id}-{only.generation}" if only.generation else job.id
+        return Request(worker.method, url, headers, body, message)
+
+    def judge(self, status: int) -> Judgement:
+        if 200 <= status < 300:
+            return Judgement.READ
+        return Judgement.MISPLACED if status in MISPLACED else super().judge(status)
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
+        (only,) = sending.held
+        return _Body(bool(only.job.keep_result), content_type, value_bytes_max, status)
+
+
+class _Body:
+    """See Reader. Keeps no more than can be a result, and nothing of a job that wants none."""
+
+    is_decided = True
+
+    def __init__(self, wanted: bool, content_type: str, bytes_max: int, status: int) -> None:
+        self._content_type = content_type
+        self._wanted, self._status = wanted, status
+        self._room = bytes_max if wanted else 0
+        self._body = bytearray()
+        self._size = 0
+
+    def is_costly(self, data: bytes) -> bool:
+        """See Reader. All is read at the end."""
+        return not data and len(self._body) > READ_AT_ONCE_BYTES and media.language_of(self._content_type) == "json"
+
+    def feed(self, data: bytes) -> Sequence[Answer]:
+        self._body += data[: self._room - len(self._body)]
+        self._size += len(data)
+        return ()
+
+    def end(self) -> Sequence[Answer]:
+        if not self._wanted:
+            return [Said(None, Report(status=self._status))]
+        if self._size > len(self._body):  # one that was cut is no value any more
+            return [Said(None, Report(status=self._status, result_bytes=self._size))]
+        result = value_of(bytes(self._body), self._content_type)
+        return [Said(None, Report(status=self._status, result=result))]
+
+
+def value_of(body: bytes, content_type: str) -> bytes:
+    """A body as one MessagePack value, whatever it is: what its type says, else text, else bytes; nil when empty."""
+    if not body:
+        return NIL
+    language = media.language_of(content_type)
+    try:
+        if language == "msgpack":
+            return bytes(_one_value(body))
+        if language == "json":
+            return _encoder.encode(json_ext.read(body))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        language = None  # it is not what it says; it is the result all the same
+    try:
+        return _encoder.encode(body.decode())
+    except UnicodeDecodeError:
+        return _encoder.encode(body)

@@ -1,0 +1,385 @@
+"""The workers that are known here: who they are, what they take, and whether they are there.
+
+A registration (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while somebody
+hears of its worker in time; one without holds until the worker leaves, or until no daemon reached it for 5 minutes.
+Who heard of a worker tells the others, so each judges the silence by its own clock.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from jqd.domain.clock import Clock
+from jqd.domain.job_options import TypeOptions
+from jqd.domain.log import get_logger
+from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.shares import Share
+from jqd.domain.tenant import annotate
+from jqd.runner.endpoint import host_of, server_of
+from jqd.runner.handler import Handler, id_of, workers_of
+from jqd.runner.liveness import SPREAD_S, Signs
+from jqd.runner.ssrf import Reach, Standing, machine, standing_of
+from jqd.runner.worker import Card, Worker, jobs_of, new_id, refused
+from jqd.runner.worker_index import Roll
+
+KIND, HANDLER = "worker", "handler"  # of rules
+UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
+WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
+NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
+PULL_SILENT_S = (
+    7 * 86_400.0
+)  # who asks for jobs and has not for a week is gone; if not, it is told 404 and registers anew
+PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
+FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Worker)
+_handlers = msgspec.msgpack.Decoder(Handler)
+
+
+class Workers:
+    """The registry. Expiry is by monotonic time and noticed when somebody looks."""
+
+    def __init__(self, rules: Rules | None = None, *, clock: Clock, reach: Reach | None = None) -> None:
+        """`rules`: where registrations come from and go to; None: of this registry alone.
+
+        `reach`: which addresses a registration may name; None: as without any setting.
+        """
+        self.rules = rules or Rules()
+        self._clock = clock
+        self._reach = reach or Reach()
+        self._log = get_logger("workers")
+        self._workers = Roll()
+        self._lasting_s = math.inf  # until then no ttl runs out
+        self._signs = Signs(clock)
+        self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
+        self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
+        self._watchers: list[Callable[[], None]] = []
+        self.leaving: dict[str, str] = {}
+        """Workers that this daemon took out by itself, and why, until that is said to all."""
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        """Which of how many living daemons this one is, counted from 0."""
+        self._placed, self._placed_until_s = (0, 1), float("-inf")
+        self._handlers: dict[str, Handler] = {}
+        self._versions: dict[str, Worker] = {}  # those that handlers are
+        self.rules.read(KIND, _read)
+        self.rules.read(HANDLER, _read_handler)
+        self.rules.watch(KIND, self._ruled)
+        self.rules.watch(HANDLER, self._handled)
+
+    # ------------------------------------------------------------ registering
+
+    def check(
+        self, card: Card, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None = None, tenant: str = ""
+    ) -> Worker:
+        """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
+
+        A worker that starts again and registers the same name and URL without its id gets the id it had, at whatever
+        daemon: one server is one worker. `peer`: the address it came from; None: from this machine.
+        """
+        standing = standing_of(peer)
+        if card.url is not None:
+            _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
+        self._expire()
+        known = self._workers.get(annotate(tenant, card.id)) if card.id else self._same_server(card, tenant)
+        self._refuse_more(known, card.jobs, tenant)
+        said = msgspec.structs.asdict(card)
+        said["id"] = known.id if known else annotate(tenant, card.id or new_id(card))
+        said |= {
+            "jobs": jobs_of(card, tenant),
+            "registered_at_ms": known.registered_at_ms if known else self._clock.wall_ms(),
+            "standing": standing,
+            "machine": machine(),
+            "options": {annotate(tenant, name): said for name, said in (options or {}).items()},
+            "tenant": tenant,
+            "secrets": self._secrets(said["id"], card.url) if card.secrets is None else card.secrets,
+        }
+        return Worker(**said)
+
+    def knows(self, worker: Worker) -> bool:
+        """Whether this very registration holds already: then it is not said again.
+
+        Nor when it is repeated from farther away, or at another machine's daemon: each would undo the other's.
+        """
+        known = self._workers.get(worker.id)
+        if known is None or known.standing < worker.standing:
+            return False
+        if known == msgspec.structs.replace(worker, standing=known.standing, machine=known.machine):
+            self._repeated_at_s[worker.id] = self._clock.mono_s()
+            return True
+        return self._is_former(worker, known)
+
+    def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
+        """What a worker gave before that says nothing of secrets now, also if it was silent for longer than its ttl.
+
+        Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
+        Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
+        """
+        rule = self.rules.get(KIND, worker_id)
+        known = _read(rule) if rule is not None and not rule.is_deleted else None
+        is_same = known and known.url and url and server_of(known.url) == server_of(url)
+        return known.secrets if known and is_same else ()
+
+    def _is_former(self, worker: Worker, known: Worker) -> bool:
+        """Whether it is what the one that holds took the place of, with other options, and that one is still said.
+
+        Behind one URL an old program and its new version repeat themselves until the deploy is through: each would
+        undo the other's. The newer one holds until it was silent here for its `ttl`.
+        """
+        if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
+            return False
+        silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
+        return silent_s <= known.ttl_s and _saying(worker) in self._former.get(worker.id, ())
+
+    def register(self, card: Card, *, peer: str | None = None) -> Worker:
+        """Take a registration without a journal: only this process knows of it. Raises Invalid."""
+        worker = self.check(card, peer=peer)
+        if not self.knows(worker):
+            bodies = {(KIND, worker.id): body_of(worker)}
+            self.rules.take(self.rules.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
+        self.repeated(worker.id)
+        return worker
+
+    async def judge(self, url: str | None, peer: str | None) -> None:
+        """Look a URL's name up. Raises Invalid for one that must not be reached for somebody at `peer`."""
+        if url is not None:
+            _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
+
+    def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
+        """Take a worker out, here at once and soon everywhere. False when it was not known.
+
+        What it has in hand is waited for all the same.
+        """
+        self._expire()
+        if self._versions.pop(worker_id, None) is None and not self._remove(worker_id, why):
+            return False
+        self.leaving[worker_id] = why
+        return True
+
+    def farewells(self) -> dict[tuple[str, str], bytes]:
+        """What is to be said of those that are leaving."""
+        if not self.leaving:
+            return {}
+        numbers = self._numbers()
+        said = no_more([one for one in self.leaving if one not in numbers])
+        for worker_id, (name, number) in numbers.items():
+            if worker_id in self.leaving:
+                handler = self._handlers[name]
+                out = tuple(
+                    msgspec.structs.replace(one, out=self.leaving[worker_id]) if one.number == number else one
+                    for one in handler.versions
+                )
+                said[HANDLER, name] = _encoder.encode(Handler(handler.last, out))
+        return said
+
+    def _numbers(self) -> dict[str, tuple[str, int]]:
+        """Id of a version as a worker → its handler and its number."""
+        return {
+            id_of(name, version.number): (name, version.number)
+            for name, handler in self._handlers.items()
+            for version in handler.versions
+        }
+
+    # ------------------------------------------------------------ looking
+
+    def get(self, worker_id: str) -> Worker | None:
+        """The worker of this id, None when unknown or expired."""
+        self._expire()
+        return self._workers.get(worker_id) or self._versions.get(worker_id)
+
+    def handler(self, name: str) -> Handler | None:
+        """What is known of a handler, which may be deleted; None when there never was one."""
+        return self._handlers.get(name)
+
+    def handlers(self) -> dict[str, Handler]:
+        """All that are not deleted, by name."""
+        return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
+
+    def list(self) -> list[Worker]:
+        """All workers, oldest registration first, then those that are versions of handlers."""
+        self._expire()
+        return [*self._workers, *self._versions.values()]
+
+    def share(self, of: int) -> int:
+        """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
+        now_s = self._clock.mono_s()
+        if now_s >= self._placed_until_s:
+            self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
+        number, daemons = self._placed
+        return of // daemons + (number < of % daemons)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` after each registration; it must not wait."""
+        self._watchers.append(watcher)
+
+    # ------------------------------------------------------------ signs of life
+
+    def signs(self) -> set[str]:
+        """A set that gets the ids of workers as they are heard of; its owner tells others, and empties it."""
+        return self._signs.outgoing()
+
+    def repeated(self, worker_id: str) -> None:
+        """The worker said its registration, for the first time or again."""
+        self.reached(worker_id)
+        for watcher in self._watchers:
+            watcher()
+
+    def reached(self, worker_id: str) -> None:
+        """The worker answered, or spoke by itself; one that was silent for longer than its ttl is back."""
+        worker = self._workers.get(worker_id) or self._back(worker_id)
+        if worker is None:
+            return
+        self._signs.came(worker_id, worker.ttl_s)
+
+    def heard(self, ages_ms: Mapping[str, int]) -> None:
+        """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
+        now_s = self._signs.looked()
+        for worker_id, age_ms in ages_ms.items():
+            self._signs.noted(worker_id, age_ms)
+            if worker_id in self._workers:
+                self._signs.seen_at_s[worker_id] = now_s + SPREAD_S
+            else:
+                self._back(worker_id)
+
+    def unreachable(self, worker_id: str) -> None:
+        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
+
+        Unless another daemon heard of it: then the way from here is at fault.
+        """
+        if worker_id in self._workers:
+            now_s = self._signs.now_s()
+            since_s = self._signs.unreachable_since_s.setdefault(worker_id, now_s)
+            if now_s - max(since_s, self._signs.seen_at_s[worker_id]) >= UNREACHABLE_S:
+                self.unregister(worker_id, "unreachable")
+
+    def heard_at_ms(self, worker_id: str) -> int:
+        """When somebody heard of it last, by our clock; 0: nobody ever did."""
+        silence_s = self._signs.silence_s(worker_id)
+        return 0 if silence_s is None else round(self._clock.wall_ms() - silence_s * 1000)
+
+    def forget_silent(self) -> None:
+        """Take out workers without ttl that ask for jobs, and have not for very long: nobody else notices that."""
+        for worker in [*self._workers]:
+            pulls = worker.url is None and worker.ttl_s is None
+            if pulls and (self._signs.silence_s(worker.id) or 0.0) > PULL_SILENT_S:
+                self.unregister(worker.id, "silent")
+        self._signs.keep({rule.name for rule in self.rules.all(KIND)})
+
+    def silent(self) -> Iterator[tuple[float, Rule]]:
+        """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
+        now_s = self._signs.now_s()
+        for rule in self.rules.all(KIND):
+            if rule.name not in self._workers and not rule.is_deleted:
+                yield now_s - self._signs.seen_at_s.setdefault(rule.name, now_s), rule
+
+    # ------------------------------------------------------------ within
+
+    def _back(self, worker_id: str) -> Worker | None:
+        """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
+        rule = self.rules.get(KIND, worker_id)
+        if rule is not None and worker_id not in self.leaving:
+            self._ruled(rule)
+        return self._workers.get(worker_id)
+
+    def _ruled(self, rule: Rule) -> None:
+        """A registration holds from now on."""
+        self.leaving.pop(rule.name, None)
+        if rule.is_deleted:
+            self._remove(rule.name, "unregistered")
+            self._signs.seen_at_s.pop(rule.name, None)
+            return
+        worker = _read(rule)
+        known = self._workers.get(worker.id)
+        self._workers.put(worker)
+        self._repeated_at_s[worker.id] = self._clock.mono_s()
+        if known is not None and known.options != worker.options:
+            before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
+            self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
+        if known is not None and known.secrets and not worker.secrets:
+            self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
+        now_s = self._signs.seen_at_s[worker.id] = self._signs.now_s()
+        self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
+        self._signs.noted(worker.id, self._clock.wall_ms() - rule.at_ms)
+        self._signs.unreachable_since_s.pop(worker.id, None)
+        who = {"worker": worker.id, "name": worker.name}
+        self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
+        for watcher in self._watchers:
+            watcher()
+
+    def _handled(self, rule: Rule) -> None:
+        """A handler has another version, or none any more."""
+        handler, versions = (Handler(0), []) if rule.is_deleted else _read_handler(rule)
+        self._handlers[rule.name] = handler
+        self._versions = {one.id: one for one in self._versions.values() if one.handler != rule.name}
+        self._versions |= {one.id: one for one in versions}
+        for version in handler.versions:
+            self.leaving.pop(id_of(rule.name, version.number), None)
+        self._log.info("workers.handler", name=rule.name, version=handler.last, versions=len(versions))
+        for watcher in self._watchers:
+            watcher()
+
+    def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None, tenant: str) -> None:
+        """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
+        if known is None and (why := WORKERS.why_no_more(tenant, self._workers.tenants)):
+            raise refused("worker_id", why)
+        # A worker that repeats its registration stays, however many names there are.
+        more = len(jobs or ()) - (len(known.jobs or ()) if known else 0)
+        if more > 0 and (why := NAMES.why_no_more(tenant, self._workers.names, more)):
+            raise refused("jobs", f'{why}, or say "*" for every one')
+
+    def _same_server(self, card: Card, tenant: str) -> Worker | None:
+        return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))
+
+    def _expire(self) -> None:
+        now_s, seen_at_s = self._signs.now_s(), self._signs.seen_at_s
+        if now_s <= self._lasting_s:
+            return  # this is asked again and again, and to go through 10,000 workers takes milliseconds
+        mortal = [(worker.id, worker.ttl_s) for worker in self._workers if worker.ttl_s is not None]
+        for worker_id, ttl_s in mortal:
+            if now_s - seen_at_s[worker_id] > ttl_s:
+                seen_at_s[worker_id] += ttl_s  # its silence begins now
+                self._remove(worker_id, "expired")
+        lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
+        self._lasting_s = min(lasting_s, default=math.inf)
+
+    def _remove(self, worker_id: str, why: str) -> bool:
+        worker = self._workers.pop(worker_id)
+        if worker is None:
+            return False
+        self._signs.left(worker_id)
+        for noted in (self._repeated_at_s, self._former):
+            noted.pop(worker_id, None)
+        self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
+        return True
+
+
+def _read(rule: Rule) -> Worker:
+    return _decoder.decode(rule.body)
+
+
+def _read_handler(rule: Rule) -> tuple[Handler, list[Worker]]:
+    handler = _handlers.decode(rule.body)
+    return handler, workers_of(rule.name, handler)
+
+
+def _saying(worker: Worker) -> bytes:
+    """What it says of itself, but for its trouble, by which a registration may be known again."""
+    said = msgspec.structs.replace(worker, trouble=None, standing=Standing.LOOPBACK, machine="")
+    return hashlib.blake2b(_encoder.encode(said), digest_size=16).digest()
+
+
+def body_of(worker: Worker) -> bytes:
+    """What the rule of a worker says."""
+    return _encoder.encode(worker)
+
+
+def no_more(worker_ids: Collection[str]) -> dict[tuple[str, str], bytes]:
+    """What is said of workers that leave."""
+    return {(KIND, worker_id): NIL for worker_id in worker_ids}
+
+
+def _refuse_unless(url: str, why_not: str | None) -> None:
+    if why_not is not None:
+        raise refused("url", f"the worker URL {url[:200]!r} must not be reached from here: {why_not}")

@@ -1,0 +1,170 @@
+"""Which addresses somebody may send this daemon to by registering a worker.
+
+A registration makes the daemon connect where its URL says, and what answers there is seen in the message of a job. So
+nobody may reach anything through the daemon that he could not reach without it:
+
+    who registers          may name
+    this machine           itself (loopback), private addresses, all others
+    a private address      private addresses, all others
+    any other              all others
+    anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
+
+A registration is known to daemons on other machines, too. Whoever named addresses of his own machine there is only
+inside here: our loopback addresses are not his.
+
+`runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
+judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
+connection a name is looked up once, so the address that was judged is the one connected to.
+"""
+
+import enum
+import hashlib
+import socket
+from collections.abc import Sequence
+from functools import cache
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
+
+import trio
+
+from jqd.domain.address import IP, ip_of
+
+LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
+ADDRESSES_MAX = 16  # of one name; what more there are is not tried
+
+METADATA = frozenset(
+    map(
+        ip_address,
+        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
+    )
+)  # of Alibaba, Azure, Oracle, Amazon, Google, Scaleway; their others are link-local
+THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
+# What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
+CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+# Of these the place of the IPv4 address is up to whoever runs the translator: it is never farther than inside.
+LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
+
+
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
+
+
+class Standing(enum.IntEnum):
+    """How near somebody is, or an address. Who is nearer may name addresses that are farther."""
+
+    OUTSIDE = 0
+    INSIDE = 1
+    """In a private network."""
+    LOOPBACK = 2
+    """On this machine."""
+    NEVER = 9
+
+
+@cache
+def machine() -> str:
+    """What tells this machine from others. Not its id itself, which is nobody else's business.
+
+    With its name: containers of one machine, or of one image, may have the same id.
+    """
+    said = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
+    said += b"\0" + socket.gethostname().encode()
+    return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
+
+
+def standing_of(peer: str | None) -> Standing:
+    """Of whoever speaks to us from there. None: a unix socket, or this very process."""
+    if peer is None:
+        return Standing.LOOPBACK
+    address = ip_of(peer)
+    if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
+        return Standing.OUTSIDE  # through a translator or a tunnel: the IPv4 address in it is of some other network
+    standing = place_of(address)
+    return Standing.INSIDE if standing is Standing.NEVER else standing  # a neighbour's link-local address, for instance
+
+
+def place_of(address: IP) -> Standing:
+    """Where an address leads: NEVER, or how near somebody has to be to name it."""
+    inner = _inner(address)
+    if inner is not None:
+        return max(place_of(inner), Standing.INSIDE if address in LOCAL_CARRIER else Standing.OUTSIDE)
+    if address.is_loopback:
+        return Standing.LOOPBACK
+    if (
+        address in METADATA
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+        or address in THIS_NETWORK
+    ):
+        return Standing.NEVER
+    return Standing.OUTSIDE if address.is_global else Standing.INSIDE
+
+
+class Reach:
+    """What may be reached here. `networks`: as in `runner.worker_networks`."""
+
+    def __init__(self, networks: Sequence[str] = ()) -> None:
+        """Raises ValueError for what is no network."""
+        self._networks = [ip_network(each, strict=False) for each in networks]
+
+    def why_not(self, address: str, standing: Standing) -> str | None:
+        """Why somebody of that standing may not have us connect there; None when he may."""
+        parsed = ip_of(address)
+        if parsed is None:
+            return f"{address} is no address"
+        place = place_of(parsed)
+        if place is Standing.NEVER:
+            return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
+        if self._networks:
+            inside = any((_inner(parsed) or parsed) in network for network in self._networks)
+            return None if inside else f"{address} is in none of runner.worker_networks"
+        if place <= standing:
+            return None
+        if place is Standing.LOOPBACK:
+            return (
+                f"{address} is the daemon's own machine, which only who registers from there may name; register at the"
+                " daemon's loopback address, or give the address that the worker is reached by from there"
+            )
+        return (
+            f"{address} is private, and the registration comes from a public address; list its network in"
+            " runner.worker_networks of the daemon, or register from inside"
+        )
+
+    def judge_host(self, host: str, standing: Standing) -> str | None:
+        """Why this host of a URL may not be reached, as far as that is known without looking it up; else None."""
+        if ip_of(host) is None:
+            return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
+        return self.why_not(host, standing)
+
+    async def judge_name(self, host: str, standing: Standing) -> str | None:
+        """The same, by all that is known of the name now. Waits LOOK_UP_S at most."""
+        if ip_of(host) is not None or _is_localhost(host):
+            return self.judge_host(host, standing)
+        with trio.move_on_after(LOOK_UP_S):
+            try:
+                found = await look_up(host, 0)
+            except OSError:
+                return None  # the name may be there later, and is judged then
+            refused = [self.why_not(address, standing) for address in found]
+            return refused[0] if refused and all(refused) else None
+        return None
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses of a name, each once, in the order to try them. Raises OSError."""
+    rows = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
+
+
+def _is_localhost(host: str) -> bool:
+    name = host.rstrip(".").lower()
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _inner(address: IP) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for."""
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+        return None
+    if any(address in network for network in CARRIERS):
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

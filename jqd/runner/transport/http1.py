@@ -1,0 +1,173 @@
+"""HTTP/1.1 on a line to a worker: a request goes out in one piece, its answer is read while it comes.
+
+llhttp reads heads and chunks. Nothing is believed of an answer's size: a head, and whatever stands between two pieces
+of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A line that said more than its answer, or
+whose answer was not read to its end, is not used again.
+"""
+
+import httptools
+import trio
+
+from jqd.domain.errors import JqdError
+from jqd.runner.protocols.protocol import Request
+from jqd.runner.transport.network import Line, Origin
+
+HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
+SEND_S = 30.0  # for a request to be taken in, and longer by its size:
+SEND_BYTES_PER_S = 65_536
+
+
+class LostError(JqdError):
+    """The line broke, or what came is no HTTP, when the request may have reached the worker. Its jobs are sent anew."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        """`kind`: the same in a word or two, for logs: nothing that came over the wire."""
+        super().__init__(message)
+        self.kind = kind
+
+
+class Wire:
+    """A line with the answers read from it: one request at a time."""
+
+    def __init__(self, line: Line, origin: Origin) -> None:
+        self.origin = origin
+        self.idle_since_s = 0.0
+        """Where it is kept."""
+        self._line = line
+        self._parser = httptools.HttpResponseParser(self)
+        self._reset()
+        self._whole = self._lasting = True  # nothing was asked yet
+
+    def _reset(self) -> None:
+        self.status = 0
+        self.headers: dict[bytes, str] = {}
+        """Names in lower case. Of several of one name the last."""
+        self.pieces = 0
+        """In which the body has come so far."""
+        self._body: list[bytes] = []  # what has come of it and was not handed on
+        self._quiet_bytes = 0  # taken in since something was handed on
+        self._broken: BaseException | None = None  # what kept the request from going out whole
+        self._fault: LostError | None = None  # what came behind the body that was taken in
+        self._whole = self._lasting = False
+
+    async def ask(self, request: Request) -> None:
+        """Send a request and read the head of its answer, which is `status` and `headers` then. Raises LostError."""
+        self._reset()
+        within_s = SEND_S + len(request.body) / SEND_BYTES_PER_S
+        with trio.move_on_after(within_s) as sending:
+            try:
+                await self._line.send(head_of(request) + request.body)
+            except (OSError, trio.BrokenResourceError) as error:
+                self._broken = error  # perhaps it was answered before it was read to its end
+        if sending.cancelled_caught:
+            raise LostError(f"the worker did not take the request in within {within_s:.0f} s", "not taken in")
+        while not self.status:
+            if not await self._take_in():
+                raise LostError("the worker closed the connection without an answer", "closed") from self._broken
+
+    async def read(self) -> bytes:
+        """What comes next of the body; empty at its end. Raises LostError."""
+        while not self._body:
+            if self._whole:
+                return b""
+            if not await self._take_in():
+                if b"content-length" in self.headers or b"transfer-encoding" in self.headers:
+                    raise LostError("the worker closed the connection in the middle of its answer", "closed")
+                self._whole = True  # as far as one can tell
+        body, self._body = self._body, []
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the next request may go out on it."""
+        return self._lasting and self._whole and not self._body and self._broken is None
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came since its last answer, not even its end."""
+        return self._line.is_quiet()
+
+    def close(self) -> None:
+        self._line.close()
+
+    async def _take_in(self) -> bool:
+        """What comes next. False: the worker ended the line."""
+        if self._fault is not None:
+            raise self._fault
+        try:
+            data = await self._line.receive()
+        except (OSError, trio.BrokenResourceError) as error:
+            raise LostError(str(error.__cause__ or error), "broken") from error
+        if not data:
+            self._lasting = False
+            return False
+        self._quiet_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self._whole or isinstance(error, httptools.HttpParserUpgrade):
+                self._fault = LostError(_no_http(error, self._parser.get_status_code()), "no HTTP")
+                if not self._body:
+                    raise self._fault from error
+            self._lasting = False
+        if self._body:
+            self._quiet_bytes = 0
+        elif self._quiet_bytes > HEAD_BYTES_MAX and not self._whole:
+            raise LostError(f"the answer has more than {HEAD_BYTES_MAX} bytes beside what it says", "no HTTP")
+        return True
+
+    # ------------------------------------------------ what the parser tells
+
+    def on_message_begin(self) -> None:
+        """Another answer begins: one too many where there is one."""
+        if self._whole:
+            self._lasting = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Of a head. Those behind a body are passed over."""
+        if not self.status:
+            self.headers[name.lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """A head ended: that of the answer, or a note that it takes a while."""
+        if self._whole:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            self.headers.clear()
+        else:
+            self.status = status
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if not self._whole:
+            self.pieces += 1
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer ended, or the note."""
+        if self.status and not self._whole:
+            self._whole, self._lasting = True, self._parser.should_keep_alive()
+
+
+def _no_http(error: Exception, status: int) -> str:
+    """What the worker said that is no answer."""
+    if isinstance(error, httptools.HttpParserUpgrade):
+        return (
+            f"the worker answered {status} and goes on in another protocol, which nobody asked for, so its jobs have no"
+            " answer; let what is at its URL answer the request itself, in HTTP/1.1"
+        )
+    return f"what the worker answered is no HTTP/1.1 ({error}); register the URL of what answers in HTTP/1.1"
+
+
+def head_of(request: Request) -> bytes:
+    """The lines above the body."""
+    method, url, headers, body, _ = request
+    _, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    lines = [f"{method} /{path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers)]
+    if body or method not in ("GET", "DELETE"):
+        lines.append(f"Content-Length: {len(body)}")
+    text = "\r\n".join(lines)
+    if text.count("\n") >= len(lines) or text.count("\r") >= len(lines):
+        raise ValueError(f"a header of a request to {host} would be two")
+    return text.encode("latin-1") + b"\r\n\r\n"

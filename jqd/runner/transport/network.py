@@ -1,0 +1,238 @@
+"""Lines to workers. A name is looked up once, its addresses are judged, and those allowed are connected to.
+
+No proxy is asked for, whatever the environment says: the address that was judged is the one that is spoken to.
+"""
+
+import functools
+import socket
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import trio
+
+from jqd.domain.address import ip_of
+from jqd.domain.errors import JqdError
+from jqd.runner.ssrf import Reach, Standing, look_up
+
+NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
+TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
+RECEIVE_BYTES = 65_536  # taken in at once
+# Within about a minute a line notices that its peer vanished, however long its jobs may take.
+OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+]
+
+Dial = Callable[[str], Awaitable[socket.socket]]
+
+
+class UnreachedError(JqdError):
+    """A worker could not be connected to: nothing was sent. The jobs go back."""
+
+    def __init__(self, message: str, *, is_shared: bool = True) -> None:
+        """`is_shared`: whether that is so for every worker at its host and port. It may allow others, or plain TCP."""
+        super().__init__(message)
+        self.is_shared = is_shared
+
+
+class Origin(NamedTuple):
+    """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
+
+    scheme: str
+    host: str
+    port: int
+    standing: Standing
+
+
+class Line(Protocol):
+    """Bytes to a worker and back, one task at a time."""
+
+    async def send(self, data: bytes) -> None:
+        """Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    async def receive(self) -> bytes:
+        """What came; empty when the worker ended the line. Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came that was not received, not even the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Plain:
+    """A line of TCP. One wake-up for an answer that comes in one piece: sending does not give way when it need not."""
+
+    def __init__(self, raw: socket.socket) -> None:
+        self._raw = raw
+
+    async def send(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._raw.send(left) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._raw)
+
+    async def receive(self) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._raw)
+            try:
+                return self._raw.recv(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+
+    def is_quiet(self) -> bool:
+        return _is_quiet(self._raw)
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._raw)
+        self._raw.close()
+
+
+class Secured:
+    """A line of TLS over TCP."""
+
+    def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
+        self._raw, self._stream = raw, stream
+
+    async def send(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def receive(self) -> bytes:
+        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+
+    def is_quiet(self) -> bool:
+        return _is_quiet(self._raw)
+
+    def close(self) -> None:
+        """See Line. The worker is not told in TLS that nothing more comes: it has had whole requests."""
+        self._stream.transport_stream.socket.close()
+
+
+def _is_quiet(raw: socket.socket) -> bool:
+    try:
+        raw.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+class Network:
+    """Connects to what may be reached, and to nothing else."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def connect(self, origin: Origin, within_s: float) -> Line:
+        """Raises UnreachedError, also for an address that may not be reached."""
+        with trio.move_on_after(within_s):
+            try:
+                return await self._connect(origin)
+            except (OSError, trio.BrokenResourceError) as error:
+                raise UnreachedError(str(error.__cause__ or error)) from error
+        raise UnreachedError(f"{origin.host} port {origin.port} was not reached within {within_s:g} s")
+
+    async def _connect(self, origin: Origin) -> Line:
+        host, port = origin.host, origin.port
+        found = [host] if ip_of(host) is not None else await _find(host, port)
+        refused = {address: self._reach.why_not(address, origin.standing) for address in found}
+        allowed = [address for address, why in refused.items() if why is None]
+        if not allowed:
+            why = next(iter(refused.values()), "it has no address")
+            raise UnreachedError(f"not connected to: {why}", is_shared=False)
+        raw = await first(functools.partial(dial, port=port), allowed)
+        if origin.scheme != "https":
+            return Plain(raw)
+        transport = trio.SocketStream(trio.socket.from_stdlib_socket(raw))
+        stream = trio.SSLStream(transport, tls_context(), server_hostname=host, https_compatible=True)
+        try:
+            await stream.do_handshake()
+        except BaseException as error:
+            transport.socket.close()
+            if isinstance(error, OSError | trio.BrokenResourceError):
+                raise UnreachedError(str(error.__cause__ or error), is_shared=False) from error
+            raise
+        return Secured(raw, stream)
+
+
+async def _find(host: str, port: int) -> list[str]:
+    """See `look_up`. Raises what keeps this process from opening sockets, too: a look-up does not say that."""
+    try:
+        return await look_up(host, port)
+    except OSError:
+        socket.socket().close()
+        raise
+
+
+async def dial(address: str, port: int) -> socket.socket:
+    """A connection of TCP to an address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    raw = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        for option in OPTIONS:
+            raw.setsockopt(*option)
+        raw.setblocking(False)
+        # The wrapper knows how to wait for a connection; it shares the socket, which stays ours.
+        await trio.socket.from_stdlib_socket(raw).connect((address, port))
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
+    """The first that answers. Each gets a moment before the next is tried beside it, and no more than two are tried at
+    once: then the older is given up, unless it is one of the last two. Raises the last one's error."""
+    if len(addresses) == 1:
+        return await dial(addresses[0])
+    found: list[socket.socket] = []
+    errors: list[OSError] = []
+    trying: deque[tuple[trio.CancelScope, trio.Event]] = deque()
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def attempt(address: str, scope: trio.CancelScope, over: trio.Event) -> None:
+                try:
+                    with scope:
+                        found.append(await dial(address))
+                        nursery.cancel_scope.cancel()
+                except OSError as error:
+                    errors.append(error)
+                finally:
+                    if (scope, over) in trying:
+                        trying.remove((scope, over))
+                    over.set()
+
+            for address in addresses:
+                if len(trying) == TRIED_AT_ONCE:
+                    oldest, its_end = trying.popleft()
+                    oldest.cancel()
+                    await its_end.wait()
+                scope, over = trio.CancelScope(), trio.Event()
+                trying.append((scope, over))
+                nursery.start_soon(attempt, address, scope, over)
+                with trio.move_on_after(NEXT_ADDRESS_S):
+                    await over.wait()
+        if not found:
+            raise errors[-1]
+        return found.pop(0)
+    finally:
+        for raw in found:  # a second one that answered at once, or all when the caller gave up
+            raw.close()
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """With the roots that this system, or SSL_CERT_FILE, trusts. Made once: reading them takes tens of milliseconds."""
+    return ssl.create_default_context()

@@ -1,0 +1,164 @@
+"""The connections to all workers: one pool for all partitions, and the count of those that are taken.
+
+Connections are a share of the process's open files (`jqd/domain/descriptors.py`). When all are taken nothing more is
+claimed. A claimed job that finds none in time goes back untried, and its worker is not backed off for it.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from jqd.domain.errors import JqdError
+from jqd.runner.config import RunnerConfig
+from jqd.runner.ssrf import Reach
+from jqd.runner.transport.http1 import Wire
+from jqd.runner.transport.network import Network, Origin
+
+KEPT = 8  # an eighth of all: an endpoint with more than its share leaves so many to the others
+PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
+# What the kernel says when this process or machine has no more sockets: no worker is to blame.
+OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class CrowdedError(JqdError):
+    """All connections are taken. The jobs go back, and no worker is to blame."""
+
+
+class Connections:
+    """How many requests are under way, of all runners together and by endpoint, and how many may be."""
+
+    def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
+        """`freed`: called when one is free again after none was."""
+        self.most = most
+        self.taken = 0
+        self._taken_by: Counter[str] = Counter()  # host and port of a worker
+        self._unheard: Counter[str] = Counter()  # requests begun there since something last answered
+        self._mono_s, self._freed = mono_s, freed
+        self._pause_until_s = float("-inf")
+
+    @property
+    def free(self) -> int:
+        """How many more requests may begin now."""
+        return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
+
+    def free_for(self, endpoint: str, workers: int) -> int:
+        """How many more requests may begin now to this host and port, where one of so many workers is.
+
+        More than its share only where something answers: what hangs keeps no more than that from the others.
+        """
+        share = max(1, self.most // workers)
+        beyond = min(self.free - self.most // KEPT, share - self._unheard[endpoint])
+        return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
+
+    def heard(self, endpoint: str) -> None:
+        """A request there was answered."""
+        self._unheard.pop(endpoint, None)
+
+    @contextmanager
+    def one(self, endpoint: str) -> Iterator[None]:
+        """A request is under way, or waits for its connection, as the parts of a batch that was cut may have to."""
+        self.taken += 1
+        self._taken_by[endpoint] += 1
+        self._unheard[endpoint] += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+            self._taken_by[endpoint] -= 1
+            if not self._taken_by[endpoint]:
+                del self._taken_by[endpoint]
+                self._unheard.pop(endpoint, None)
+            if self.taken >= self.most - self.most // KEPT - 1:
+                self._freed()
+
+    def pause(self) -> None:
+        """No connection could be had, although one was counted as free."""
+        self._pause_until_s = self._mono_s() + PAUSE_S
+
+
+class Pool:
+    """Wires to all workers: those in use, and those kept for the next request to the same origin."""
+
+    def __init__(self, network: Network, most: int, keepalive_s: float) -> None:
+        """`most`: of all together. `keepalive_s`: how long one is kept that nobody uses."""
+        self._network = network
+        self._most, self._keepalive_s = most, keepalive_s
+        self._room = trio.Semaphore(most, max_value=most)
+        self._kept: dict[Origin, list[Wire]] = {}
+        self._ages: dict[Wire, None] = {}  # all that are kept, the longest unused first
+
+    async def take(self, origin: Origin, within_s: float) -> Wire:
+        """A wire, to be given back.
+
+        Raises CrowdedError when none is to be had `within_s`, UnreachedError when there is no connection.
+        """
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.move_on_after(within_s) as waiting:
+                await self._room.acquire()
+            if waiting.cancelled_caught:
+                raise CrowdedError(f"all {self._most} connections are taken") from None
+        if (wire := self._kept_one(origin)) is not None:
+            return wire
+        try:
+            return await self._connect(origin, within_s)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def give(self, wire: Wire) -> None:
+        """It is not needed any more: kept, if it can be used again."""
+        self._room.release()
+        if not wire.is_lasting or len(self._ages) >= self._most // 2:
+            wire.close()
+            return
+        wire.idle_since_s = trio.current_time()
+        self._kept.setdefault(wire.origin, []).append(wire)
+        self._ages[wire] = None
+
+    async def _connect(self, origin: Origin, within_s: float) -> Wire:
+        """Where so many are kept that there would be too many, the longest unused go."""
+        while self._ages and self._most - self._room.value + len(self._ages) > self._most:
+            self._drop(next(iter(self._ages)))
+        return Wire(await self._network.connect(origin, within_s), origin)
+
+    def _kept_one(self, origin: Origin) -> Wire | None:
+        """The one used last: it lives most likely."""
+        self._expire()
+        kept = self._kept.get(origin)
+        while kept:
+            wire = kept[-1]
+            self._forget(wire)
+            if wire.is_quiet():
+                return wire
+            wire.close()
+        return None
+
+    def _expire(self) -> None:
+        before_s = trio.current_time() - self._keepalive_s
+        while self._ages and (oldest := next(iter(self._ages))).idle_since_s < before_s:
+            self._drop(oldest)
+
+    def _drop(self, wire: Wire) -> None:
+        self._forget(wire)
+        wire.close()
+
+    def _forget(self, wire: Wire) -> None:
+        del self._ages[wire]
+        kept = self._kept[wire.origin]
+        kept.remove(wire)
+        if not kept:
+            del self._kept[wire.origin]
+
+    def close(self) -> None:
+        """Close those that are kept."""
+        for wire in [*self._ages]:
+            self._drop(wire)
+
+
+def make_pool(config: RunnerConfig, connections_max: int) -> Pool:
+    return Pool(Network(Reach(config.worker_networks)), connections_max, config.keepalive_s)

@@ -1,0 +1,210 @@
+"""How each daemon sees the workers: whom it reaches, and whom it gives no jobs for now. And where it is reached itself.
+
+A daemon's *view* is a rule under its own name, which stands in no journal: it says it to the store with its questions
+what is new (`loops/settings.py`), so all daemons have all views, and show the same. Only workers that are not well have
+a row in it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from jqd.domain import address
+from jqd.domain.clock import Clock
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import tenant_of
+from jqd.runner.capacity import Gates, Rest
+from jqd.runner.circuit_breaker import Gate
+from jqd.runner.endpoint import host_of
+from jqd.runner.registry import Workers
+from jqd.runner.ssrf import Standing, machine, standing_of
+
+VIEW = "view"  # a kind of rule
+ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most four times a second while it changes
+WHY_MAX = 200  # characters of a complaint
+AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
+RECENT_S = 2 * AGAIN_S  # who lives has said it since
+SAME_MS = 5_000  # the same pause is said anew when the store's clock was set by more
+KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
+
+Health = Literal["ok", "backed_off", "unreachable"]
+
+
+class Seen(NamedTuple):
+    """How one daemon sees one worker."""
+
+    state: Health
+    since_ms: int
+    """0: it is well."""
+    complaint: str = ""
+    """What somebody has to mend at it."""
+    why: str = ""
+    """How its last request ended."""
+    until_ms: int = 0
+    """It gets nothing before that, by the store's clock; then one job, to try it."""
+    registered_at_ms: int = 0
+    """Which registration of the worker that counts for."""
+
+
+WELL = Seen("ok", 0)
+
+
+class View(msgspec.Struct, frozen=True):
+    """What one daemon says to all."""
+
+    rows: dict[str, Seen]
+    """By worker's id."""
+    url: str = ""
+    """Where clients and workers reach it; empty: it does not know."""
+    machine: str = ""
+    """On which machine a loopback address of `url` leads to it."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(View)
+
+
+class Views:
+    """Ours, and those of the others as far as they were told."""
+
+    def __init__(self, daemon: str, workers: Workers, gates: Gates, clock: Clock, pause_s_max: float) -> None:
+        """`pause_s_max`: no worker gets nothing for longer, whatever it asked for."""
+        self._daemon = daemon
+        self._workers = workers
+        self._rules = workers.rules
+        self._gates = gates
+        self._clock = clock
+        self._pause_s_max = pause_s_max
+        self.url = ""
+        """Where this daemon is reached, from when it listens."""
+        self._made = 0  # the revision of ours, of this life
+        self._known: dict[str, View] = {}
+        self._ends: dict[str, tuple[float, int]] = {}
+        """By worker's id the end of its pause, as its gate has it and as it was said."""
+        self._rules.read(VIEW, _read)
+        self._rules.watch(VIEW, self._ruled)
+
+    def look(self) -> Rule:
+        """Ours as it is now: another rule where something changed since the last look."""
+        now_ms = self._clock.wall_ms()
+        body = _encoder.encode(View(self._rows(), self.url, machine()))
+        rule = self._rules.get(VIEW, self._daemon)
+        if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
+            (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
+            self._made = rule.revision
+            self._rules.take([rule])
+        return rule
+
+    def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, Seen]:
+        """How these daemons see a worker; those whose view is not known here are left out."""
+        views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
+        return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
+
+    def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
+        """Where these daemons are reached by somebody at `peer`: a loopback address leads elsewhere from elsewhere."""
+        views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
+        near = standing_of(peer) is Standing.LOOPBACK
+        here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
+        return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
+
+    def recent(self) -> list[str]:
+        """Daemons that said theirs not long ago, whether they live or not: while the store is away nobody knows."""
+        now_ms = self._clock.wall_ms()
+        return sorted(rule.name for rule in self._rules.all(VIEW) if now_ms - rule.at_ms < RECENT_S * 1000)
+
+    def stale(self) -> list[Rule]:
+        """Views of daemons that are gone."""
+        now_ms = self._clock.wall_ms()
+        return [rule for rule in self._rules.all(VIEW) if now_ms - rule.at_ms > KEPT_S * 1000]
+
+    def _rows(self) -> dict[str, Seen]:
+        """Also of workers that were taken out just now."""
+        ailing = self._gates.ailing()
+        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
+        known = {worker.id for worker in self._workers.list()} if ailing else ()
+        here = [worker_id for worker_id, gate in ailing.items() if worker_id in known or gate.is_shut(now_s)]
+        known_view = self._known.get(self._daemon)
+        before = known_view.rows if known_view else {}
+        rows: dict[str, Seen] = {}
+        self._ends = {worker_id: end for worker_id, end in self._ends.items() if worker_id in ailing}
+        for worker_id in _fair(here, ailing, now_s)[:ROWS_MAX]:
+            gate = ailing[worker_id]
+            ill: Health = "unreachable" if _is_away(gate) else "backed_off"
+            state: Health = ill if gate.failures or gate.barred else "ok"
+            then = before.get(worker_id, WELL)
+            since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
+            until_ms = self._until_ms(worker_id, gate, now_ms) if gate.failures else 0
+            complaint, why = gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX]
+            rows[worker_id] = Seen(state, since_ms, complaint, why, until_ms, gate.registered_at_ms)
+        return rows
+
+    def _until_ms(self, worker_id: str, gate: Gate, now_ms: int) -> int:
+        """The end of a pause by the store's clock: said once, unless that clock was set meanwhile."""
+        until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
+        until_s, said_ms = self._ends.get(worker_id, (0.0, 0))
+        if until_s == gate.open_until_s and abs(until_ms - said_ms) < SAME_MS:
+            return said_ms
+        self._ends[worker_id] = gate.open_until_s, until_ms
+        return until_ms
+
+    def _ruled(self, rule: Rule) -> None:
+        before = self._known.get(rule.name)
+        if rule.is_deleted:
+            self._known.pop(rule.name, None)
+        else:
+            self._known[rule.name] = _read(rule)
+        if rule.name != self._daemon:
+            self._gates.heard(rule.name, self._rests(rule.name, before))
+        elif rule.revision != self._made:
+            self._resume()
+
+    def _resume(self) -> None:
+        """An earlier life of this daemon said it: what workers asked for then holds on."""
+        for worker_id, rest in self._rests(self._daemon, None).items():
+            worker = self._workers.get(worker_id)
+            if worker is not None and worker.registered_at_ms == rest.registered_at_ms:
+                why = self._known[self._daemon].rows[worker_id].why
+                self._gates.gate(worker).resume(rest.until_s, why)
+
+    def _rests(self, daemon: str, before: View | None) -> dict[str, Rest]:
+        """Whom another daemon gives nothing, by our clock.
+
+        Not whom it cannot reach: that is between the two, and who stands elsewhere may reach it.
+        """
+        view, known = self._known.get(daemon), self._gates.rests(daemon)
+        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
+        rests: dict[str, Rest] = {}
+        for worker_id, seen in view.rows.items() if view is not None else ():
+            if seen.state != "backed_off":
+                continue
+            then = before.rows.get(worker_id, WELL) if before is not None else WELL
+            if worker_id in known and (then.until_ms, then.registered_at_ms) == (seen.until_ms, seen.registered_at_ms):
+                rests[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
+                continue
+            left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
+            rests[worker_id] = Rest(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
+        return rests
+
+
+def _fair(worker_ids: Iterable[str], ailing: Mapping[str, Gate], now_s: float) -> list[str]:
+    """Those that get nothing for now first, for that has to come to all; who is away last. Of these one of each tenant,
+    then a second of each: nobody's workers push out those of others."""
+    ranked: list[tuple[int, int, str]] = []
+    ranks = Counter[tuple[int, str]]()
+    for worker_id in sorted(worker_ids):
+        gate = ailing[worker_id]
+        group = 2 if _is_away(gate) else int(not gate.is_shut(now_s))
+        ranks[group, tenant_of(worker_id)] += 1
+        ranked.append((group, ranks[group, tenant_of(worker_id)], worker_id))
+    return [worker_id for *_, worker_id in sorted(ranked)]
+
+
+def _is_away(gate: Gate) -> bool:
+    """Whether it cannot be reached from here: that is between the two."""
+    return gate.unreached or bool(gate.barred)
+
+
+def _read(rule: Rule) -> View:
+    return _decoder.decode(rule.body)

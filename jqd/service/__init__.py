@@ -1,0 +1,11 @@
+"""The rules of the edge, whatever surface is asked: taking, finding, changing and cancelling jobs, and their workers.
+
+Words and errors are the domain's; nothing here knows of HTTP (adr/0052).
+"""
+
+from jqd.service.config import DeskConfig
+from jqd.service.find import Coming
+from jqd.service.job import NewJob
+from jqd.service.services import Desk
+
+__all__ = ["Coming", "Desk", "DeskConfig", "NewJob"]

@@ -1,0 +1,42 @@
+"""Noting who does what, before it is done: nothing is done that is not noted. What was done without a token is not."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from jqd.domain.audit import Note, notes
+from jqd.domain.tokens import Role
+from jqd.service.services import Desk
+from jqd.service.settings import say
+
+
+async def noted(desk: Desk, act: str, what: str) -> None:
+    """Note an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
+
+    What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
+    """
+    if desk.principal.token and desk.principal.may(Role.OPERATOR) and not desk.principal.scopes:
+        await say(desk, dict, act=act, what=desk.own(what))
+
+
+def meant(wanted: Any) -> str:
+    """A filter, as far as it says something."""
+    fields = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
+    return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+def found(
+    desk: Desk, *, token: str = "", act: str = "", since_ms: int = 0, before: str = "", limit: int
+) -> list[tuple[str, Note]]:
+    """The newest notes that fit, of whom the desk acts for. `before`: the name of one, and later ones are left out."""
+    fit = []
+    for name, note in notes(desk.workers.rules, before):
+        if not desk.principal.sees(note.tenant) or note.at_ms < since_ms:
+            continue
+        if (token and note.token != token) or (act and act not in note.act):
+            continue
+        fit.append((name, note))
+        if len(fit) == limit:
+            break
+    return fit

@@ -1,0 +1,174 @@
+"""An array of jobs as it came → those to take, and the reasons against the others. Pure.
+
+The good case costs one decode for the whole array and a few comparisons per job; the bytes then go to the journal as
+they came. Only when something is wrong is the array looked at item by item, so that each bad job is named. A large
+array is read a piece at a time.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from jqd.domain import decode_errors
+from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
+from jqd.domain.errors import Fault, TooLarge, Unreadable
+from jqd.domain.fields import DECODE_ERRORS, faults_of
+from jqd.service.config import DeskConfig
+from jqd.service.job import NOT_YET, NewJob
+from jqd.service.job_limits import faults, longest_if_good
+from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
+from jqd.store import Replace
+
+DETAIL_LENGTH_MAX = 300  # of what a decoder said
+LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
+SAID_MAX = (
+    100  # wrong jobs of which all that is wrong is said: of each that takes 0.3 ms, and 10,000 held up all others
+)
+SAID_AT_ONCE = 3  # of which it is said in one piece
+WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} such jobs of a request"
+EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
+TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
+
+_jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Batch(Struct):
+    """What a request pushes: the good jobs, in order, and why the others are refused."""
+
+    single: bool
+    size: int
+    """Jobs in the request, good or bad."""
+    array: bytes
+    """The good ones as one MessagePack array."""
+    jobs: list[NewJob]
+    refused: list[Fault] = []
+    """Each with the place of its job in the request."""
+    plain: bool = False
+    """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
+    patient: bool = False
+    """It may wait for others, to go to the disk with them: see Asked."""
+    key: str = ""
+    """The id of the job that stands for the whole request, where its pusher gave that a key (`keyed.py`)."""
+    request: str = ""
+    """Digest of the whole request, then."""
+    over: Replace = Replace.CANCELLED
+    """Which jobs lose their ids to those that do not say `replace`."""
+
+    def told(self, faults: Sequence[Fault]) -> list[Fault]:
+        """As whoever sent the jobs knows them: one that came alone has no place among others."""
+        return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
+
+
+def read_array(data: bytes, single: bool, config: DeskConfig) -> Batch:
+    """Check a MessagePack array of jobs. `single`: its one job came alone. Raises Unreadable, TooLarge."""
+    _expect_array(data, single, config)
+    # Where something is wrong: find out what, and with which job.
+    return _read_good(data, single, config) or finish(_item_by_item(data, single, config, SAID_MAX))
+
+
+def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
+    """As `read_array`, of an array that is large: nothing that is done between two steps takes long.
+
+    One that is no MessagePack is read up to its fault once more, in one piece: the decoder's words tell what it is.
+    """
+    _expect_array(data, False, config)
+    try:
+        pieces = yield from cut(data)
+    except MALFORMED:
+        return finish(_item_by_item(data, False, config, SAID_MAX))
+    whole = Batch(False, 0, data, [], plain=True)
+    good: list[memoryview] = []
+    for piece in pieces:
+        array, left = array_of(data, piece), SAID_MAX - (whole.size - len(whole.jobs))
+        part = _read_good(array, False, config) or (yield from _item_by_item(array, False, config, left))
+        whole.jobs += part.jobs
+        whole.refused += (fault._replace(place=(fault.place or 0) + whole.size) for fault in part.refused)
+        whole.size += part.size
+        whole.plain &= part.plain
+        good.append(memoryview(part.array)[len(array_head(len(part.jobs))) :])
+        yield
+    if whole.refused:
+        whole.array = b"".join([array_head(len(whole.jobs)), *good])
+    return whole
+
+
+def _expect_array(data: bytes, single: bool, config: DeskConfig) -> None:
+    if len(data) == single:
+        raise Unreadable(EMPTY)
+    expect_bytes(len(data) - single, single, config)
+    size = array_items(data)
+    if size is not None and size > len(data):
+        raise Unreadable(f"the body is no MessagePack: it announces {size} jobs, and ends before that")
+    expect_size(size, config)
+
+
+def _read_good(data: bytes, single: bool, config: DeskConfig) -> Batch | None:
+    """None when something is wrong."""
+    try:
+        jobs = _jobs_decoder.decode(data)
+    except DECODE_ERRORS:
+        return None
+    found = longest_if_good(jobs, config.job_bytes_max)
+    if found is None:
+        return None
+    longest, plain = found
+    if longest > NESTING_MAX and nests_deeper(data, LEVELS_MAX):
+        raise Unreadable(TOO_DEEP)
+    return Batch(single, len(jobs), data, jobs, plain=plain)
+
+
+def expect_bytes(size: int, single: bool, config: DeskConfig) -> None:
+    """Raises TooLarge."""
+    limit = config.job_bytes_max if single else config.array_bytes_max
+    if size > limit:
+        what = "one job has" if single else "an array of jobs has"
+        raise TooLarge(f"{what} at most {limit} bytes, this one {size}")
+
+
+def expect_size(size: int | None, config: DeskConfig) -> None:
+    """`size`: of an array; None when it is not known, for what comes is none. Raises Unreadable, TooLarge."""
+    if size is None:
+        return
+    if size == 0:
+        raise Unreadable("the array is empty; send at least one job")
+    if size > config.array_jobs_max:
+        raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
+
+
+def _item_by_item(data: bytes, single: bool, config: DeskConfig, said_max: int) -> Steps[Batch]:
+    """`said_max`: wrong jobs of which all is said."""
+    try:
+        items = _items_decoder.decode(data)
+    except RecursionError as error:
+        raise Unreadable(TOO_DEEP) from error
+    except DECODE_ERRORS as error:
+        raise Unreadable(f"the body is no MessagePack: {decode_errors.why(error, before=single)}") from error
+    if nests_deeper(data, LEVELS_MAX):
+        raise Unreadable(TOO_DEEP)
+    batch = Batch(single, len(items), b"", [])
+    good: list[Raw] = []
+    for index, item in enumerate(items):
+        is_said = (wrong := index - len(good)) < said_max
+        try:
+            job = _job_decoder.decode(item)
+        except DECODE_ERRORS:
+            found = faults_of(item, NewJob, NOT_YET) if is_said else [Fault("", WRONG_TOO)]
+        else:
+            found = faults(job, config.job_bytes_max)
+            if not found:
+                batch.jobs.append(job)
+                good.append(item)
+        batch.refused += [fault._replace(place=index) for fault in (found if is_said else found[:1])]
+        if found and wrong % SAID_AT_ONCE == 0:
+            yield
+    batch.array = _encoder.encode(good)
+    return batch
+
+
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """As their jobs stand in the request."""
+    return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)

@@ -1,0 +1,359 @@
+"""The same done to many jobs: cancel, retry, delete, clean. A request does a bounded piece, and says where to go on."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import msgspec
+import trio
+from msgspec import Meta
+
+from jqd.domain.dates import instant_ms
+from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
+from jqd.domain.job import State
+from jqd.domain.tenant import bare
+from jqd.service.audit import meant, noted
+from jqd.service.cancel import record_cancels
+from jqd.service.edit import Kind, change
+from jqd.service.find import Coming, expect_promised, find, resolve
+from jqd.service.job import Date
+from jqd.service.job_filter import EVERYTHING, Text, narrow
+from jqd.service.listing import fitting, page_of
+from jqd.service.quotas import looked
+from jqd.service.server_only import any_reserved, may_change
+from jqd.service.services import Desk
+from jqd.store import JobView
+
+STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
+STEPS_MAX = 20  # in one request
+WITHIN_S = 5.0  # no step is begun later than this: the answer comes before a client or a proxy gives up
+IDS_MAX = 1_000  # named in one request
+CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
+MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
+
+ENDED = tuple(state for state in State if state.is_final)
+UNENDED = tuple(state for state in State if not state.is_final)
+AGAIN = (State.FAILED, State.CANCELLED)  # they may be tried anew
+
+WORDS = ("state", "name", "tag", "error", "error_is", "search", "since", "before", "job_ids")  # of a filter
+
+JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
+T = TypeVar("T")
+Found = JobView | Coming
+Test = Callable[[Found], bool]
+Act = Callable[[Sequence[Found]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Promised(Coming):
+    """No job: a pusher's id that was reserved for a push, which did not come in time."""
+
+    why: str
+
+
+class Filter(msgspec.Struct, forbid_unknown_fields=True):
+    """Which jobs are meant: all that is given must be so of one."""
+
+    state: State | None = None
+    name: str | None = None
+    tag: str | None = None
+    error: Text | None = None
+    """Stands in what its last attempt said."""
+    search: Text | None = None
+    """Stands in its name, its pusher's id, a tag, its argument or what its last attempt said (`narrow.py`)."""
+    error_is: Text | None = None
+    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
+    since: Date | None = None
+    """Its last attempt ended then or later; where there was none, it was pushed."""
+    before: Date | None = None
+    """The same, earlier than then."""
+    job_ids: JobIds | None = None
+    dry_run: bool = False
+    cursor: str = ""
+
+
+class Clean(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be deleted: what ended before a date, as clients write it."""
+
+    before: Date
+    dry_run: bool = False
+    cursor: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A job that was named, and left as it is."""
+
+    job_id: str
+    status: Annotated[int, Meta(description="404: there is none; 409: its state, or the filter, does not allow it")]
+    detail: str
+
+
+class Tally(msgspec.Struct):
+    """What a request found and did."""
+
+    matched: int = 0
+    changed: int = 0
+    cursor: str = ""
+    """Where the next request goes on; empty when that was all."""
+    refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
+    """Of the jobs that were named those that it was not done to, where there are any."""
+
+    def refuse(self, job_id: str, status: int, detail: str) -> None:
+        self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
+
+
+async def _note(desk: Desk, act: str, wanted: Filter | Clean) -> None:
+    if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
+        await noted(desk, act, meant(wanted))
+
+
+async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
+    """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted, UNENDED, "cancelled")
+    await _note(desk, "jobs cancel", wanted)
+
+    async def act(found: Sequence[Found]) -> None:
+        await record_cancels(desk, found)
+        tally.changed += _jobs_in(found)
+
+    await _each_piece(desk, wanted, tally, lambda view: view.state in UNENDED and may_change(desk, view), act)
+    return tally
+
+
+async def retry_many(desk: Desk, wanted: Filter) -> Tally:
+    """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted, AGAIN, "tried anew")
+    await _note(desk, "jobs retry", wanted)
+    if wanted.state is None and wanted.job_ids is None:
+        wanted.state = State.FAILED
+
+    async def act(found: Sequence[Found]) -> None:
+        await _retry_each(desk, found, wanted, tally)
+
+    await _each_piece(desk, wanted, tally, lambda view: view.state in AGAIN and may_change(desk, view), act)
+    return tally
+
+
+async def delete_many(desk: Desk, wanted: Filter) -> Tally:
+    """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted, ENDED, "deleted")
+    await _note(desk, "jobs delete", wanted)
+    if wanted.state is None and wanted.job_ids is None:
+        wanted.state = State.FAILED
+
+    async def act(found: Sequence[Found]) -> None:
+        tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
+
+    await _each_piece(desk, wanted, tally, lambda view: view.state in ENDED and may_change(desk, view), act)
+    return tally
+
+
+async def clean(desk: Desk, wanted: Clean) -> Tally:
+    """Delete what succeeded or was cancelled before a date, never what failed. Raises Invalid, Interrupted."""
+    tally = Tally()
+    try:
+        before_ms = instant_ms(wanted.before)
+    except ValueError as error:
+        raise Invalid(str(error), [Fault("/before", str(error))]) from error
+    await _note(desk, "jobs clean", wanted)
+    if wanted.dry_run or desk.principal.is_bound or any_reserved(desk):  # the store asks for nothing but the date
+
+        async def act(found: Sequence[Found]) -> None:
+            tally.changed += len(await desk.store.delete_dead(await _without_results(desk, found)))
+
+        everything = Filter(cursor=wanted.cursor, dry_run=wanted.dry_run)
+        await _each_piece(
+            desk, everything, tally, lambda view: _ended_before(view, before_ms) and may_change(desk, view), act
+        )
+        return tally
+    tally.cursor, until_s = MORE, trio.current_time() + WITHIN_S
+    with _telling(tally):
+        for _ in range(STEPS_MAX):
+            gone = await desk.store.clean_ended(before_ms, STEP_JOBS)
+            tally.changed += gone
+            if not gone:
+                tally.cursor = ""
+            if not gone or trio.current_time() >= until_s:
+                break
+    tally.matched = tally.changed
+    return tally
+
+
+@contextmanager
+def _telling(tally: Tally) -> Iterator[None]:
+    """An error half-way says what was done before it. To ask again is right: what is done matches no more."""
+    try:
+        yield
+    except JqdError as error:
+        if not tally.changed:
+            raise
+        raise Interrupted(tally.changed, error) from error
+
+
+def _tally_for(wanted: Filter, states: Sequence[State], done: str) -> Tally:
+    """An empty one. Raises Invalid for a filter that means nothing, or too much.
+
+    `states`: those of jobs that it may be `done` to. Of any other a 0 would read as if there were no such jobs.
+    """
+    given = [getattr(wanted, each) for each in WORDS]
+    if all(value is None for value in given):
+        raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
+    if wanted.state is not None and wanted.state not in states:
+        said, may = wanted.state.value, ", ".join(states)
+        detail = f"state must be one of {may}, not '{said}': no other jobs can be {done}"
+        raise Invalid(detail, [Fault("/state", detail)])
+    return Tally()
+
+
+async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
+    """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
+    with _telling(tally):
+        if wanted.job_ids is not None:
+            await _act_on(await _named(desk, wanted, tally, may), wanted, tally, act)
+            return
+        until_s = trio.current_time() + WITHIN_S
+        tally.cursor = wanted.cursor
+        for _ in range(STEPS_MAX):
+            page = await page_of(
+                desk, wanted.state, wanted.name, wanted.tag, narrowed.step(STEP_JOBS), tally.cursor, narrowed.row_bytes
+            )
+            tally.cursor = page.cursor
+            fit = await fitting(desk, narrowed, [*filter(may, page.jobs)])
+            await _act_on(fit, wanted, tally, act)
+            if not tally.cursor or trio.current_time() >= until_s:
+                return
+
+
+async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act | None) -> None:
+    tally.matched += _jobs_in(matched)
+    if matched and act is not None and not wanted.dry_run:
+        await act(matched)
+
+
+def _jobs_in(found: Sequence[Found]) -> int:
+    return sum(not isinstance(each, Promised) for each in found)
+
+
+async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
+    """Those named that fit; of the others it is told why not."""
+    found: dict[str, Found | NotFound] = {}
+    wished = list(dict.fromkeys(wanted.job_ids or ()))
+
+    async def one(given: str) -> None:
+        try:
+            job_id = await resolve(desk, given)
+            found[given] = job = await find(desk, job_id, named=job_id != given, given=given)
+            if job_id != given and isinstance(job, Coming):
+                found[given] = await _come(desk, given, job)
+        except NotFound as error:
+            found[given] = error
+
+    await _side_by_side(wished, one)
+    fit: list[Found] = []
+    for given in wished:
+        job = found[given]
+        if isinstance(job, NotFound):
+            tally.refuse(given, 404, str(job))
+        elif isinstance(job, Promised):
+            tally.refuse(given, 404, job.why)
+            fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
+        elif not may(job):
+            why = "" if may_change(desk, job) else ", and only for the master key to change"
+            tally.refuse(given, 409, f"job {given} is {job.state.value}{why}")
+        elif not _fits(job, wanted):
+            tally.refuse(given, 409, f"job {given} is none of those that the filter means")
+        else:
+            fit.append(job)
+    return fit
+
+
+async def _come(desk: Desk, given: str, job: Coming) -> Found:
+    """One that is on its way under its pusher's id, or what is told of an id whose push did not come in time."""
+    try:
+        await expect_promised(desk, given)
+    except NotFound as error:
+        return Promised(job.id, job.created_at_ms, str(error))
+    return job
+
+
+def _fits(view: Found, wanted: Filter) -> bool:
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
+    if isinstance(view, Coming):
+        known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
+        return known and wanted.state in (None, view.state)
+    return (
+        (wanted.state is None or view.state is wanted.state)
+        and (wanted.name is None or bare(view.jobtype) == wanted.name)
+        and (wanted.tag is None or wanted.tag in view.tags)
+        and narrowed.fits(view)
+    )
+
+
+async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
+    """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended; of a quota
+    that is spent it says how many were left for that."""
+    left = len(views)
+    await looked(desk)
+
+    async def one(found: Found) -> None:
+        # A list tells no arguments, and the change is the whole job once more.
+        nonlocal left
+        view = await desk.store.get_job(found.id)
+        if isinstance(view, JobView) and may_change(desk, view):
+            try:
+                await change(desk, view, Kind.RETRY)
+            except (Conflict, Denied) as error:
+                if wanted.job_ids is not None:
+                    tally.refuse(bare(view.name) or view.id, 409, str(error))
+            else:
+                tally.changed += 1
+        left -= 1
+
+    try:
+        await _side_by_side(views, one)
+    except Pressed as error:
+        why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
+        raise Pressed(why, retry_after_s=error.retry_after_s) from error
+
+
+async def _without_results(desk: Desk, found: Sequence[Found]) -> list[str]:
+    """The ids of those that have no result, which pages do not tell."""
+    free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
+
+    async def one(job_id: str) -> None:
+        view = await desk.store.get_job(job_id)
+        if isinstance(view, JobView) and view.result is None:
+            free.append(job_id)
+
+    await _side_by_side(list({job.id for job in found}.difference(free)), one)
+    return free
+
+
+async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """Raises the first error once all that had begun have ended."""
+    limiter = trio.CapacityLimiter(CHANGES_MAX)
+    failed: list[JqdError] = []
+
+    async def one(item: T) -> None:
+        async with limiter:
+            if failed:
+                return
+            try:
+                await act(item)
+            except JqdError as error:
+                failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for item in items:
+            nursery.start_soon(one, item)
+    if failed:
+        raise failed[0]
+
+
+def _ended_before(view: Found, before_ms: int) -> bool:
+    """By when the last attempt ended, or the job was pushed if there was none; the store itself goes by the end."""
+    if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
+        return False
+    return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

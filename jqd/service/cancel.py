@@ -1,0 +1,124 @@
+"""Cancelling and deleting: what is recorded in the journal, and what the store made of it."""
+
+from collections.abc import Sequence
+
+from jqd.domain.errors import Conflict, Denied, StoreAway
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id
+from jqd.domain.record import Lane, cancel_of, encode_cancels
+from jqd.domain.tokens import Role
+from jqd.service.audit import noted
+from jqd.service.edit import latest
+from jqd.service.find import Coming, find, never_given, not_found, resolve
+from jqd.service.server_only import expect_allowed, may_change
+from jqd.service.services import Desk
+from jqd.store import JobView, OnItsWay
+
+CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
+
+
+async def cancel(desk: Desk, given: str) -> State:
+    """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
+
+    `given`: the daemon's or the pusher's id. Any other state that is not final: recorded, but running, or not confirmed
+    in time. Raises NotFound, JournalRefused, StoreRefused.
+    """
+    job_id = await resolve(desk, given)
+    try:
+        before = await find(desk, job_id, named=job_id != given, given=given)
+    except StoreAway:
+        ids = parse_id(job_id)
+        if ids is None or never_given(desk, ids, job_id):
+            raise not_found(job_id) from None
+        if desk.principal.is_bound and (desk.principal.scopes or not desk.taken.is_of(job_id, desk.principal.tenant)):
+            raise  # whose it is only the store can tell
+        # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
+        before = Coming(job_id, ids.at_ms)
+    if not may_change(desk, before):
+        expect_allowed(desk, [(await latest(desk, given)).jobtype])
+    await noted(desk, "job cancel", given)
+    for _ in range(CANCELS_MAX):
+        if before.state is State.CANCELLED and not desk.control.settled(desk.where(job_id)):
+            return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
+        if before.state.is_final and before.state is not State.CANCELLED:
+            return before.state
+        # Also of one that is cancelled: a retry of it may be recorded and on its way.
+        unsure = State.WAITING if before.state is State.CANCELLED else before.state
+        cancelled_to = await record_cancels(desk, [before])
+        if cancelled_to is None:
+            return unsure
+        try:
+            after = await desk.store.get_job(job_id)
+        except StoreAway:
+            return unsure
+        if not desk.control.settled(desk.where(job_id)):
+            return State.RUNNING  # it rolled back meanwhile: as above
+        if isinstance(after, OnItsWay) and after.held:
+            return State.RUNNING  # its daemon came sooner than the job's journal
+        if not isinstance(after, JobView):
+            return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
+        if after.state.is_final or after.generation <= cancelled_to[job_id]:
+            return after.state
+        expect_allowed(desk, [after.jobtype])
+        before = after  # replaced meanwhile: the cancel was meant for what stood there before
+    return before.state
+
+
+async def record_cancels(desk: Desk, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
+    """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them.
+
+    Then none of these will start that is not running. None: it is not known to hold them.
+
+    Of a job whose content may change by a push, under its pusher's id, the store does not tell the last word: a
+    replacement may be acknowledged and on its way. All that was acknowledged before now is meant.
+    """
+    moving = [job.id for job in found if isinstance(job, Coming) or _may_move(job)]
+    up_to, sure = await _up_to_now(desk, moving)
+    up_to = {job.id: up_to.get(job.id, 0) for job in found}
+    records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
+    position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+    await desk.journal.wsync(position, shielded=True)
+    where = desk.where(*(job.id for job in found))
+    applied = await desk.control.wait_caught_up(Lane.CANCELS, position, desk.config.cancel_s, where)
+    # While daemons still tell the store what it forgot, one of them may bring such a job running.
+    return up_to if applied and desk.control.settled(where) and sure else None
+
+
+def _may_move(job: JobView) -> bool:
+    return bool(job.name or job.generation or job.state is State.CANCELLED)
+
+
+async def _up_to_now(desk: Desk, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+    """Up to which generation cancels of such jobs are meant, and whether the store said so for all of them.
+
+    Which content of such a job is in some journal nobody knows here: all that began before now are meant. The store's
+    numbers follow its clock in microseconds, so where it cannot be asked ours says about the same.
+    """
+    numbers: dict[frozenset[int], int] = {}  # one for each partition
+    sure = True
+    for job_id in job_ids:
+        where = desk.where(job_id)
+        if where not in numbers:
+            try:
+                numbers[where] = await desk.store.reserve_change(job_id)
+            except StoreAway:
+                numbers[where], sure = (desk.clock.wall_ms() + 1) * 1_000, False
+    return {job_id: numbers[desk.where(job_id)] for job_id in job_ids}, sure
+
+
+async def purge(desk: Desk, given: str) -> None:
+    """Delete for good what has ended. Raises NotFound, Conflict while it has not; StoreAway, StoreRefused."""
+    if not desk.principal.may(Role.OPERATOR):
+        raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
+    job_id = await resolve(desk, given)
+    if desk.principal.is_bound or not desk.principal.is_server:
+        found = await find(desk, job_id, named=job_id != given, given=given)  # another's is not found, before anything
+        if not may_change(desk, found):
+            expect_allowed(desk, [(await latest(desk, given)).jobtype])
+    await noted(desk, "job delete", given)
+    if await desk.store.delete_dead([job_id]):
+        return
+    view = await find(desk, job_id)
+    if view.state.is_final:
+        raise not_found(given)  # deleted by somebody else between the two questions
+    raise Conflict(f"job {given} has not ended: it is {view.state.value}; cancel it first")

@@ -1,0 +1,212 @@
+"""Constraints: said, shown, tried and deleted at any daemon, for all of them. What they limit the store counts."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated
+
+import trio
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from jqd.domain import constraints
+from jqd.domain.clock import thread_s
+from jqd.domain.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
+from jqd.domain.dates import instant_ms, iso
+from jqd.domain.errors import Fault, Invalid, NotFound
+from jqd.domain.job import Job, State, is_name
+from jqd.domain.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
+from jqd.domain.settings import NIL, Rules
+from jqd.domain.shares import Share
+from jqd.domain.tenant import tenant_of
+from jqd.service.job import Date
+from jqd.service.job_limits import expect_bare_ends
+from jqd.service.listing import page_of
+from jqd.service.services import Desk
+from jqd.service.settings import expect_room, learned, say, told
+from jqd.store import JobView
+
+CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
+# a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
+LIMIT_MAX = 1_000_000_000
+CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
+PER_S_MAX = 31 * 86_400.0  # a month
+TRIED_JOBS = 500  # looked at by a trial, whose arguments are asked for one by one: half a second
+TRIED_S = 1.0  # of asking the expressions; most take a thousandth of that for all jobs
+
+Text = Annotated[
+    str,
+    Meta(min_length=1, max_length=EXPRESSION_LENGTH_MAX, description=f"1 to {EXPRESSION_LENGTH_MAX} characters of CEL"),
+]
+
+
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+    """So many starts in any `per_s` seconds; a burst on top, which comes back at the rate of the limit."""
+
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
+    per_s: Annotated[
+        float, Meta(ge=0.001, le=PER_S_MAX, description=f"a number of seconds, 0.001 to {PER_S_MAX:.0f}")
+    ] = 1.0
+    burst: Annotated[int, Meta(ge=0, le=LIMIT_MAX, description=f"a whole number, 0 to {LIMIT_MAX}")] = 0
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
+
+    match: Text
+    rate: Rate | None = None
+    concurrency: (
+        Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
+    ) = None
+    pause: bool | Date | None = None
+    """Until a date, or (true) until it is said otherwise."""
+    cost: Text | None = None
+    key: Text | None = None
+    on_error: OnError = "hold"
+
+
+class Trial(Struct, frozen=True):
+    """What a constraint would match of the jobs that wait."""
+
+    looked_at: int
+    """Jobs that wait, the newest first."""
+    matched: int
+    failed: int
+    error: str | None
+    keys: int
+    delayed: int
+    """Of those that match, how many could not start at once."""
+
+
+async def put(desk: Desk, name: str, wish: Limits) -> bool:
+    """Say a constraint; it is on disk when this returns. Whether there was none of that name.
+
+    Raises Invalid, Conflict, NotYet, JournalRefused.
+    """
+    constraint = understood(desk, name, wish)
+    await told(desk)
+    own, new = desk.own(name), list[bool]()
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        before = desk.constraints.known.get(own)
+        new.append(before is None)
+        if before is None:
+            expect_bare_ends("constraint", name)
+            expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
+        return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
+
+    await say(desk, make)
+    return new[-1]
+
+
+def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:
+    """A rate that is said again has been spent before: a store that forgot how often counts all of that as spent."""
+    if constraint.rate is None or before is None or before.constraint.rate is None:
+        return constraint
+    return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """Nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
+    await told(desk)
+    await known(desk, name)
+    await say(desk, lambda: {(CONSTRAINT, desk.own(name)): NIL})
+
+
+async def known(desk: Desk, name: str) -> Known:
+    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+    await learned(desk, partial(desk.constraints.known.get, desk.own(name)))
+    return find(desk, name)
+
+
+def find(desk: Desk, name: str) -> Known:
+    """Raises NotFound."""
+    one = desk.constraints.known.get(desk.own(name))
+    if one is None:
+        raise NotFound(f"there is no constraint {name[:64]!r}")
+    return one
+
+
+async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
+    """What it would do to jobs that wait, if it were said now. Raises Invalid, StoreAway."""
+    constraint = understood(desk, name, wish)
+    rules = Rules()
+    alone = Constraints(rules)
+    rule = rules.make({(CONSTRAINT, desk.own(name)): body_of(constraint)}, now_ms=desk.clock.wall_ms(), origin=0)
+    rules.take(rule)
+    (one,) = alone.known.values()
+    page = await page_of(desk, State.WAITING, None, None, TRIED_JOBS, "")
+    keys = dict[str, list[int]]()
+    matched = failed = looked = 0
+    held_s = 0.0
+    for view in page.jobs:
+        whole = await desk.store.get_job(view.id) if one.reads_argument else view
+        await trio.lowlevel.checkpoint()
+        began_s, looked = thread_s(), looked + 1
+        for item in constraints.items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
+            failed += item.cost is None
+            matched += item.cost is not None
+            if item.cost is not None:
+                keys.setdefault(item.key, []).append(item.cost)
+        held_s += thread_s() - began_s
+        if held_s > TRIED_S:
+            break
+    delayed = failed + sum(_delayed(constraint, costs) for costs in keys.values())
+    return Trial(looked, matched, failed, one.error or None, len(keys), delayed)
+
+
+def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
+    """As it is kept. Raises Invalid, which points into the expression."""
+    found = []
+    if not is_name(name):
+        why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
+        found.append(Fault("/name", why))
+    for field, text, types in (
+        ("match", wish.match, ("BOOL",)),
+        ("cost", wish.cost, ("INT",)),
+        ("key", wish.key, KEY_TYPES),
+    ):
+        try:
+            if text is not None:
+                Expression(text, types)
+        except NotUnderstood as error:
+            found.append(Fault(f"/{field}", f"{error}, at character {error.offset + 1}"))
+    if wish.rate is None and wish.concurrency is None and not wish.pause:
+        found.append(Fault("", "it limits nothing: give rate, concurrency or pause, or several of them"))
+    if wish.cost is not None and wish.rate is None:
+        found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
+    if found:
+        raise Invalid(found[0].detail, found)
+    rate = constraints.Rate(wish.rate.limit, wish.rate.per_s, wish.rate.burst) if wish.rate else None
+    until_ms = EVER_MS if wish.pause is True else 0
+    if wish.pause not in (None, True, False):
+        try:
+            until_ms = instant_ms(wish.pause)
+        except ValueError as error:
+            raise Invalid(str(error), [Fault("/pause", str(error))]) from error
+        if until_ms <= desk.clock.wall_ms():
+            why = f"that date has passed: a pause until {iso(until_ms)} holds nothing up"
+            raise Invalid(why, [Fault("/pause", why)])
+    plain = Constraint(
+        wish.match, rate, wish.concurrency or 0, until_ms, wish.cost or "", wish.key or "", wish.on_error
+    )
+    return constraints.with_digest(desk.own(name), plain)
+
+
+def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
+    """How many of the jobs of one key could not start at once, if nothing was spent of it."""
+    if constraint.until_ms:
+        return len(costs)
+    rate, slots = constraint.rate, constraint.concurrency or len(costs)
+    left = rate.limit + rate.burst if rate else sum(costs)
+    started = 0
+    for cost in costs[:slots]:
+        if cost > left:
+            break
+        left -= cost
+        started += 1
+    return len(costs) - started
+
+
+def job_of(view: JobView) -> Job:
+    """As expressions are asked about it."""
+    return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))

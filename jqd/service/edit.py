@@ -1,0 +1,276 @@
+"""Changing a job that was pushed long ago: other content while it waits, a new life when it has ended.
+
+The change is journaled as the whole job once more, under a revision that the store gave; so it survives whatever the
+job survives, and whoever applies the journals in any order ends with the latest content.
+"""
+
+import enum
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
+from jqd.domain.job import ChangeKind, Priority, State
+from jqd.domain.job_record import JobRecord
+from jqd.domain.quotas import FREE, Charge
+from jqd.domain.record import Head, Lane, encode_jobs
+from jqd.domain.tenant import bare
+from jqd.service.audit import noted
+from jqd.service.find import Coming, expect_promised, find, once_noted, resolve
+from jqd.service.job import Date, Delay
+from jqd.service.job_limits import date_faults, eligible_at_ms
+from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
+from jqd.service.quotas import reserve
+from jqd.service.server_only import expect_allowed
+from jqd.service.services import Desk
+from jqd.store import EditGiven, JobView
+
+
+class Edit(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be changed of a job that waits, or is tried anew; what is left out stays as it is."""
+
+    priority: Priority | msgspec.UnsetType = msgspec.UNSET
+    run_at: Date | msgspec.UnsetType | None = msgspec.UNSET
+    """None: at once."""
+    delay: Delay | msgspec.UnsetType = msgspec.UNSET
+    argument: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Kind(enum.Enum):
+    """What may be done to a job."""
+
+    EDIT = "changed"
+    RETRY = "tried again"
+    RUN_NOW = "run now"
+
+
+WAITS = frozenset({State.WAITING, State.SCHEDULED, State.RETRYING})
+ALLOWED = {Kind.EDIT: WAITS, Kind.RUN_NOW: WAITS, Kind.RETRY: frozenset({State.FAILED, State.CANCELLED})}
+
+BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
+LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
+    """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
+
+    Raises Denied, Invalid, NotFound; as `change`.
+    """
+    fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
+    view = await _own(desk, given)
+    await noted(desk, "job retry", given)
+    return await change(desk, view, Kind.RETRY, **fields)
+
+
+async def run_now(desk: Desk, given: str) -> JobView:
+    """Let a job not wait for its date any longer. Raises Denied, NotFound; as `change`."""
+    view = await _own(desk, given)
+    await noted(desk, "job run-now", given)
+    return await change(desk, view, Kind.RUN_NOW)
+
+
+async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
+    """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
+    fields = _fields(desk, wanted)
+    view = await _own(desk, given)
+    await noted(desk, "job change", given)
+    return await change(desk, view, Kind.EDIT, **fields)
+
+
+async def _own(desk: Desk, given: str) -> JobView:
+    """The job, for whoever may change it. Raises Denied; as `latest`."""
+    view = await latest(desk, given)
+    expect_allowed(desk, [view.jobtype])
+    return view
+
+
+def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
+    """What `change` is told: the limits of a push hold here too. Raises Invalid."""
+    if wanted == Edit():
+        raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
+    run_at = None if wanted.run_at is msgspec.UNSET else wanted.run_at
+    delay = None if wanted.delay is msgspec.UNSET else wanted.delay
+    for fault in date_faults(run_at, delay):
+        raise Invalid(fault.detail, [fault])
+    fields: dict[str, Any] = {}
+    if wanted.priority is not msgspec.UNSET:
+        fields["priority"] = wanted.priority
+    if not (wanted.run_at is msgspec.UNSET and wanted.delay is msgspec.UNSET):
+        fields["eligible_at_ms"] = eligible_at_ms(run_at, delay, desk.clock.wall_ms())
+    if wanted.argument is not msgspec.UNSET:
+        fields["argument"] = _checked(bytes(wanted.argument), desk.config.job_bytes_max)
+    return fields
+
+
+def _checked(argument: bytes, bytes_max: int) -> bytes:
+    detail = ""
+    if len(argument) > bytes_max:
+        detail = f"an argument has at most {bytes_max} bytes, this one {len(argument)}"
+    elif nests_deeper(argument, NESTING_MAX):
+        detail = f"an argument nests at most {NESTING_MAX} levels deep"
+    if detail:
+        raise Invalid(detail, [Fault("/argument", detail)])
+    return argument
+
+
+async def latest(desk: Desk, given: str) -> JobView:
+    """The job as the store has it; one that is on its way there from here is waited for a moment.
+
+    Raises NotFound, or NotYet while it is on its way; StoreAway, StoreRefused.
+    """
+    job_id = await resolve(desk, given)
+    named = job_id != given
+    view = await find(desk, job_id, named=named)
+    lane = Lane.CHANGES if named else Lane.JOBS
+    if isinstance(view, Coming) and await desk.control.wait_caught_up(
+        lane, desk.journal.end, desk.config.cancel_s, desk.where(job_id)
+    ):
+        view = await find(desk, job_id, named=named)
+    if isinstance(view, Coming):
+        if named:
+            await expect_promised(desk, given)
+        raise NotYet(f"job {given} is on its way into the store; try again")
+    return view
+
+
+async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobView:
+    """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
+
+    Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
+    will, when the store lost data meanwhile, or somebody else changes it now; Pressed when a retry is more than a quota
+    allows; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
+    """
+    if view.state not in ALLOWED[kind]:
+        _refuse(view, kind)
+    if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
+        raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
+    if kind is not Kind.RETRY or not desk.principal.tenant:
+        return await _change(desk, view, kind, fields, FREE)
+    with await reserve(desk, 1, len(_array(desk, view, kind, fields)), retried=True) as charge:
+        return await _change(desk, view, kind, fields, charge)
+
+
+async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
+    began_s = trio.current_time()
+    view, given = await _reserve(desk, view, kind)
+    revision, array = given.revision, _array(desk, view, kind, fields)
+    position = desk.journal.write(Lane.CHANGES, 1, _frame(desk, view, kind, given, array, fields))
+    await desk.journal.wsync(position, shielded=True)
+    charge.taken(desk.homes([view.id]), len(array))
+    if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
+        detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
+        raise NotYet(detail)
+    after = await desk.store.get_job(view.id)
+    if not desk.control.settled(desk.where(view.id)):  # another daemon may tell it next that the job had ended before
+        detail = (
+            f"it is recorded that job {_called(view)} is to be {kind.value}; the store lost data meanwhile, and what "
+            "became of the job is known once all daemons have told it again: look at the job in a moment"
+        )
+        raise NotYet(detail)
+    if not isinstance(after, JobView) or after.revision < revision:
+        raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted, or its id was given to another")
+    if after.revision == revision and after.missed:
+        if after.state is State.RUNNING and kind is not Kind.RETRY:
+            detail = (
+                f"job {_called(after)} has begun meanwhile: the change is recorded, and counts for a next attempt only"
+            )
+            raise Conflict(detail)
+        _refuse(after, kind)
+    if after.revision > revision and trio.current_time() - began_s > LAPSES_S:
+        detail = (
+            f"job {_called(view)} was changed by somebody else while this change waited for the disk; look at it again"
+        )
+        raise Conflict(detail)
+    return after
+
+
+async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
+    """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
+
+    Raises Conflict, Denied or NotYet; StoreUnsettled, StoreAway, StoreRefused.
+    """
+    deadline_s = trio.current_time() + desk.config.cancel_s
+    while True:
+        ask = partial(desk.store.reserve_edit, view.id, view.revision)
+        given = await once_noted(desk, desk.where(view.id), ask)
+        if given is not None:
+            return view, given
+        if trio.current_time() >= deadline_s:
+            detail = f"job {_called(view)} is being changed by somebody else; try again"
+            raise NotYet(detail)
+        await trio.sleep(BUSY_S)
+        again = await desk.store.get_job(view.id)
+        if again is None:
+            raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
+        if isinstance(again, JobView):
+            expect_allowed(desk, [again.jobtype])  # it may have been replaced by one that is not for him
+            view = again
+        if view.state not in ALLOWED[kind]:
+            _refuse(view, kind)
+
+
+def _called(view: JobView) -> str:
+    """By its pusher's own id, where it has one: who has pushed it knows it by no other."""
+    return bare(view.name) or view.id
+
+
+def _refuse(view: JobView, kind: Kind) -> NoReturn:
+    if view.state is State.RUNNING and kind is not Kind.RETRY:
+        can = f"only a job that waits can be {kind.value}, as this one can if its attempt fails"
+        raise Conflict(f"job {_called(view)} is running, and nothing was changed: {can}")
+    raise Conflict(f"job {_called(view)} cannot be {kind.value}: it is {view.state.value}")
+
+
+def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
+    kept = kind is Kind.EDIT and view.state in (State.SCHEDULED, State.RETRYING)
+    return int(fields.get("eligible_at_ms", view.eligible_at_ms if kept else 0))
+
+
+def _array(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
+    """The job once more, as if it was pushed."""
+    job = JobRecord(
+        name=bare(view.jobtype),
+        argument=Raw(fields.get("argument", view.argument)),
+        priority=fields.get("priority", view.priority),
+        max_retry=view.max_retry,
+        keep_result=view.keep_result,
+        timeout=view.timeout_s,
+        job_id=bare(view.name) or None,
+        tags=view.tags,
+        backoff=view.backoff,
+    )
+    if kind is Kind.EDIT:  # who says run now, or again, wants it run
+        begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
+        job.expires_in = _expiry_s(view, begins_ms, desk.clock.wall_ms(), dated=dated)
+    return _encoder.encode([job])
+
+
+def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes, fields: dict[str, Any]) -> bytes:
+    anew, revision, eligible_at_ms = kind is Kind.RETRY, given.revision, _eligible_at_ms(view, kind, fields)
+    changes = {
+        0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
+    }
+    # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
+    first = desk.journal.ids.take(1).first
+    eligible = {0: eligible_at_ms} if eligible_at_ms else {}
+    head = Head(first, view.created_at_ms, eligible, changes, life=given.life, tenant=view.tenant)
+    return encode_jobs(head, array)
+
+
+def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
+    """For how long from when it may begin, or was pushed: as long as before with a new date, else to the same instant.
+
+    Who says "at once", or a date that has passed, of a job with a date to come gives it as long from now on.
+    """
+    if not view.expires_at_ms or view.state is State.RETRYING:
+        return None
+    created_ms, until_ms = view.created_at_ms, view.expires_at_ms
+    if dated:
+        before_ms = max(created_ms, view.eligible_at_ms)
+        until_ms += max(begins_ms, min(before_ms, max(created_ms, now_ms))) - before_ms
+    return max(1, until_ms - max(created_ms, begins_ms)) / 1000

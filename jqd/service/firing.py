@@ -1,0 +1,210 @@
+"""Firing schedules: the job of a date and the note that this date was fired reach the disk together.
+
+Any daemon may fire any date, and two may at once: the job's id is made of schedule and date, and the store gives a name
+to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/scheduler/test_firing.py.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+import msgspec
+from msgspec import Raw, structs
+
+from jqd.domain.dates import iso
+from jqd.domain.errors import NotFound, NotYet
+from jqd.domain.jobid import partition_of_name
+from jqd.domain.log import get_logger
+from jqd.domain.quotas import Charge
+from jqd.domain.record import Lane, encode_rules
+from jqd.domain.schedules import Fired, Known, fired_rule
+from jqd.domain.settings import Rule
+from jqd.domain.tenant import bare, tenant_of
+from jqd.scheduler import Firing, Last
+from jqd.service.batch import Batch
+from jqd.service.cancel import cancel
+from jqd.service.find import Coming, find, resolve, stands
+from jqd.service.id_reservations import agree, confirm
+from jqd.service.job import NewJob
+from jqd.service.principal import Principal
+from jqd.service.push import expect_taking, write
+from jqd.service.quotas import reserve_owed
+from jqd.service.services import Desk
+from jqd.store import JobView
+
+GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
+TAKEN = "another job has the id {!r}, and has not come to the store yet"
+TAKEN_S = 90.0  # three times that: what has a name for so long, and is no job yet, lies in a journal that is away
+
+_encoder = msgspec.msgpack.Encoder()
+_fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
+
+
+def fields_of(one: Known) -> dict[str, Raw]:
+    """The job of a schedule, field by field, as it was said."""
+    return _fields_decoder.decode(one.schedule.job)
+
+
+async def last_of(desk: Desk, one: Known) -> Last | None:
+    """What became of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
+    job_id = one.fired.job_id
+    if not job_id:
+        return None
+    try:
+        desk = _of(desk, one)
+        view = await find(desk, await resolve(desk, bare(job_id)), named=True)
+        # Between the two questions it may have been purged: a job that just got its name is not in the store either.
+        if isinstance(view, Coming) and (_is_late(one.fired, view) or await resolve(desk, bare(job_id)) != view.id):
+            return Last(0)
+    except NotFound:
+        return Last(0)
+    if not view.state.is_final:
+        return Last(None)
+    return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
+
+
+def _is_late(fired: Fired, view: Coming) -> bool:
+    """Whether its name was given anew since, to a push that never comes: a store does so when it has no such job.
+
+    The note has no id where another's job had that name.
+    """
+    if fired.given:
+        return view.id != fired.given
+    return view.created_at_ms > fired.at_ms + GIVEN_S * 1000
+
+
+async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+    """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
+
+    Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
+    other daemons fired, and is in that life still, where names were given: in another it may give them to others.
+    Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
+    """
+    expect_taking(desk)  # also under pressure: a date that is passed over does not come again
+    wait: dict[str, str] = {}
+    for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
+        its = [each for each in firings if tenant_of(each.one.name) == tenant]
+        wait |= await _fire(_of(desk, its[0].one), its, is_told)
+    return wait
+
+
+async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+    with ExitStack() as charges:
+        charge, over = await _within(desk, firings, charges)
+        return over | await _fire_all(desk, [each for each in firings if each.one.name not in over], charge, is_told)
+
+
+async def _within(
+    desk: Desk, firings: Sequence[Firing], charges: ExitStack
+) -> tuple[dict[str, Charge], dict[str, str]]:
+    """What those that fire cost the tenant's quota, and why the others have to wait for it, by the schedules' names."""
+    charge: dict[str, Charge] = {}
+    over: dict[str, str] = {}
+    for each in firings:
+        if each.step.fires:
+            kept = await reserve_owed(desk, desk.principal.tenant, 1, len(each.one.schedule.job))
+            if isinstance(kept, str):
+                over[each.one.name] = kept
+            else:
+                charge[each.one.name] = charges.enter_context(kept)
+    return charge, over
+
+
+async def _fire_all(
+    desk: Desk, firings: Sequence[Firing], charge: Mapping[str, Charge], is_told: Callable[[str], bool]
+) -> dict[str, str]:
+    for each in firings:
+        if each.step.replaces:
+            await _stop(desk, each.one)
+    asked_at_s = desk.clock.boot_s()
+    jobs = [each for each in firings if each.step.fires]
+    agreed = await agree(desk, _batch(jobs), dated=True) if jobs else None
+    refused = [jobs[place] for place in (agreed.refused if agreed else ())]
+    unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(desk, each)}
+    # From here to the writing nothing else happens in this process. It may have stood still before.
+    if not is_told(agreed.life if agreed else "") or desk.clock.boot_s() - asked_at_s > GIVEN_S:
+        raise NotYet("the store did not say in time what other daemons fired")
+    if any(desk.schedules.known.get(each.one.name) is not each.one for each in firings):
+        return {}  # changed, or fired by another, meanwhile
+    done = [each for each in firings if each.one.name not in unsure]
+    if agreed is not None and agreed.jobs:
+        written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
+        desk.control.entered(written.job_ids, agreed.jobs, desk.principal.tenant)
+        for place, each in enumerate(jobs):
+            if place not in agreed.known and place not in agreed.refused:
+                home = partition_of_name(each.job_id, desk.partitions)
+                charge[each.one.name].taken([home], len(each.one.schedule.job))
+    if not done:
+        return unsure
+    now_ms, given = desk.clock.wall_ms(), agreed.ids if agreed else {}
+    # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
+    await note(desk, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
+    for each in done:
+        desk.schedules.counts["fired"] += each.step.fires
+        desk.schedules.counts["skipped"] += each.step.skipped
+        _tell(each)
+    if agreed is not None and agreed.jobs:
+        await confirm(desk, agreed, written.position)
+    return unsure
+
+
+async def note(desk: Desk, rules: Sequence[Rule]) -> None:
+    """Write rules that have their revisions; with all that was written before they are on disk then, and hold here."""
+    position = desk.journal.write(Lane.RULES, len(rules), encode_rules(rules))
+    await desk.journal.wsync(position, shielded=True)
+    desk.workers.rules.take(rules)
+
+
+def _of(desk: Desk, one: Known) -> Desk:
+    tenant = tenant_of(one.name)
+    return desk.acting(Principal(tenant)) if tenant else desk
+
+
+def _batch(firings: Sequence[Firing]) -> Batch:
+    items = []
+    for each in firings:
+        said = {
+            **fields_of(each.one),
+            "job_id": bare(each.job_id),
+            "run_at": iso(each.one.run_at_ms(each.step.through_ms)),
+        }
+        items.append(Raw(_encoder.encode(said)))
+    return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
+
+
+def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> Fired:
+    """`given`: ids of jobs → those that the store has them under, also of what another daemon fired: of two notes on
+    one date either may stay."""
+    before, step = each.one.fired, each.step
+    after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
+    if not step.fires:
+        return after
+    job_id, date_ms, count = each.job_id, step.through_ms, before.fired + 1
+    return structs.replace(
+        after, job_id=job_id, date_ms=date_ms, at_ms=now_ms, fired=count, given=given.get(bare(job_id), "")
+    )
+
+
+async def _stands(desk: Desk, each: Firing) -> bool:
+    """Whether another job has that id, as far as anybody can tell."""
+    if await stands(desk, bare(each.job_id)):
+        return True
+    now_s, one = desk.clock.boot_s(), each.one
+    one.taken_at_s = one.taken_at_s or now_s
+    return now_s - one.taken_at_s > TAKEN_S
+
+
+async def _stop(desk: Desk, one: Known) -> None:
+    try:
+        await cancel(desk, bare(one.fired.job_id))
+    except NotFound:
+        get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
+
+
+def _tell(each: Firing) -> None:
+    note = {"name": each.one.name, "date": iso(each.step.through_ms), "skipped": each.step.skipped}
+    log = get_logger("schedules")
+    if each.step.fires:
+        log.info("schedules.fired", **note, job_id=each.job_id)
+    else:
+        log.info("schedules.skipped", **note)

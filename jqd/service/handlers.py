@@ -1,0 +1,127 @@
+"""Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from jqd.domain.errors import Fault, Invalid, NotFound
+from jqd.domain.shares import Share, counted
+from jqd.domain.tenant import tenant_of
+from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_version
+from jqd.runner.registry import HANDLER
+from jqd.runner.ssrf import machine, standing_of
+from jqd.service.job_limits import expect_bare_ends
+from jqd.service.services import Desk
+from jqd.service.settings import learned, say, told
+
+HANDLERS = Share("handlers", 1_000)  # each look for work goes through them, and a jobtype seldom needs one that it
+# shares with no other
+VERSIONS_MAX = 10  # kept of each handler
+VERSION_BYTES_MAX = 131_072  # of one, with the texts that are kept and not run
+VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are told, and journaled anew, with each new one
+NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None) -> Version:
+    """Say a new version; it is on disk when this returns. `peer`: the address it came from.
+
+    Raises Invalid, NotYet, JournalRefused.
+    """
+    if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
+        why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+    if is_version(name):
+        why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"
+        raise Invalid(why, [Fault("/name", why)])
+    try:
+        desk.workers.check(card_of(name, definition), peer=peer)
+        await desk.workers.judge(definition.body, peer)
+    except Invalid as error:
+        raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
+    await told(desk)
+    own = desk.own(name)
+    said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
+    made: list[Version] = []
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        known = desk.workers.handler(own) or Handler(0)
+        if not known.versions:
+            expect_bare_ends("handler", name)
+        number, now_ms = known.last + 1, desk.clock.wall_ms()
+        version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+        _refuse_more(desk, own, known, version)
+        made.append(version)
+        handler = Handler(number, (*_kept(known.versions), version))
+        options = desk.options.of_handler(own, definition.options.of_jobs, id_of(own, number))
+        return {(HANDLER, own): _encoder.encode(handler), **options}
+
+    await say(desk, make)
+    return made[0]
+
+
+def _refuse_more(desk: Desk, own: str, known: Handler, version: Version) -> None:
+    """Raises Invalid where there would be too many handlers, or one would be too large."""
+    there = counted(map(tenant_of, desk.workers.handlers()))
+    if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
+        why = f"{why}, or register a worker instead"
+        raise Invalid(why, [Fault("", why)])
+    if (size := len(_encoder.encode(version))) > VERSION_BYTES_MAX:
+        why = f"a version of a handler may take {VERSION_BYTES_MAX} bytes with all its texts, and this one has {size}"
+        raise Invalid(why, [Fault("", why)])
+
+
+def _kept(versions: Sequence[Version]) -> list[Version]:
+    """Which stay when another comes: the newest that fit."""
+    newest = versions[:-VERSIONS_MAX:-1]
+    sizes = accumulate(len(_encoder.encode(version)) for version in newest)
+    return [version for version, size in zip(newest, sizes, strict=True) if size <= VERSIONS_BYTES_MAX][::-1]
+
+
+def _placed(fault: Fault) -> Fault:
+    """Where a field of a registration stands in a handler."""
+    place = {"/url": "/body", "/name": "/name"}.get(fault.pointer, f"/options{fault.pointer}")
+    return fault._replace(pointer=place)
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound, NotYet."""
+    await told(desk)
+    await look(desk, name)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        handler, _ = find(desk, name)
+        own = desk.own(name)
+        return {(HANDLER, own): _encoder.encode(Handler(handler.last)), **desk.options.of_handler(own, None, "")}
+
+    await say(desk, make)
+
+
+async def look(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+    """A handler and one of its versions, 0: the newest, also if it was set elsewhere just now. Raises NotFound."""
+    await learned(desk, lambda: _version(desk, name, number))
+    return find(desk, name, number)
+
+
+def seen_by(desk: Desk) -> dict[str, Handler]:
+    """Those that exist for whom the desk acts, by name as jqd knows it."""
+    return {name: one for name, one in desk.workers.handlers().items() if desk.principal.sees(tenant_of(name))}
+
+
+def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+    """The same of what is known here."""
+    handler = desk.workers.handler(desk.own(name))
+    if handler is None or not handler.versions:
+        raise NotFound(f"there is no handler {name[:64]!r}")
+    found = _version(desk, name, number)
+    if found is None:
+        kept = ", ".join(str(version.number) for version in handler.versions)
+        raise NotFound(f"handler {name[:64]!r} has no version {number} (any more); it has {kept}")
+    return handler, found
+
+
+def _version(desk: Desk, name: str, number: int) -> Version | None:
+    handler = desk.workers.handler(desk.own(name)) or Handler(0)
+    return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

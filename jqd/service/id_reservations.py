@@ -1,0 +1,262 @@
+"""Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from jqd.domain.errors import Fault, JournalRefused, NotYet, StoreAway, StoreError
+from jqd.domain.job import ChangeKind, State
+from jqd.domain.job_record import JobRecord, date_digest, digest_of, keyed_digest
+from jqd.domain.jobid import homes_of, partition_of_name
+from jqd.domain.log import get_logger
+from jqd.domain.record import Lane, cancel_of, encode_cancels, expires_at_ms
+from jqd.service.batch import Batch, in_order
+from jqd.service.find import once_noted
+from jqd.service.idempotency import overtaken
+from jqd.service.job import NewJob
+from jqd.service.job_limits import eligible_at_ms
+from jqd.service.services import Desk
+from jqd.store import JobView, NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
+
+TOLD_MAX = 10  # refused names of a request of which it is looked up in what they differ: a call of the store each
+NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
+
+Changes = dict[int, tuple[str, int, int, ChangeKind]]
+"""As in `record.Head`."""
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Agreed(NamedTuple):
+    """What of a batch may be journaled now."""
+
+    array: bytes
+    jobs: list[NewJob]
+    changes: Changes
+    known: dict[int, str]
+    """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
+    refused: dict[int, str]
+    """Place among the good jobs → why it is not taken."""
+    size: int
+    """Number of good jobs in the batch."""
+    life: str = ""
+    """Of the store that gave the names."""
+    dated: bool = False
+    """These are jobs of schedules' dates."""
+    request: str = ""
+    """Digest of the request that has a key, all of whose jobs these are."""
+    ids: Mapping[str, str] = {}
+    """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
+
+    def digest(self, place: int, item: Raw) -> str:
+        """That of one of the jobs."""
+        return _digest(self.jobs[place], item, self.request, dated=self.dated)
+
+
+def has_names(jobs: Sequence[NewJob]) -> bool:
+    """Whether any pusher chose an id."""
+    return any(job.job_id is not None for job in jobs)
+
+
+async def agree(desk: Desk, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE) -> Agreed:
+    """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
+    is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises StoreAway, StoreUnsettled,
+    StoreRefused: nothing is taken then."""
+    items = _items_decoder.decode(batch.array)
+    try:
+        digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
+        verdicts = await _ask(desk, batch.jobs, digests, over)
+    except StoreAway as error:
+        why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
+        raise type(error)(f"{error}; {why}") from error
+    agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
+    kept: list[Raw] = []
+    for place, job in enumerate(batch.jobs):
+        given = verdicts.get(place)
+        if given is None and job.job_id is not None:
+            agreed.refused[place] = f"job_id {job.job_id!r} appears twice in this request; give each job its own"
+            continue
+        if given is not None and given.verdict is Verdict.DUPLICATE:
+            agreed.known[place] = str(job.job_id)
+            continue
+        if given is not None and given.verdict is Verdict.CONFLICT:
+            differ = await _differing(desk, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
+            agreed.refused[place] = (
+                f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(desk)}"
+            )
+            continue
+        if given is not None and given.verdict is Verdict.PROMISED:
+            agreed.refused[place] = (
+                f"job_id {job.job_id!r} was given to another push with other content, which may be on its way: if that "
+                "is not taken, the id is free again within half a minute (store.name_reserve_s)"
+            )
+            continue
+        if given is not None:
+            kind = ChangeKind.REPLACE if given.verdict is Verdict.REPLACE else ChangeKind.NEW
+            agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
+        kept.append(items[place])
+        agreed.jobs.append(job)
+    life = next((given.life for given in verdicts.values()), "")
+    ids = {str(batch.jobs[n].job_id): given.job_id for n, given in verdicts.items() if n not in agreed.refused}
+    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids)
+
+
+async def give_back(desk: Desk, agreed: Agreed) -> None:
+    """Nothing of it will be journaled: another content may have its names at once.
+
+    What was to be replaced keeps its name; that it must not be edited is over by itself, for another replacement of it
+    may be on its way.
+    """
+    items = _items_decoder.decode(agreed.array)
+    wanted = [
+        NameWanted(desk.own(str(agreed.jobs[place].job_id)), job_id, agreed.digest(place, items[place]), Replace.NONE)
+        for place, (job_id, _, _, kind) in agreed.changes.items()
+        if kind is ChangeKind.NEW
+    ]
+    try:
+        for at in range(0, len(wanted), NAMES_PER_CALL):
+            await desk.store.free_names(wanted[at : at + NAMES_PER_CALL])
+    except StoreError as error:  # who pushed is told what is wrong with his push; the names are free by themselves soon
+        get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
+
+
+async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[int] | None = None) -> set[int]:
+    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
+    `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
+
+    Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
+    reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
+    before this returns. Of a request under a key all of `places` are, with the one.
+
+    Raises NotYet when the store is not there to agree, when what was to be replaced was edited in that time (the edit,
+    made of the older content, came later and stays), or when the disk refuses to cancel what must not be acknowledged.
+    """
+    items = _items_decoder.decode(agreed.array)
+    rows = {}
+    for index in agreed.changes if places is None else [place for place in places if place in agreed.changes]:
+        job_id, revision, _, kind = agreed.changes[index]
+        name, digest = desk.own(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
+        rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
+    due, stands, written = list(rows), list[Standing](), (desk.journal.journal_id, position)
+    try:
+        for at in range(0, len(due), NAMES_PER_CALL):
+            some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
+            stands += await desk.store.confirm_names(some, written)
+    except StoreError as error:
+        desk.taken.unsure_to = desk.journal.written  # also of what was told with ack=memory, and is not on disk
+        raise NotYet(
+            f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
+            "push them again, the same push counts once"
+        ) from error
+    lost = {place for place, stays in zip(due, stands, strict=True) if stays is Standing.LOST}
+    if lost and agreed.request:  # their names have its digest in them: nobody else was told that he has them
+        lost = set(due)
+    if lost:
+        get_logger("names").warning("names.lapsed", count=len(lost))
+        among_good = [place for place in range(agreed.size) if place not in agreed.known | agreed.refused]
+        for place in lost:
+            agreed.refused[among_good[place]] = (
+                f"while this job was written to disk another one was pushed under job_id "
+                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(desk)}"
+            )
+        records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
+        try:
+            position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+            await desk.journal.wsync(position, shielded=True)
+        except JournalRefused as error:
+            raise _kept(agreed, sorted(lost), error) from error
+    if Standing.OVERTAKEN in stands:
+        raise NotYet(
+            "a job that was to be replaced was changed while its replacement was written to disk: push it again"
+        )
+    return lost
+
+
+def _kept(agreed: Agreed, lost: Sequence[int], refused: JournalRefused) -> NotYet:
+    """What is said where jobs lost their names, and the journal takes no cancel of them. What the journal says of a
+    request that it takes in part does not hold here: the same again does not get the names."""
+    if agreed.request:
+        return overtaken(refused)
+    which = f"job_id {agreed.jobs[lost[0]].job_id!r}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
+    return NotYet(
+        f"{which} is another job's by now, which was pushed while this one was written to disk; this one could not be "
+        f"taken back ({refused}) and may run. Push the same again: it says which ids are taken; the rest counts once"
+    )
+
+
+def _advice(desk: Desk) -> str:
+    """What whoever finds his id taken can do. Whether the other job is one that a token is for takes a look."""
+    if desk.principal.scopes:
+        return "choose another id, or replace it if it is of a jobtype that this token is for"
+    return "a push with replace takes its place"
+
+
+async def _differing(desk: Desk, job_id: str, job: NewJob, item: Raw) -> str:
+    """In which fields a push is another than the job that stands under its id, for its error. What a pusher leaves out
+    is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
+    try:
+        view = await desk.store.get_job(job_id)
+    except StoreError:
+        return ""
+    if not isinstance(view, JobView) or not desk.principal.knows(view.jobtype):
+        return ""
+    array = _encoder.encode([item])
+    said = msgspec.msgpack.decode(item, type=JobRecord)
+    for options, _ in desk.options.left_out(array, [job], desk.principal.tenant):
+        for field, value in options.said():
+            setattr(said, field, value)
+    at_ms = view.created_at_ms
+    eligible_ms = eligible_at_ms(said.run_at, said.delay, at_ms)
+    pairs = {
+        "name": (desk.own(said.name), view.jobtype),
+        "argument": (bytes(said.argument), view.argument),
+        "priority": (said.priority, view.priority),
+        "max_retry": (said.max_retry, view.max_retry),
+        "timeout": (said.timeout, view.timeout_s),
+        "tags": (said.tags, view.tags),
+        "backoff": (said.backoff, view.backoff),
+        "run_at or delay": (eligible_ms, eligible_ms if view.state is State.RETRYING else view.eligible_at_ms),
+        "expires_in": (expires_at_ms(said.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
+    }
+    differ = [field for field, (one, other) in pairs.items() if one != other]
+    return f" ({', '.join(differ)})" if differ else ""
+
+
+def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
+    if job.job_id is None:
+        return ""
+    if request:
+        return keyed_digest(job.job_id, request)
+    return date_digest(job.job_id) if dated else digest_of(item)
+
+
+async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str], over: Replace) -> dict[int, NameGiven]:
+    """Place → what the store says; of a name that appears twice only the first is asked for."""
+    places: dict[str, int] = {}
+    for place, job in enumerate(jobs):
+        if job.job_id is not None:
+            places.setdefault(desk.own(job.job_id), place)
+    # A pusher's own id may come with any jobtype, so it has a home of its own.
+    ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
+    wanted = [
+        NameWanted(name, job_id, digests[place], Replace.ANY if jobs[place].replace else over)
+        for (name, place), job_id in zip(places.items(), ids, strict=True)
+    ]
+    given: list[NameGiven] = []
+    for at in range(0, len(wanted), NAMES_PER_CALL):
+        some = wanted[at : at + NAMES_PER_CALL]
+        where = {partition_of_name(one.name, desk.partitions) for one in some}
+        given += await once_noted(desk, where, partial(desk.store.reserve_names, some))
+    return dict(zip(places.values(), given, strict=True))
+
+
+def refusals(batch: Batch, agreed: Agreed) -> list[Fault]:
+    """Those of the batch and those of the names, by their place in the request."""
+    bad = {fault.place for fault in batch.refused}
+    places = [index for index in range(batch.size) if index not in bad]
+    named = [Fault("/job_id", why, places[place]) for place, why in agreed.refused.items()]
+    return in_order([*batch.refused, *named])

@@ -1,0 +1,106 @@
+"""What a job may look like beyond what its type says: pure and quick."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from jqd.domain.chaining import is_made_of
+from jqd.domain.dates import instant_ms
+from jqd.domain.errors import Fault, Invalid
+from jqd.domain.fields import FAULTS_MAX
+from jqd.domain.job import has_bare_ends, is_name
+from jqd.domain.jobid import ID_LENGTH, parse_id
+from jqd.service.job import NewJob
+
+PRINTABLE = "has printable characters only"
+BARE_ENDS = "begins and ends with no blank"
+KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
+
+
+def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] | None:
+    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument.
+
+    And whether all are plain: see Batch.
+    """
+    longest, plain = 0, True
+    for job in jobs:
+        size = len(job.argument)
+        if size > longest:
+            longest = size
+        # One chain of comparisons, one call: this runs for every job that is ever pushed.
+        if (
+            job.name.isprintable()
+            and job.run_at is None
+            and job.delay is None
+            and job.job_id is None
+            and not job.tags
+            and not job.replace
+            and "@" not in job.name
+            and " " not in job.name
+        ):
+            continue
+        plain = False
+        if faults(job, bytes_max):
+            return None
+    return (longest, plain) if longest <= bytes_max else None
+
+
+def faults(job: NewJob, bytes_max: int) -> list[Fault]:
+    """The first few things that are wrong with a job that its type has taken."""
+    return list(islice(_faults(job, bytes_max), FAULTS_MAX))
+
+
+def expect_bare_ends(what: str, name: str) -> None:
+    """Raises Invalid when something new is not to be called so."""
+    if not has_bare_ends(name):
+        why = f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+
+
+def eligible_at_ms(run_at: str | float | None, delay: float | None, now_ms: int) -> int:
+    """The date before which a checked job must not start; 0 when it may start at once."""
+    if delay is not None:
+        return now_ms + round(delay * 1000) if delay else 0
+    return 0 if run_at is None else instant_ms(run_at)
+
+
+def date_faults(run_at: str | float | None, delay: float | None) -> Iterator[Fault]:
+    """What is wrong with when a job is to start."""
+    if run_at is not None and delay is not None:
+        yield Fault("/delay", "run_at and delay exclude each other; give one of them")
+    if run_at is not None:
+        try:
+            instant_ms(run_at)
+        except ValueError as error:
+            yield Fault("/run_at", str(error))
+
+
+def _faults(job: NewJob, bytes_max: int) -> Iterator[Fault]:
+    if job.job_id is not None and (fault := _id_fault(job.job_id)):
+        yield Fault("/job_id", fault)
+    if job.replace and job.job_id is None:
+        yield Fault("/replace", "replace is about a job_id; give the one whose job is to be replaced")
+    if not job.name.isprintable():
+        yield Fault("/name", f"a name {PRINTABLE}, this one is {job.name!r}")
+    elif not has_bare_ends(job.name):
+        yield Fault("/name", f"a name {BARE_ENDS}, this one is {job.name!r}")
+    yield from date_faults(job.run_at, job.delay)
+    if len(job.argument) > bytes_max:
+        yield Fault("/argument", f"an argument has at most {bytes_max} bytes, this one {len(job.argument)}")
+    for index, tag in enumerate(job.tags):
+        if not tag.isprintable():
+            yield Fault(f"/tags/{index}", f"a tag {PRINTABLE}, this one is {tag!r}")
+
+
+def _id_fault(job_id: str) -> str | None:
+    if not is_name(job_id):
+        return f"a job_id {PRINTABLE}, this one is {job_id!r}"
+    if not has_bare_ends(job_id):
+        return f"a job_id {BARE_ENDS}, this one is {job_id!r}"
+    if job_id in (".", ".."):
+        return "a job_id stands in URLs, where . and .. mean something else"
+    # What stands there first stays: a job that is to follow another, or comes under a key, would never be made.
+    parent = job_id[:ID_LENGTH]
+    is_given = parse_id(parent) is not None and (job_id == parent or is_made_of(job_id, parent))
+    if is_given or job_id.startswith(KEY_STEM):
+        return "a job_id of this form is one that jqd gives itself; choose another"
+    return None

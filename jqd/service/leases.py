@@ -1,0 +1,164 @@
+"""Workers that ask for jobs: a lease, and the signs of life of who holds one.
+
+A lease is what one claim gave: jobs of one type, under one fence, in the worker's own hand. No daemon holds them, so
+none takes them along when it goes; any of them takes what is said of them.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import msgspec
+import trio
+from msgspec import Meta
+
+from jqd.domain.errors import Closed, Conflict, NotFound, StoreAway
+from jqd.domain.job import Held
+from jqd.domain.lease import allowed_silence_s
+from jqd.runner import Pull, Worker
+from jqd.runner.liveness import SIGNS_PER_TTL
+from jqd.service.find import find, resolve
+from jqd.service.services import Desk
+from jqd.service.settings import learned
+from jqd.service.workers import covers
+from jqd.store import CALL_JOBS_MAX, Hold
+
+PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
+SOON_S = 0.1  # who does not wait gets what is there: a look and a claim, which take some milliseconds
+ANEW_S = 5.0  # a poll that waits longer begins anew: so long what its worker registered before may count
+HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
+# Of the time for which a worker may be silent: so long at most what came waits for the rest, and an answer that comes
+# later is looked at first. The worker knows of nothing yet, and who watches leases would take it for silent.
+PART = 0.5
+
+
+class Lease(NamedTuple):
+    """What a poll brought."""
+
+    lease_id: str
+    """Empty: there is none, for nothing came in time."""
+    jobs: list[Held]
+    """Of one jobtype."""
+    silence_s: int = 0
+    """For how long its worker may be silent."""
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a worker is with a job, as it says."""
+
+    done: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] | None = None
+    message: Annotated[str, Meta(max_length=PROGRESS_LENGTH_MAX)] | None = None
+    at_ms: int = 0
+
+
+class Beat(NamedTuple):
+    """The answer to a sign of life."""
+
+    cancelled: bool
+    """Somebody wants the job stopped."""
+    silence_s: int
+    """For so long nothing need be heard of the lease; 0: a daemon has the job in hand, and waits for its outcome."""
+
+
+async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbeat_s: float | None = None) -> Lease:
+    """Jobs for a worker that registered without a URL, as soon as there are some; none when the time is over.
+
+    Who stops waiting, because the client has gone, gives back what came. Raises NotFound, Conflict for a worker that
+    jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
+    """
+    deadline_s = trio.current_time() + max(wait_s, SOON_S)
+    while True:
+        worker = await _puller(desk, worker_id)  # as it is registered now; that it waits is a sign of life
+        if desk.pulls.is_closed:
+            raise Closed("this daemon is shutting down; ask another one", full=False)
+        until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
+        poll = await _wait(desk, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s)
+        if poll.given:
+            return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)
+        if trio.current_time() >= deadline_s:
+            return Lease("", [])
+
+
+def lost(desk: Desk, lease: Lease) -> None:
+    """The answer with this lease did not reach its worker, or not whole: its jobs go back untried."""
+    desk.runner.unheard(((held.job.id, held.fence) for held in lease.jobs), told=True)
+
+
+async def beat(
+    desk: Desk, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
+) -> Beat:
+    """A sign of life of a job, `given` by its or its pusher's id: it renews the lease. Raises NotFound, Conflict.
+
+    `extend_s`: from now on nothing need be heard of the lease for so long.
+    """
+    job_id = await resolve(desk, given)
+    silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
+    packed = msgspec.msgpack.encode(progress) if progress is not None else b""
+    if desk.principal.is_bound:
+        await find(
+            desk, job_id, named=job_id != given, given=given
+        )  # another's is not found, before its lease is renewed
+    (seen,) = await desk.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
+    if seen.hold is not Hold.STANDS:
+        await find(desk, job_id)
+        raise Conflict(
+            f"job {given} is not in lease {fence} any more: stop the work; whatever it gives but success is late"
+        )
+    desk.workers.reached(seen.worker)
+    return Beat(seen.cancelled, silence_s or seen.silence_s)
+
+
+async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None) -> Pull:
+    """One poll, until it has jobs, or what was on its way was lost, or its time is over.
+
+    What came in part is in its worker's hand already, so it is answered; the rest goes back once the store is there.
+    """
+    with desk.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
+        try:
+            with trio.move_on_at(deadline_s):
+                await poll.wait_first()
+        finally:
+            poll.close()
+            with trio.move_on_after(HANDED_S, shield=True) as late:
+                await poll.wait_first()
+            if poll.given:
+                with trio.move_on_after(min(HANDED_S, poll.silence_s * PART), shield=True):
+                    await poll.wait()
+            if trio.current_effective_deadline() == -math.inf:  # the client has gone
+                desk.runner.unheard((held.job.id, held.fence) for held in poll.given)
+        await trio.lowlevel.checkpoint_if_cancelled()
+    if late.cancelled_caught and not poll.given:
+        raise StoreAway("jobs were claimed, and the store does not say that they are handed over; ask again")
+    if poll.given and desk.clock.boot_s() - poll.handed_s > poll.silence_s * PART:
+        await _drop_missed(desk, poll)
+    return poll
+
+
+async def _drop_missed(desk: Desk, poll: Pull) -> None:
+    """Keep of what came late only what is its worker's still: the rest ended as its worker's silence, or went back."""
+    claims = [(held.job.id, held.fence) for held in poll.given]
+    stands: list[Held] = []
+    is_told = False
+    try:
+        for at in range(0, len(claims), CALL_JOBS_MAX):
+            seen = await desk.store.touch(claims[at : at + CALL_JOBS_MAX])
+            stands += [held for held, each in zip(poll.given[at:], seen, strict=False) if each.hold is Hold.STANDS]
+        is_told = True
+    finally:
+        if not is_told:
+            desk.runner.unheard(claims)
+    poll.given = stands
+
+
+async def _puller(desk: Desk, worker_id: str) -> Worker:
+    own = desk.own(worker_id)
+    if desk.workers.get(own) is None:
+        desk.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
+    worker = await learned(desk, lambda: desk.workers.get(own))
+    if worker is None or not covers(desk, worker):
+        raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")
+    if worker.url is not None:
+        raise Conflict(
+            f"jobs are posted to worker {worker_id[:64]!r}, at its url; register without one to ask for them"
+        )
+    desk.workers.reached(own)
+    return worker

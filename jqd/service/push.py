@@ -1,0 +1,365 @@
+"""Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal
+
+import msgspec
+import trio
+from msgspec import Raw, Struct, structs
+
+from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
+from jqd.domain.jobid import IdRange, home_of, homes_of
+from jqd.domain.quotas import FREE, Charge
+from jqd.domain.record import Head, Lane, encode_jobs
+from jqd.service.batch import Batch
+from jqd.service.concurrent_pushes import Turn
+from jqd.service.id_reservations import Agreed, Changes, agree, confirm, give_back, has_names, refusals
+from jqd.service.idempotency import expect_first, other_request, overtaken
+from jqd.service.job import NewJob
+from jqd.service.job_limits import eligible_at_ms
+from jqd.service.push_checks import refuse_foreign, refuse_replaced, refuse_unset
+from jqd.service.quotas import reserve
+from jqd.service.server_only import any_reserved, expect_allowed
+from jqd.service.services import Desk
+from jqd.store import Replace
+
+Level = Literal["fsync", "memory", "store"]
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Ack(Struct, frozen=True, gc=False):
+    """How safe jobs are when they are answered."""
+
+    level: Level = "fsync"
+    replicas: int = 0
+    """Of the store; only with the level `store`."""
+
+
+FSYNC = Ack()
+NO_CHANGES: Changes = {}
+
+
+class Pushed(Struct, frozen=True, gc=False):
+    """What became of a push."""
+
+    job_ids: Sequence[str | None]
+    """In the order of the request; None for those that are refused."""
+    ack: Ack | None
+    """The level reached; None when nothing new was taken."""
+    duplicates: Sequence[str] = ()
+    """Those that were pushed before with the same content."""
+    refused: Sequence[Fault] = ()
+
+
+def expect_open(desk: Desk) -> None:
+    """Raise Closed or Pressed when pushes are refused now, before anything is read or written."""
+    expect_taking(desk)
+    if (pressed := desk.control.pressed()) is not None:
+        raise pressed
+
+
+def expect_taking(desk: Desk) -> None:
+    """Raise Closed when nothing can be taken now, from whomever."""
+    reason = desk.control.push_ready()
+    if reason is not None:
+        raise Closed(reason, full=desk.journal.refusing_full)
+
+
+async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
+    """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
+
+    Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
+    pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
+    """
+    if not desk.principal.is_server:
+        expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}))
+    if desk.principal.scopes:
+        batch = refuse_foreign(desk, batch)
+    if not batch.plain:
+        batch = await refuse_replaced(desk, await refuse_unset(desk, batch))
+    if batch.refused and not batch.single and atomic:
+        why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
+        raise Incomplete(why, batch.told(batch.refused))
+    if not batch.jobs:
+        raise _all_refused(batch)
+    if not desk.principal.tenant:
+        return await _push(desk, batch, wanted, FREE, atomic=atomic)
+    with await reserve(desk, len(batch.jobs), len(batch.array)) as charge:
+        return await _push(desk, batch, wanted, charge, atomic=atomic)
+
+
+async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
+    if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
+        frame = write(desk, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
+        await desk.journal.wsync(frame.position, shielded=True)
+        if charge is not FREE:  # nearly all are, and need no homes
+            charge.taken(desk.homes(frame.job_ids), len(batch.array))
+        desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
+        return Pushed(frame.job_ids, wanted)
+    if not batch.plain and has_names(batch.jobs):
+        expect_first(batch)
+        async with _turn(desk, batch) as turn:
+            if turn.heard is not None and turn.heard == _unread(batch):  # else another token may push others of it
+                return _repeated(batch)
+            return await _push_named(desk, batch, wanted, charge, turn, atomic=atomic)
+    taken = await take(desk, batch.array, batch.jobs, wanted, charge=charge)
+    if not batch.refused:
+        return Pushed(taken.job_ids, taken.ack)
+    bad = {fault.place for fault in batch.refused}
+    rest = iter(taken.job_ids)
+    job_ids = [None if index in bad else next(rest) for index in range(batch.size)]
+    return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
+
+
+def _turn(desk: Desk, batch: Batch) -> AbstractAsyncContextManager[Turn]:
+    """What is pushed by one at a time: a request under a key, or each name that is no replacement's."""
+    if batch.key:
+        return desk.underway.request(f"{desk.own(batch.key)} {batch.request}")
+    names = {desk.own(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
+    return desk.underway.turn(names)
+
+
+def _unread(batch: Batch) -> set[int | None]:
+    """The places of those that are refused for what they are."""
+    return {fault.place for fault in batch.refused}
+
+
+def _repeated(batch: Batch) -> Pushed:
+    """What is told of a request under a key that was pushed before."""
+    names = [str(job.job_id) for job in batch.jobs]
+    unread, good = _unread(batch), iter(names)
+    job_ids = [None if place in unread else next(good) for place in range(batch.size)]
+    return Pushed(job_ids, None, sorted(names), batch.told(batch.refused))
+
+
+async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool) -> Pushed:
+    """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
+    agreed = await _agree(desk, batch)
+    refused = refusals(batch, agreed)
+    if refused and batch.single:
+        raise Conflict(refused[0].detail, batch.told(refused))
+    if refused and atomic:
+        await give_back(desk, agreed)
+        raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
+    lapsed: set[int] = set()
+
+    async def confirmed(places: Sequence[int], position: int) -> None:
+        lapsed.update(await confirm(desk, agreed, position, places))
+        if batch.key and lapsed:
+            raise overtaken()
+        if batch.key and places[-1] == len(agreed.jobs) - 1:
+            turn.stand(_unread(batch))
+
+    taken: Accepted | None = None
+    if agreed.jobs:
+        parts = _parts(agreed, "" if atomic else batch.key)
+        taken = await take(
+            desk,
+            agreed.array,
+            agreed.jobs,
+            wanted,
+            agreed.changes,
+            charge=charge,
+            request=agreed.request,
+            parts=parts,
+            confirmed=confirmed,
+        )
+    refused = refusals(batch, agreed)
+    new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
+    if refused and batch.single:
+        raise Conflict(refused[0].detail, batch.told(refused))
+    if refused and not new and not agreed.known:
+        raise Conflict(f"none of the {batch.size} jobs can be taken", batch.told(refused))
+    unread = _unread(batch)
+    if batch.key and not new:
+        turn.stand(unread)  # all of it was known
+    ids = iter(new)
+    good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
+    job_ids = [None if n in unread else next(good) for n in range(batch.size)]
+    ack = taken.ack if taken and new else None
+    return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+
+
+def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
+    """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
+
+    The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
+    another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0010).
+    Jobs with ids of their own go before those without, in another lane.
+    """
+    places = range(len(agreed.jobs))
+    if key and len(places) > 1 and agreed.jobs[0].job_id == key:
+        return places[:1], places[1:]
+    if 0 < len(agreed.changes) < len(places):
+        return sorted(agreed.changes), [place for place in places if place not in agreed.changes]
+    return (places,)
+
+
+async def _agree(desk: Desk, batch: Batch) -> Agreed:
+    """As `agree`. Of a request under a key all is agreed to, or none."""
+    # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
+    is_any = not batch.key and not desk.principal.scopes and not any_reserved(desk)
+    agreed = await agree(desk, batch, over=batch.over if is_any else Replace.NONE)
+    if batch.key and agreed.refused:
+        raise other_request()
+    return agreed
+
+
+def _all_refused(batch: Batch) -> Invalid:
+    first = batch.refused[0]
+    where = first.pointer.lstrip("/") or "the job"
+    detail = f"{where}: {first.detail}" if batch.single else f"none of the {batch.size} jobs can be taken"
+    return Invalid(detail, batch.told(batch.refused))
+
+
+class Accepted(Struct, frozen=True, gc=False):
+    """What was promised to the pusher."""
+
+    job_ids: list[str]
+    ack: Ack
+    """The level reached."""
+    position: int
+    """In the journal, behind them."""
+
+
+async def take(
+    desk: Desk,
+    array: bytes,
+    jobs: list[NewJob],
+    wanted: Ack = FSYNC,
+    changes: Changes | None = None,
+    *,
+    charge: Charge = FREE,
+    request: str = "",
+    parts: Sequence[Sequence[int]] = (),
+    confirmed: Callable[[Sequence[int], int], Awaitable[None]] | None = None,
+) -> Accepted:
+    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
+
+    `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
+    `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
+    `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
+    it raises, the next is not taken: who is told to push all again would have it twice.
+
+    When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
+    acknowledged.
+    """
+    changes = changes or {}
+    several = _write_parts(desk, array, jobs, changes, parts, request) if len(parts) > 1 else None
+    written: list[Written] = []
+    try:
+        for frame in several or (write(desk, array, jobs, changes, request=request),):
+            if wanted.level != "memory":
+                # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
+                await desk.journal.wsync(frame.position, shielded=True)
+            elif frame.lane is Lane.CHANGES:
+                desk.taken.unsure_to = frame.position
+            written.append(frame)
+            if charge is not FREE:
+                charge.taken(desk.homes(frame.job_ids), frame.size_bytes)
+            its = [jobs[place] for place in frame.places] if several else jobs
+            desk.control.entered(frame.job_ids, its, desk.principal.tenant)
+            if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
+                with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
+                    await confirmed(frame.places or range(len(jobs)), frame.position)
+    except JournalRefused as error:
+        if not 0 < len(written) < len(parts):
+            raise
+        raise _in_part(error, written) from error
+    job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
+    names = job_ids
+    if changes:
+        names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
+    if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
+        wanted = FSYNC
+    return Accepted(names, wanted, written[-1].position)
+
+
+class Written(Struct, frozen=True, gc=False):
+    """A frame."""
+
+    lane: Lane
+    position: int
+    """Behind it."""
+    job_ids: list[str]
+    size_bytes: int
+    """Of its jobs as they were pushed."""
+    places: Sequence[int] = ()
+    """Of its jobs in the request, where others are in another frame."""
+
+
+def write(
+    desk: Desk,
+    array: bytes,
+    jobs: Sequence[NewJob],
+    changes: Changes,
+    *,
+    life: str = "",
+    request: str = "",
+    patient: bool = False,
+) -> Written:
+    """One frame: of changes if that is what these are, all of them.
+
+    `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
+    `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
+    """
+    tenant, names = desk.principal.tenant, [job.name for job in jobs]
+    own = {name: desk.own(name) for name in {*names}}
+    homes = home_of(own[names[0]]) if len(jobs) == 1 else homes_of([own[name] for name in names])
+    ids: IdRange = desk.journal.ids.take(len(jobs), homes)
+    now_ms = desk.clock.wall_ms()
+    eligible: dict[int, int] = {}
+    for index, job in enumerate(jobs):
+        dated = job.delay is not None or job.run_at is not None
+        if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
+            eligible[index] = at_ms
+    options = desk.options.left_out(array, jobs, tenant)
+    if len(options) == 1 and len(options[0][1]) == len(jobs):
+        options = [(options[0][0], [])]
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
+    lane = Lane.CHANGES if changes else Lane.JOBS
+    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
+    if changes:
+        return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
+    desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)
+    return Written(lane, position, ids.ids(), len(array))
+
+
+def _write_parts(
+    desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, parts: Sequence[Sequence[int]], request: str
+) -> Iterator[Written]:
+    """Each part of one request in a frame of its own, written when it is due."""
+    items = _items_decoder.decode(array)
+    for places in parts:
+        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
+        some = _encoder.encode([items[place] for place in places])
+        frame = write(desk, some, [jobs[place] for place in places], its, request=request)
+        yield structs.replace(frame, places=places)
+
+
+def _in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
+    """The same, where a part of the request is in the journal already, and will run."""
+    count = sum(len(frame.job_ids) for frame in written)
+    why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
+    return JournalRefused(f"{error}; {why}", full=error.full)
+
+
+def _in_order(written: Sequence[Written]) -> list[str]:
+    """The ids of all, as the request has its jobs."""
+    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
+
+
+async def _safe_in_store(desk: Desk, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
+    """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
+    deadline_s = trio.current_time() + desk.config.store_s
+    for frame in written:
+        left_s = max(0.0, deadline_s - trio.current_time())
+        if not await desk.control.wait_caught_up(frame.lane, frame.position, left_s, where):
+            return False
+    try:
+        return await desk.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
+    except StoreError:
+        return False

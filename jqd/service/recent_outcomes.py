@@ -1,0 +1,66 @@
+"""Verdicts that this daemon took and the store need not know yet: the first one wins from the moment it came."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from jqd.domain.job import NIL, Outcome
+from jqd.runner import TAKE_BYTES_MAX
+
+ROWS_MAX = 20_000  # some 10 MB; older ones are forgotten first, and the store knows them by then or soon
+FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as settle has it
+
+
+class Noted(NamedTuple):
+    """One of them."""
+
+    outcome: Outcome
+    position: int | None
+    """Of its end in the journal; None: it is on its way there through the runner."""
+
+
+class Reported:
+    """By job and fence, without their results."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], Noted] = {}
+        self._last: dict[str, int] = {}
+
+    def find(self, job_id: str, fence: int) -> Noted | None:
+        """The verdict of that claim. The store may know it by now: its position says."""
+        return self._rows.get((job_id, fence))
+
+    def last(self, job_id: str) -> int:
+        """The position of the last verdict on that job; 0 when there is none."""
+        return self._last.get(job_id, 0)
+
+    def note(self, outcomes: Sequence[Outcome], position: int) -> None:
+        """These are written to the journal, up to `position`."""
+        if len(self._rows) > 2 * ROWS_MAX:
+            self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
+            self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
+        for one in outcomes:
+            light = one if one.result == NIL else msgspec.structs.replace(one, result=NIL)
+            self._rows[one.job_id, one.fence] = Noted(light, position)
+            self._last[one.job_id] = position
+
+    def forget(self, outcomes: Iterable[Outcome]) -> None:
+        """These are not on disk."""
+        for one in outcomes:
+            self._rows.pop((one.job_id, one.fence), None)
+            self._last.pop(one.job_id, None)
+
+
+def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+    """What one frame takes each: jobs that follow grow by their names, beyond what a request may have."""
+    some: dict[int, Outcome] = {}
+    size = 0
+    for place, outcome in fresh.items():
+        if some and size + outcome.content_bytes > FRAME_BYTES:
+            yield some
+            some, size = {}, 0
+        some[place] = outcome
+        size += outcome.content_bytes
+    if some:
+        yield some

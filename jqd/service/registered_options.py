@@ -1,0 +1,148 @@
+"""Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from jqd.domain.job_options import NOTHING, JobOptions, TypeOptions
+from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.tenant import annotate, tenant_of
+from jqd.service.job import NewJob
+
+KIND = "options"
+KEPT_S = (
+    7 * 86_400.0
+)  # options that no registration names stay so long: a push during a deploy, or over a weekend, gets them
+UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said last: programs that make up names
+# leave some with each. What is server_only is not counted: it opens no earlier
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The body of such a rule."""
+
+    options: TypeOptions
+    by: str
+    """The worker's id, or the handler's name and version."""
+
+
+class _Said(JobOptions, frozen=True, kw_only=True, gc=False):
+    """Of a pushed job: what its pusher says of these fields."""
+
+    name: str
+
+
+_NONE = _Said(name="")
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Registered)
+_said_decoder = msgspec.msgpack.Decoder(list[_Said])
+
+
+class Options:
+    """Jobtype → what was registered last."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.known: dict[str, Registered] = {}
+        self.usual = JobOptions()
+        """What counts where nobody said anything else."""
+        self.reserved: set[str] = set()
+        """Those that are `server_only`."""
+        self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
+        self._unnamed_since_s: dict[str, float] = {}
+        self._rules = rules
+        rules.read(KIND, _read)
+        rules.watch(KIND, self._ruled)
+
+    def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
+        """The jobtypes for which something else holds than these say."""
+        known = self.known
+        return [
+            name for name, options in said.items() if options != (known[name].options if name in known else NOTHING)
+        ]
+
+    def bodies(self, said: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
+        """What is to be said when these are registered: of those that change."""
+        return {
+            (KIND, name): NIL if said[name] == NOTHING else _encoder.encode(Registered(said[name], by))
+            for name in self.others(said)
+        }
+
+    def of_handler(self, name: str, said: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
+        """The same for a handler, which may say nothing of options; None: it goes, and takes its own back."""
+        known = self.known.get(name)
+        own = known is not None and known.by.rpartition("@")[0] == name
+        if said is None or said == NOTHING:
+            return self.bodies({name: NOTHING}, by) if own else {}
+        return self.bodies({name: said}, by)
+
+    def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
+        """What is to be said of options that no registration has named for long. `named`: jobtypes that some name now.
+
+        To be asked now and then: silence counts from when it was noticed here.
+        """
+        before = self._unnamed_since_s
+        unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
+        since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
+        # Who makes up names must not take from others' jobs that they are for the server alone.
+        plain = [name for name in unnamed if name not in self.reserved]
+        left, over = Counter(map(tenant_of, plain)), set[str]()
+        for name in sorted(plain, key=self._revision):
+            if left[tenant_of(name)] > UNNAMED_MAX:
+                left[tenant_of(name)] -= 1
+                over.add(name)
+        gone = sorted({*over, *(name for name, at_s in since_s.items() if now_s - at_s > KEPT_S)})
+        return {(KIND, name): NIL for name in gone}
+
+    def _revision(self, name: str) -> int:
+        rule = self._rules.get(KIND, name)
+        return rule.revision if rule else 0
+
+    def says(self, jobtype: str, field: str) -> bool:
+        """Whether that option of a jobtype is registered."""
+        registered = self.known.get(jobtype)
+        return registered is not None and getattr(registered.options, field) is not UNSET
+
+    def left_out(self, array: bytes, jobs: Sequence[NewJob], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
+        """What counts for jobs of a tenant whose pusher left it out: options, and the places of the jobs they are for.
+
+        `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
+        """
+        known, usual = self._given, dict(self.usual.said())
+        if tenant and known:
+            names = {job.name for job in jobs}
+            known = {name: one for name in names if (one := self._given.get(annotate(tenant, name))) is not None}
+        if not usual and (not known or not any(job.name in known for job in jobs)):
+            return []
+        found: dict[JobOptions, list[int]] = {}
+        silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}  # what most leave out
+        for index, said in enumerate(_said_decoder.decode(array)):
+            if said.name not in known and not usual:
+                continue
+            if said.name not in silent:
+                options = JobOptions(**usual | dict(known.get(said.name, NOTHING).said()))
+                given = attrgetter(*(field for field, _ in options.said()))
+                silent[said.name] = options, given, given(_NONE), found.setdefault(options, [])
+            options, given, none, places = silent[said.name]
+            if given(said) == none:
+                places.append(index)
+            elif any((left := options.without(said)).said()):
+                found.setdefault(left, []).append(index)
+        return [(options, places) for options, places in found.items() if places]
+
+    def _ruled(self, rule: Rule) -> None:
+        self.known.pop(rule.name, None)
+        self._given.pop(rule.name, None)
+        self.reserved.discard(rule.name)
+        if not rule.is_deleted:
+            said = self.known[rule.name] = _read(rule)
+            if any((given := said.options.of_jobs).said()):
+                self._given[rule.name] = given
+            if said.options.server_only:
+                self.reserved.add(rule.name)
+
+
+def _read(rule: Rule) -> Registered:
+    return _decoder.decode(rule.body)

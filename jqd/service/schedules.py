@@ -1,0 +1,243 @@
+"""Schedules: said, shown, paused and deleted at any daemon, for all of them. Which dates are fired: `firing.py`."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct, structs
+
+from jqd.domain.cron_expression import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
+from jqd.domain.dates import instant_ms
+from jqd.domain.errors import Fault, Invalid, NotFound
+from jqd.domain.job import Name, is_name
+from jqd.domain.job_options import JobOptions
+from jqd.domain.schedules import FIRED, NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of, forgotten
+from jqd.domain.settings import NIL
+from jqd.domain.shares import Share
+from jqd.domain.tenant import tenant_of
+from jqd.service.batch import Batch
+from jqd.service.firing import note
+from jqd.service.job import Date, NewJob, Tags, Value, nothing
+from jqd.service.job_limits import expect_bare_ends
+from jqd.service.job_limits import faults as job_faults
+from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
+from jqd.service.push import expect_open, push
+from jqd.service.services import Desk
+from jqd.service.settings import expect_room, heard, learned, say, told
+
+SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and look when the next comes: 10 MB, and a
+# second at the start
+ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
+JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
+NEXT = 5  # dates shown
+
+Cron = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=CRON_LENGTH_MAX,
+        description="a cron expression like '30 2 * * *': minute, hour, day of the month, month, day of the week",
+    ),
+]
+Every = Annotated[
+    float,
+    Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX, description=f"a number of seconds, {EVERY_S_MIN:.0f} to {EVERY_S_MAX:.0f}"),
+]
+Zone = Annotated[str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'")]
+Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of seconds, 0 to {JITTER_S_MAX:.0f}")]
+
+
+class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job as a schedule pushes it; id and date are the schedule's."""
+
+    name: Name
+    argument: Value = msgspec.field(default_factory=nothing)
+    tags: Tags = ()
+
+
+class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule, as it is wished: `cron` or `every`."""
+
+    job: Template
+    cron: Cron | None = None
+    every: Every | None = None
+    tz: Zone = UTC
+    missed: Missed = "once"
+    overlap: Overlap = "queue"
+    jitter: Jitter = 0.0
+    until: Date | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_template_decoder = msgspec.msgpack.Decoder(Template)
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
+
+
+async def put(desk: Desk, name: str, plan: Plan) -> bool:
+    """Say a schedule; it is on disk when this returns. Whether there was none of that name.
+
+    Where only the job changes, dates that are to be fired stay so; else those after now count. A pause stays. Raises
+    Invalid, Conflict, NotYet, JournalRefused.
+    """
+    found = _name_faults(name) + _faults(desk, plan)
+    if found:
+        raise Invalid(found[0].detail, found)
+    await told(desk)
+    await heard(desk)
+    new: list[bool] = []
+    own = desk.own(name)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        before = desk.schedules.known.get(own)
+        new.append(before is None)
+        if before is None:
+            expect_bare_ends("schedule", name)
+            expect_room(SCHEDULES, desk.principal.tenant, map(tenant_of, desk.schedules.known))
+        schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
+        return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
+
+    await say(desk, make)
+    return new[0]
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """No date of it is fired any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
+    await told(desk)
+    await known(desk, name)
+    await say(desk, lambda: {(SCHEDULE, find(desk, name).name): NIL})
+    fired = desk.workers.rules.get(FIRED, desk.own(name))
+    if fired is not None and not fired.is_deleted:
+        await note(desk, [forgotten(fired, now_ms=desk.clock.wall_ms())])
+
+
+async def pause(desk: Desk, name: str) -> None:
+    """Fire none of its dates until it is resumed. Raises as `delete`."""
+
+    def paused(schedule: Schedule, now_ms: int) -> Schedule:
+        return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
+
+    await _change(desk, name, paused)
+
+
+async def resume(desk: Desk, name: str) -> None:
+    """Fire its dates from now on; those that passed meanwhile were none. Raises as `delete`."""
+
+    def resumed(schedule: Schedule, now_ms: int) -> Schedule:
+        return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms) if schedule.paused_at_ms else schedule
+
+    await _change(desk, name, resumed)
+
+
+async def run_now(desk: Desk, name: str) -> str:
+    """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
+    expect_open(desk)
+    one = await known(desk, name)
+    item = bytes(one.schedule.job)
+    batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
+    server = desk.acting(desk.principal._replace(is_server=True))
+    return str((await push(server, batch)).job_ids[0])
+
+
+async def known(desk: Desk, name: str) -> Known:
+    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+    await learned(desk, partial(desk.schedules.known.get, desk.own(name)))
+    return find(desk, name)
+
+
+def find(desk: Desk, name: str) -> Known:
+    """Raises NotFound."""
+    one = desk.schedules.known.get(desk.own(name))
+    if one is None:
+        raise NotFound(f"there is no schedule {name[:64]!r}")
+    return one
+
+
+def template_of(one: Known) -> Template:
+    """Its job as it was said."""
+    return _template_decoder.decode(one.schedule.job)
+
+
+def next_dates(one: Known, now_ms: int) -> list[int]:
+    """The next few, the first one perhaps due by now; none while it is paused, or where its time zone is not known."""
+    if one.schedule.paused_at_ms or one.next_ms is None:
+        return []
+    when = one.schedule.when
+    return [one.next_ms, *(_following(when, one.next_ms) if one.next_ms > now_ms else _dates(when, now_ms))]
+
+
+def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
+    return (*islice(when.dates(after_ms), NEXT - 1),)
+
+
+_following = lru_cache(maxsize=SCHEDULES.most)(_dates)
+"""Kept until the next date comes: the 29th of February takes 1 ms, and whoever lists all asks for thousands."""
+
+
+async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
+    await told(desk)
+    await heard(desk)
+    await known(desk, name)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        before = find(desk, name).schedule
+        return {(SCHEDULE, desk.own(name)): body_of(change(before, desk.schedules.now_ms()))}
+
+    await say(desk, make)
+
+
+def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
+    when = _when(plan, now_ms)
+    same = before is not None and structs.replace(before.when, anchor_ms=0, until_ms=0) == structs.replace(
+        when, anchor_ms=0, until_ms=0
+    )
+    if same and before is not None:
+        when = structs.replace(when, anchor_ms=before.when.anchor_ms)
+    return Schedule(
+        job=Raw(_encoder.encode(plan.job)),
+        when=when,
+        missed=plan.missed,
+        overlap=plan.overlap,
+        jitter_ms=round(plan.jitter * 1000),
+        since_ms=before.since_ms if same and before is not None else now_ms,
+        paused_at_ms=before.paused_at_ms if before is not None else 0,
+    )
+
+
+def _when(plan: Plan, now_ms: int) -> Recurrence:
+    until_ms = 0 if plan.until is None else max(1, instant_ms(plan.until))
+    if plan.every is not None:
+        return Recurrence(every_ms=round(plan.every * 1000), anchor_ms=now_ms, until_ms=until_ms)
+    return Recurrence(plan.cron or "", tz=plan.tz, until_ms=until_ms)
+
+
+def _name_faults(name: str) -> list[Fault]:
+    if is_name(name) and len(name) <= NAME_LENGTH_MAX and name not in (".", ".."):
+        return []
+    why = f"the name of a schedule must be 1 to {NAME_LENGTH_MAX} printable characters, not {name[:64]!r}"
+    return [Fault("/name", why)]
+
+
+def _faults(desk: Desk, plan: Plan) -> list[Fault]:
+    """What is wrong with a plan that its type has taken."""
+    job = plan.job
+    said: dict[str, Any] = dict(job.said())
+    template = NewJob(name=job.name, argument=job.argument, tags=job.tags, **said)
+    bytes_max = min(ARGUMENT_BYTES_MAX, desk.config.job_bytes_max)
+    found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
+    if nests_deeper(bytes(job.argument), NESTING_MAX):
+        found.append(Fault("/job/argument", f"an argument nests deeper than {NESTING_MAX} levels"))
+    if (plan.cron is None) == (plan.every is None):
+        what = "cron or every is required" if plan.cron is None else "cron and every exclude each other"
+        return [*found, Fault("/cron", f"{what}; give one of them")]
+    if plan.every is not None and plan.tz != UTC:
+        found.append(Fault("/tz", "tz goes with cron: every so many seconds is the same in all time zones"))
+    if plan.every is not None and plan.jitter >= plan.every:
+        # With the default overlap each job would be waited for beyond the next date, and none would ever be on time.
+        found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
+    try:
+        now_ms = desk.schedules.now_ms()
+        return [*found, *faults(_when(plan, now_ms), now_ms)]
+    except ValueError as error:
+        return [*found, Fault("/until", str(error))]

@@ -1,0 +1,162 @@
+"""Tokens: made, listed and revoked at any daemon, for all of them. Their secrets are told to who makes them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from jqd.domain.errors import Conflict, Denied, Fault, Invalid, NotFound
+from jqd.domain.job import Name
+from jqd.domain.shares import PART, Share
+from jqd.domain.tenant import IN_WORDS, NAME
+from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
+from jqd.service.services import Desk
+from jqd.service.settings import MIB, expect_room, learned, say
+
+TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
+KEPT_BYTES_MAX = (
+    16 << 20
+)  # of all tenants' tokens, with those that are over or revoked and still kept, and a tenant has
+# a tenth: some 4,800 without scopes. A quarter of what all rules may take, so that no tenants fill that
+SURE_BYTES = 16 << 10  # a tenant that has less makes more, whatever the others have: some fifty
+SCOPES_MAX = 100
+SCOPED = (Role.PUSH, Role.WORKER)
+NOTE_LENGTH_MAX = 200
+DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is for ever, or a slip of units
+
+Scopes = Annotated[
+    tuple[Name, ...],
+    Meta(
+        min_length=1,  # none would be all: who lets a program gather them, and it finds none, means no jobtype
+        max_length=SCOPES_MAX,
+        description=f"1 to {SCOPES_MAX} jobtypes, each as it is or with a * at its end; leave it out for all",
+    ),
+]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token, as it is wished."""
+
+    role: Role
+    tenant: (
+        Annotated[
+            str,
+            Meta(
+                pattern=rf"^({NAME})?$(?!\n)",
+                description=f"a tenant ({IN_WORDS}), or empty for none",
+            ),
+        ]
+        | None
+    ) = None
+    """None: of who asks."""
+    scopes: Scopes = ()
+    note: Annotated[
+        str, Meta(max_length=NOTE_LENGTH_MAX, description=f"text of up to {NOTE_LENGTH_MAX} characters")
+    ] = ""
+    expires_in: (
+        Annotated[float, Meta(gt=0, le=DAYS_S_MAX, description="a number of seconds, up to ten years")] | None
+    ) = None
+
+
+class Made(NamedTuple):
+    """A new token."""
+
+    id: str
+    text: str
+    """What its owner sends. It is nowhere else."""
+    token: Token
+
+
+async def create(desk: Desk, wish: Wish) -> Made:
+    """Make a token; it is on disk when this returns, and holds at all daemons soon.
+
+    Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
+    """
+    who = desk.principal
+    if not wish.note.isprintable() or not all(scope.isprintable() for scope in wish.scopes):
+        field = "note" if not wish.note.isprintable() else "scopes"
+        raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
+    if wish.scopes and wish.role not in SCOPED:
+        why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {wish.role} sees all jobtypes; leave them out"
+        raise Invalid(why, [Fault("/scopes", why)])
+    tenant = who.tenant if wish.tenant is None else wish.tenant
+    if not who.sees(tenant):
+        raise Denied(f"a token of tenant {who.tenant!r} makes tokens of that tenant only")
+    now_ms = desk.clock.wall_ms()
+    token_id, secret, text = draw()
+    token = Token(
+        hash_of(secret),
+        wish.role,
+        tenant,
+        wish.scopes,
+        wish.note,
+        now_ms,
+        who.token,
+        now_ms + round(wish.expires_in * 1000) if wish.expires_in else 0,
+    )
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        expect_room(TOKENS, tenant, (one.tenant for _, one in desk.tokens))
+        if who.tokens_tenant:
+            _expect_bytes(_kept_bytes(desk), tenant)
+        return {(TOKEN, token_id): body_of(token)}
+
+    await say(desk, make, act="token create")
+    return Made(token_id, text, token)
+
+
+def seen_by(desk: Desk) -> list[tuple[str, Token]]:
+    """Those that may be used, and exist for whom the desk acts."""
+    return [(token_id, one) for token_id, one in desk.tokens if desk.principal.sees(one.tenant)]
+
+
+async def revoke(desk: Desk, token_id: str) -> None:
+    """Let nobody in with it any more: here when this returns, at the others when they hear of it, or are told.
+
+    Revoked once more it is told to the others once more. Raises NotFound, NotYet, JournalRefused.
+    """
+    await learned(desk, partial(_find, desk, token_id))
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        token = _find(desk, token_id)
+        if token is None:
+            raise NotFound(f"there is no token {token_id[:64]!r}")
+        if token.revoked_at_ms:
+            return {}
+        now_ms = desk.clock.wall_ms()
+        gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
+        return {(TOKEN, token_id): body_of(gone)}
+
+    await say(desk, make, bounded=False, act="token revoke")
+
+
+def _find(desk: Desk, token_id: str) -> Token | None:
+    token = desk.tokens.get(token_id)
+    return token if token is not None and desk.principal.sees(token.tenant) else None
+
+
+def _expect_bytes(kept: Counter[str], tenant: str) -> None:
+    """Raises Conflict. For tenants: who runs jqd is bound by what all rules may take alone, and can always make one."""
+    part = KEPT_BYTES_MAX // PART
+    have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
+    if SURE_BYTES <= have < most:
+        have, most, whose = kept.total() - kept[""], KEPT_BYTES_MAX - part, 'all tenants but ""'
+    if have >= most:
+        why = (
+            f"the tokens of {whose} take more than {most / MIB:.1f} MiB, with those that are over or revoked; those"
+            " that expire are forgotten an hour after that, others that are revoked are kept. Who runs jqd can make"
+            " more, with a token of no tenant"
+        )
+        raise Conflict(why, [Fault("", why)])
+
+
+def _kept_bytes(desk: Desk) -> Counter[str]:
+    """What all of a tenant take that are not forgotten yet."""
+    kept: Counter[str] = Counter()
+    for rule in desk.workers.rules.all(TOKEN):
+        if (one := desk.tokens.get(rule.name)) is not None:
+            kept[one.tenant] += rule.size_bytes
+    return kept

@@ -1,0 +1,80 @@
+"""Whether a server has those partitions of the store, and only those, that the configuration puts there.
+
+Where a job lies follows from the number of partitions and the order of the servers. Each partition notes at its first
+look which one of how many it is; a server that says otherwise is not used, for jobs would be looked for in vain.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+
+from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.jobid import HOMES
+from jqd.store.config import StoreConfig
+from jqd.store.keys import Keys
+
+OTHER_NUMBER, ELSEWHERE = "partitions", "partition_elsewhere"
+MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
+"""Codes of what is found here."""
+
+
+def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
+    """Partition → its note, of all that were begun on this server. Raises redis.RedisError.
+
+    Of a node of a cluster only our own: the others may rightly be there, and may not be asked for.
+    """
+    mine = config.partition
+    numbers = [mine] if info.get("cluster_enabled") else range(HOMES)
+    asked = client.pipeline(transaction=False)
+    for number in numbers:
+        asked.hmget(Keys(config.prefix, number)["life"], "id", "partition")
+    places: dict[int, str] = {}
+    for number, row in zip(numbers, asked.execute(raise_on_error=False), strict=True):
+        if isinstance(row, redis.RedisError):
+            if number == mine:
+                raise row
+            continue  # a user who may not see the others is not going to put jobs there
+        begun, note = row
+        if begun is not None:
+            places[number] = bytes(note or b"").decode(errors="replace")
+    return places
+
+
+def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Finding]:
+    """What is wrong with them. Pure."""
+    mine = places.get(config.partition, config.place)
+    if mine != config.place:
+        return [_other_number(config, mine)]
+    strangers = [number for number in places if number not in config.neighbours]
+    return [_strangers(config, strangers)] if strangers else []
+
+
+def _other_number(config: StoreConfig, note: str) -> Finding:
+    number, _, count = note.partition("/")
+    begun = f"the store was begun as partition {number} of {count}, and is to be used as {config.partition}"
+    if count != str(config.count):
+        begun = f"store.partitions is {config.count} here, and the store was begun with {count}"
+    return Finding(
+        OTHER_NUMBER,
+        Severity.REFUSE,
+        begun,
+        "where a job lies follows from the number of partitions: jobs would be looked for where they are not, and the "
+        "same one could run twice",
+        f"set store.partitions = {count}, as it was. To change it, let all jobs end, stop all daemons, and empty the "
+        "store and the journals' directories",
+    )
+
+
+def _strangers(config: StoreConfig, strangers: list[int]) -> Finding:
+    named = ", ".join(map(str, strangers))
+    keys = Keys(config.prefix, strangers[0])
+    return Finding(
+        ELSEWHERE,
+        Severity.REFUSE,
+        f"partition {named} of the store lies on this server, which the configuration does not put there",
+        "the URLs stand in another order than when the store was begun, one is missing, or two lead to one server: "
+        "jobs would be looked for where they are not",
+        "name the servers in store.urls in the order they had, each once. What was moved to another server on purpose "
+        f"is no longer meant here when its {keys['life']} is deleted",
+    )

@@ -1,0 +1,359 @@
+"""Several partitions of the store as one, for the edge: each question goes to where its answer is.
+
+What concerns one job goes to the partition that its id names, a name or a jobtype to its own; lists and numbers come
+from all, asked at the same time. An error says which partition it is of. docs/adr/0009 says what lies where.
+"""
+
+import base64
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, TypeVar
+
+import msgspec
+import trio
+
+from jqd.domain.errors import StoreError
+from jqd.domain.job import State
+from jqd.domain.jobid import partition_of, partition_of_name
+from jqd.store.counts import TypeView, added
+from jqd.store.interface import EdgeStore
+from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
+from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
+
+PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page does not tell is fetched again
+CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
+
+S = TypeVar("S")
+T = TypeVar("T")
+Piece = Callable[[EdgeStore, list[S]], Awaitable[list[T]]]
+"""Asks one partition for those items that are its own."""
+Calls = Mapping[int, Callable[[], Awaitable[T]]]
+"""Number of a partition → what to ask of it."""
+
+_cursors = msgspec.msgpack.Decoder(
+    list[tuple[str, list[str], Annotated[int, msgspec.Meta(ge=1, le=PIECE_JOBS)]] | None]
+)
+
+
+class Spread:
+    """`EdgeStore` over several partitions."""
+
+    def __init__(self, stores: Sequence[EdgeStore], *, servers: int) -> None:
+        """`stores`: by the numbers of their partitions. `servers`: on how many they lie in turn (StoreConfig.parts)."""
+        assert len(stores) > 1, "one store needs nobody before it"
+        self._stores = stores
+        self._servers = servers
+
+    # ------------------------------------------------------------ what is safe
+
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
+        numbers = range(len(self._stores)) if where is None else where
+        return all(await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s)))
+
+    @property
+    def durability_rule(self) -> str:
+        rules: dict[str, list[str]] = {}
+        for number, store in enumerate(self._stores):
+            rules.setdefault(store.durability_rule, []).append(str(number))
+        if len(rules) == 1:
+            return next(iter(rules))
+        return "; ".join(f"partition {', '.join(numbers)}: {rule}" for rule, numbers in rules.items())
+
+    # ------------------------------------------------------------ what the store agrees to before it is journaled
+
+    async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """See EdgeStore. All or none: what was given while another partition is away is free again by itself."""
+        homes = [self._of_name(one.name) for one in wanted]
+        return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
+
+    async def free_names(self, wanted: Sequence[NameWanted]) -> None:
+        homes = [self._of_name(one.name) for one in wanted]
+
+        async def free(store: EdgeStore, its: Sequence[NameWanted]) -> list[None]:
+            await store.free_names(its)
+            return [None] * len(its)
+
+        await self._in_order(homes, wanted, free)
+
+    async def confirm_names(
+        self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
+    ) -> list[Standing]:
+        """See EdgeStore. All that are reachable are told, whatever the others do."""
+        homes = [self._of_name(one.name) for one in journaled]
+        return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
+
+    async def reserve_change(self, job_id: str) -> int:
+        return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
+
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
+        return await self._one(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
+
+    # ------------------------------------------------------------ one job, or those that are named
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
+
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+        """See EdgeStore. Of its own partition: the others are claimed from beside."""
+        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
+
+    async def drop_result(self, job_id: str) -> None:
+        await self._one(self._of(job_id), lambda store: store.drop_result(job_id))
+
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
+        return await self._one(self._of_name(name), lambda store: store.resolve(name, promised=promised))
+
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
+        return await self._those(job_ids, job_ids, lambda store, its: store.unfinished(its, dead=dead))
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        return await self._those(job_ids, job_ids, lambda store, its: store.delete_dead(its))
+
+    async def touch(
+        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
+    ) -> list[Entrusted]:
+        homes = [self._of(job_id) for job_id, _ in claims]
+        return await self._in_order(
+            homes, claims, lambda store, its: store.touch(its, renew=renew, silence_s=silence_s, progress=progress)
+        )
+
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
+        job_ids = [job_id for job_id, _ in claims]
+        return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its, how))
+
+    # ------------------------------------------------------------ all there are
+
+    async def stats(self) -> StoreStats:
+        answers = await self._ask({n: store.stats for n, store in enumerate(self._stores)})
+        told = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
+        lost = {n: answer for n, answer in sorted(answers.items()) if isinstance(answer, Exception)}
+        for error in lost.values():
+            if not told or not isinstance(error, StoreError):
+                raise error
+        memory: dict[int, int] = {}  # of a server, which several partitions may share
+        for number, one in told.items():
+            memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
+        return StoreStats(
+            waiting=sum(one.waiting for one in told.values()),
+            scheduled=sum(one.scheduled for one in told.values()),
+            running=sum(one.running for one in told.values()),
+            ended=sum(one.ended for one in told.values()),
+            dead=sum(one.dead for one in told.values()),
+            types=sum(one.types for one in told.values()),
+            used_memory=sum(memory.values()),
+            unreachable=tuple(lost),
+            counts=added(one.counts for one in told.values()),
+        )
+
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
+        """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
+        rows: dict[str, TypeView] = {}
+        asked = range(len(self._stores)) if partition is None else (partition,)
+        told = await self._each(asked, lambda store: store.list_types())
+        for its in told:
+            for row in its:
+                rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
+        return sorted(rows.values())
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """See EdgeStore. An error is raised only when nothing was deleted: who asks again until 0 meets it then."""
+        gone, failed = 0, None
+        for number in range(len(self._stores)):
+            left = limit - gone
+            if left <= 0:
+                break
+
+            def clean(store: EdgeStore, left: int = left) -> Awaitable[int]:
+                return store.clean_ended(before_ms, left)
+
+            try:
+                gone += await self._one(number, clean)
+            except StoreError as error:
+                failed = failed or error
+        if failed is not None and not gone:
+            raise failed
+        return gone
+
+    async def list_jobs(
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
+    ) -> Page:
+        walks = _decode_cursor(cursor, len(self._stores))
+        found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
+        piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
+        while len(found) < limit:
+            dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
+            if dry:
+                # What is fetched of the last one is told in full, so nothing of it is fetched twice.
+                last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
+                size = limit - len(found) if last else piece
+                asks = {
+                    n: partial(
+                        self._stores[n].list_jobs,
+                        state,
+                        jobtype,
+                        tag,
+                        walk.begin(size),
+                        walk.start,
+                        tenant,
+                        row_bytes=row_bytes,
+                    )
+                    for n, walk in dry.items()
+                }
+                pages = await self._all(asks)
+                for number, page in pages.items():
+                    dry[number].take(page)
+                continue
+            ready = [walk for walk in walks if walk.rows]
+            if not ready:
+                break
+            view = max(ready, key=lambda walk: walk.rows[-1].id).tell()
+            found[view.id] = view
+        return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks))
+
+    # ------------------------------------------------------------ asking
+
+    def _of(self, job_id: str) -> int:
+        return partition_of(job_id, len(self._stores))
+
+    def _of_name(self, name: str) -> int:
+        return partition_of_name(name, len(self._stores))
+
+    async def _one(self, number: int, call: Callable[[EdgeStore], Awaitable[T]]) -> T:
+        try:
+            return await call(self._stores[number])
+        except StoreError as error:
+            raise self._named(error, number) from error
+
+    async def _each(self, numbers: Iterable[int], call: Callable[[EdgeStore], Awaitable[T]]) -> list[T]:
+        return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
+
+    async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
+        """What the partition that is its home answers of each item, in the order of the items."""
+        answers = {n: iter(its) for n, its in (await self._at_home(homes, items, call)).items()}
+        return [next(answers[home]) for home in homes]
+
+    async def _those(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
+        """Those ids that their partition names when it is asked for its items, in the order of the items."""
+        answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
+        named = {job_id for its in answers.values() for job_id in its}
+        return [job_id for job_id in job_ids if job_id in named]
+
+    async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
+        """The answers of all partitions, each of which is asked for the items whose home it is."""
+        pieces: dict[int, list[S]] = {}
+        for home, item in zip(homes, items, strict=True):
+            pieces.setdefault(home, []).append(item)
+        return await self._all({n: partial(call, self._stores[n], its) for n, its in pieces.items()})
+
+    async def _all(self, calls: Calls[T]) -> dict[int, T]:
+        """All answers. Raises the first error, by number, once all have ended."""
+        answers: dict[int, T] = {}
+        for number, answer in sorted((await self._ask(calls)).items()):
+            if isinstance(answer, Exception):
+                raise answer
+            answers[number] = answer
+        return answers
+
+    async def _ask(self, calls: Calls[T]) -> dict[int, T | Exception]:
+        """What each answers, or why not. Others go on when one fails: what they do is done, and told."""
+        answers: dict[int, T | Exception] = {}
+
+        async def ask(number: int, call: Callable[[], Awaitable[T]]) -> None:
+            try:
+                answers[number] = await call()
+            except StoreError as error:
+                answers[number] = self._named(error, number)
+            except Exception as error:  # noqa: BLE001 - raised by whoever asked: callers know errors, not groups of them
+                answers[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number, call in calls.items():
+                nursery.start_soon(ask, number, call)
+        return answers
+
+    def _named(self, error: StoreError, number: int) -> StoreError:
+        """The same error, with where it is."""
+        named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
+        named.__cause__ = error
+        return named
+
+
+class _Walk:
+    """A partition that is walked from its newest job back, a piece at a time."""
+
+    def __init__(self, start: str = "", told: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
+        self.start = start
+        """Its own cursor, to where the present piece begins."""
+        self.told = list(told)
+        """What of that piece stood in this page or an earlier one."""
+        self.size = size
+        """Jobs of that piece: fetched again it must be as large, or what was told is not in it."""
+        self.rows: list[JobView] = []
+        """The rest of it, the newest last."""
+        self.done = done
+        self._end = start
+        self._weary = False
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether more must be fetched to know its newest."""
+        return not (self.rows or self.done or self._weary)
+
+    def begin(self, size: int) -> int:
+        """How many jobs the piece has: a new one as many as are asked for."""
+        if not self.told:
+            self.size = size
+        return self.size
+
+    def take(self, page: Page) -> None:
+        """A piece was fetched. Jobs that moved away since it was begun make room for those behind."""
+        self.rows = [view for view in reversed(page.jobs) if view.id not in self.told]
+        self._end = page.cursor
+        # A short piece says that many were looked at: more are left to the next page.
+        self._weary = page.cursor != "" and len(page.jobs) < self.size
+        self._step_when_empty()
+
+    def tell(self) -> JobView:
+        """The newest of the rest."""
+        view = self.rows.pop()
+        self.told.append(view.id)
+        self._step_when_empty()
+        return view
+
+    def _step_when_empty(self) -> None:
+        if not self.rows:
+            self.start, self.told, self.done = self._end, [], self._end == ""
+
+
+def _joined(one: TypeView, other: TypeView) -> TypeView:
+    oldest = min((row.oldest_ms for row in (one, other) if row.oldest_ms), default=0)
+    return TypeView(one.jobtype, added((one.counts, other.counts)), oldest)
+
+
+def _encode_cursor(walks: Sequence[_Walk]) -> str:
+    if all(walk.done for walk in walks):
+        return ""
+    rows = [None if walk.done else (walk.start, walk.told, walk.size if walk.told else 1) for walk in walks]
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
+
+
+def _decode_cursor(cursor: str, partitions: int) -> list[_Walk]:
+    if not cursor:
+        return [_Walk() for _ in range(partitions)]
+    try:
+        rows = _cursors.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error
+    if len(rows) != partitions:
+        raise ValueError(f"the cursor {cursor[:32]!r} is of {len(rows)} partitions, not of {partitions}")
+    return [_Walk(done=True) if row is None else _Walk(*row) for row in rows]

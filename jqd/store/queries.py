@@ -1,0 +1,375 @@
+"""The store's methods that look and clean: one job, many jobs, jobtypes (docs/build/STORE.md)."""
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from jqd.domain.constraints import BETWEEN, WITHIN
+from jqd.domain.errors import StoreAway
+from jqd.domain.job import State
+from jqd.domain.jobid import parse_id
+from jqd.domain.tenant import bare, tenant_of
+from jqd.store import codec
+from jqd.store.config import StoreConfig
+from jqd.store.counts import Counts, TypeView, decode_counts
+from jqd.store.endings import decode_told_end
+from jqd.store.jobs import Caller, bound, milliseconds
+from jqd.store.keys import Keys, last_field
+from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
+from jqd.store.unreadable import Burial
+from jqd.store.views import damaged_view, read_view
+
+VIEWS = 100  # jobs asked for in one call when their arguments are left out
+PASSED = 500  # the same of what has ended, where few are looked for: the store passes over others by their outcomes
+LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
+LIST_TYPES = 10_000  # queues whose waiting jobs are listed
+LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
+PLACE_PAGES = 1_000  # counted to tell what waits before a job: 100,000 jobs, about a millisecond
+PLACE_TYPES = 3  # with better jobs, told by name
+TYPES_PART = 1_000  # jobtypes told by one call: some 100 KiB
+
+# In which places the jobs of a state lie.
+PLACES = {
+    State.WAITING: ("ready",),
+    State.SCHEDULED: ("later",),
+    State.RETRYING: ("later", "ready"),
+    State.RUNNING: ("held",),
+    State.SUCCEEDED: ("ended",),
+    State.CANCELLED: ("ended",),
+    State.FAILED: ("dead",),
+    None: ("held", "ready", "later", "ended", "dead"),
+}
+
+CURSOR_BYTES_MAX = 1 << 20  # unpacked: a place in each of some 15,000 jobtypes
+_cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
+
+
+class _Source:
+    """One place that is walked from its newest job back: `rows` are read and not given yet."""
+
+    def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
+        self.place, self.suffix, self.before = place, suffix, before
+        self.rows: list[tuple[str, float]] = []
+        self.done = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}:{self.suffix}"
+
+
+class LookMethods:
+    """What looks and cleans: a part of `Store`."""
+
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, burial: Burial, journals: set[int]) -> None:
+        """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
+        self._config = config
+        self._keys = keys
+        self._caller = caller
+        self._burial = burial
+        self._journals = journals
+
+    # ------------------------------------------------------------ jobs
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        (view,) = await self._views([job_id])
+        return view
+
+    async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
+        found = codec.list_of(
+            self._keys, "ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms)
+        )
+        if not found:
+            return None
+        *numbers, others, bucket, looked_at, holds = found
+        ahead, exact, deaths, suspect, better = (codec.whole(self._keys, "ready", number) for number in numbers)
+        flat = codec.list_of(self._keys, "types", others)
+        named = [
+            (codec.text(self._keys, "types", name), codec.whole(self._keys, "ready", ready))
+            for name, ready in zip(flat[::2], flat[1::2], strict=True)
+        ]
+        return QueuePlace(
+            ahead,
+            bool(exact),
+            deaths,
+            bool(suspect),
+            better,
+            named,
+            codec.text(self._keys, "parked", bucket).removesuffix(WITHIN),
+            codec.whole(self._keys, "due", looked_at),
+            tuple(codec.text(self._keys, "busy", each) for each in codec.list_of(self._keys, "busy", holds)),
+        )
+
+    async def resolve(self, name: str, *, promised: bool = False) -> str | None:
+        answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
+        return None if answer is None else codec.text(self._keys, "names", answer)
+
+    async def list_jobs(
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
+    ) -> Page:
+        walked = _decode_cursor(cursor)
+        found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
+        left, step, are_any = LIST_SCAN, VIEWS, False
+        fits = jobtype or "", int(tenant is None), state.value if state and PLACES[state] == ("ended",) else ""
+        sources = await self._sources(state, jobtype, tenant)
+        for at in range(0, len(sources), LIST_SOURCES):
+            group = [
+                _Source(*place, walked.get(":".join(place), (0.0, ""))) for place in sources[at : at + LIST_SOURCES]
+            ]
+            while len(found) < limit and left > 0:
+                rows = await self._newest(group, min(step if step > VIEWS else limit - len(found), step, left))
+                if not rows:
+                    break
+                views = await self._views([job_id for _, (job_id, _) in rows], brief=max(1, row_bytes), fits=fits)
+                before = len(found)
+                for (source, (job_id, score)), view in zip(rows, views, strict=True):
+                    left, walked[source.name] = left - 1, (score, job_id)
+                    if isinstance(view, JobView) and _matches(view, state, jobtype, tag, tenant):
+                        found[view.id] = view
+                    if len(found) == limit:
+                        break
+                are_few = 4 * (len(found) - before) < len(rows) and any(fits[::2]) and not row_bytes
+                step = PASSED if are_few and all(source.place == "ended" for source, _ in rows) else VIEWS
+                are_any = bool(found) or are_any or await self._are_any(state, jobtype, tenant)
+                if not are_any:
+                    return Page([], "")
+            else:
+                return Page(_newest_first(found.values()), _encode_cursor(walked))
+        return Page(_newest_first(found.values()), "")
+
+    async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
+        """Whether the counts know of jobs that are looked for: else none is looked at, however many there are."""
+        counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
+        return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
+
+    async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:
+        sources: list[tuple[str, str]] = []
+        for place in PLACES[state]:
+            if place == "held":
+                members = await self._caller.call("list_members")
+                sources += (
+                    ("held", codec.text(self._keys, "members", m))
+                    for m in codec.list_of(self._keys, "members", members)
+                )
+            elif place == "ready":
+                names: set[str] = set()
+                # Of the other tenants nobody knows who has such a jobtype: theirs are found among all.
+                for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
+                    told = await self._caller.call("list_ready", LIST_TYPES, asked)
+                    names.update(codec.text(self._keys, "types", t) for t in codec.list_of(self._keys, "types", told))
+                own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
+                sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
+            else:
+                sources.append((place, ""))
+        return sources
+
+    async def _newest(self, group: Sequence[_Source], count: int) -> list[tuple[_Source, tuple[str, float]]]:
+        """The next `count` ids of all sources together, by age: of each its last comes first."""
+        taken: list[tuple[_Source, tuple[str, float]]] = []
+        while len(taken) < count:
+            await self._fill([source for source in group if not source.rows and not source.done], count)
+            ready = [source for source in group if source.rows]
+            if not ready:
+                break
+            # Until one of them runs dry, the newest head of all comes next.
+            while len(taken) < count and all(source.rows or source.done for source in group):
+                ready = [source for source in ready if source.rows]
+                if not ready:
+                    break
+                newest = max(ready, key=lambda source: source.rows[0][0])
+                row = newest.rows.pop(0)
+                newest.before = row[1], row[0]
+                taken.append((newest, row))
+        return taken
+
+    async def _fill(self, empty: Sequence[_Source], count: int) -> None:
+        if not empty:
+            return
+        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
+        pages = codec.list_of(self._keys, "ended", await self._caller.call("list_ids", count, *flat))
+        for source, page in zip(empty, pages, strict=True):
+            row = codec.list_of(self._keys, source.place, page)
+            source.rows = [
+                (codec.text(self._keys, source.place, job_id), float(codec.whole(self._keys, source.place, score)))
+                for job_id, score in zip(row[::2], row[1::2], strict=True)
+            ]
+            source.done = len(source.rows) < count
+
+    async def _views(
+        self, job_ids: Sequence[str], *, brief: int = 0, fits: tuple[str, int, str] = ("", 0, ""), again: bool = False
+    ) -> list[JobView | OnItsWay | None]:
+        """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all.
+
+        `fits`: the jobtype, whether of each tenant, and the state of what ended, that are looked for; None for others.
+        """
+        flat: list[object] = []
+        for job_id in job_ids:
+            number = codec.journal_of(job_id)
+            flat += (job_id, "" if number is None else last_field(number))
+        answer = await self._caller.call("get_jobs", self._caller.identity, brief, *fits, *flat)
+        rows = codec.list_of(self._keys, "jobs", answer)
+        views = [None if row is None else self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
+        with suppress(StoreAway):  # a server that takes no writes now lets us look all the same
+            if await self._burial.bury() and not again:
+                return await self._views(job_ids, brief=brief, fits=fits, again=True)
+        return views
+
+    def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
+        fields = codec.fields(self._keys, "jobs", answer, 13)
+        place, sysid, last_id = codec.text(self._keys, "jobs", fields[0]), fields[2], fields[8]
+        if place in ("unseen", "early"):
+            last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
+            if place == "early":  # somebody holds it: it exists, whatever the ids say
+                return OnItsWay(last or "", held=True)
+            known = codec.journal_of(job_id) in self._journals
+            return codec.on_its_way(job_id, "" if last is None and known else last)
+        if place == "awaited":
+            return OnItsWay("", held=sysid is not None)
+        try:
+            return read_view(self._keys, job_id, place, fields)
+        except codec.Unreadable as error:
+            view, is_lost = damaged_view(self._keys, job_id, place, fields, str(error))
+            self._burial.warn(str(error))
+            if is_lost:
+                self._burial.note(job_id, str(error), fields[3])
+            return view
+
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
+        bound(job_ids)
+        if not job_ids:
+            return []
+        answer = await self._caller.call("unfinished", self._caller.identity, int(dead), *job_ids)
+        return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
+
+    async def get_ends(self, job_ids: Sequence[str]) -> Ends:
+        """How those of some jobs ended that did, and whose cancel waits for a hand. StoreChanged in another life."""
+        found = Ends([], {}, [])
+        for at in range(0, len(job_ids), VIEWS):
+            answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
+            ended, asked, gone, entrusted = codec.list_of(self._keys, "outcome", answer)
+            flat = codec.list_of(self._keys, "outcome", ended)
+            for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                job_id = codec.text(self._keys, "dead", given)
+                with suppress(codec.Unreadable):  # nobody can say it again
+                    if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
+                        found.outcomes.append(outcome)
+            flat = codec.list_of(self._keys, "leases", entrusted)
+            for at in range(0, len(flat), 7):
+                with suppress(codec.Unreadable):
+                    found.outcomes.append(codec.decode_told_lease(self._keys, flat[at : at + 7]))
+            flat = codec.list_of(self._keys, "generation", asked)
+            for given, to in zip(flat[::2], flat[1::2], strict=True):
+                found.asked[codec.text(self._keys, "tomb", given)] = codec.whole(self._keys, "generation", to)
+            found.gone.extend(
+                codec.text(self._keys, "jobs", given) for given in codec.list_of(self._keys, "jobs", gone)
+            )
+        return found
+
+    # ------------------------------------------------------------ numbers
+
+    async def list_types(self, partition: int | None = None) -> list[TypeView]:
+        views: dict[str, TypeView] = {}
+        place = "0"
+        while True:
+            answer = await self._caller.call("list_types", place, TYPES_PART)
+            following, now, rows = codec.list_of(self._keys, "counts", answer)
+            now_ms, flat = codec.whole(self._keys, "counts", now), codec.list_of(self._keys, "counts", rows)
+            for named, row, head in zip(*(flat[at::3] for at in range(3)), strict=True):
+                jobtype = codec.text(self._keys, "counts", named)
+                parts = parse_id(codec.text(self._keys, "ready", head))
+                views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), 0 if parts is None else parts.at_ms)
+            place = codec.text(self._keys, "counts", following)
+            if place == "0":
+                return sorted(views.values())
+
+    async def stats(self) -> StoreStats:
+        *numbers, row = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
+        told = [codec.whole(self._keys, "jobs", number) for number in numbers]
+        total, later, running, ended, dead, types, now_ms = told
+        memory = (await self._caller.info("memory")).get("used_memory", "")
+        return StoreStats(
+            waiting=max(0, total - later - running - ended - dead),
+            scheduled=later,
+            running=running,
+            ended=ended,
+            dead=dead,
+            types=types,
+            used_memory=int(memory) if memory.isdecimal() else 0,
+            counts=self._counts(row, now_ms),
+        )
+
+    def _counts(self, row: object, now_ms: int) -> Counts:
+        try:
+            return decode_counts(row if isinstance(row, bytes) else b"", now_ms)
+        except ValueError as error:  # the other jobtypes are told all the same
+            self._burial.warn(f"the key {self._keys['counts']} holds a row that jqd did not write: {error}")
+            return decode_counts(b"", now_ms)
+
+    # ------------------------------------------------------------ cleaning
+
+    async def drop_result(self, job_id: str) -> None:
+        await self._caller.call("drop_result", job_id)
+
+    async def purge(self, limit: int) -> int:
+        """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
+        config = self._config
+        keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
+        return codec.whole(
+            self._keys,
+            "ended",
+            await self._caller.call("purge", self._caller.identity, min(limit, CALL_JOBS_MAX), *keep),
+        )
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        bound(job_ids)
+        if not job_ids:
+            return []
+        answer = codec.list_of(
+            self._keys, "dead", await self._caller.call("delete_dead", self._caller.identity, *job_ids)
+        )
+        return [codec.text(self._keys, "dead", job_id) for job_id in answer]
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
+        return codec.whole(self._keys, "ended", answer)
+
+
+def _newest_first(views: Iterable[JobView]) -> list[JobView]:
+    return sorted(views, key=lambda view: view.id, reverse=True)
+
+
+def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
+    good_state = state is None or view.state is state
+    return good_state and _is_of(view.jobtype, jobtype, tenant) and (tag is None or tag in view.tags)
+
+
+def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
+    """Whether a jobtype is the wanted one, of that tenant; of None: of any tenant's that calls one so."""
+    if tenant is None:
+        return jobtype is None or jobtype in (its, bare(its))
+    return tenant_of(its) == tenant and (jobtype is None or its == jobtype)
+
+
+def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:
+    # It travels in a URL and has a row for each jobtype with jobs: packed, these are a tenth.
+    return base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(walked))).decode()
+
+
+def _decode_cursor(cursor: str) -> dict[str, tuple[float, str]]:
+    if not cursor:
+        return {}
+    try:
+        packed = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        return _cursors.decode(zlib.decompressobj().decompress(packed, CURSOR_BYTES_MAX))
+    except (msgspec.MsgspecError, ValueError, zlib.error) as error:
+        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error

@@ -1,0 +1,77 @@
+"""Jobs of which something cannot be read: who meets one goes on without it, and lays it among the failed jobs."""
+
+from typing import NamedTuple
+
+import trio
+
+from jqd.domain.job import Held
+from jqd.domain.log import get_logger
+from jqd.store import codec
+from jqd.store.endings import unreadable
+from jqd.store.jobs import Caller
+from jqd.store.keys import Keys
+
+WARN_S = 3_600.0  # since the last one was met: what lies among the failed jobs is found there
+
+
+class _Met(NamedTuple):
+    why: str
+    row: object
+    jobtype: str
+
+
+class Burial:
+    """Of one partition."""
+
+    def __init__(self, keys: Keys, caller: Caller) -> None:
+        self._keys = keys
+        self._caller = caller
+        self._met: dict[str, _Met] = {}
+        self._last: tuple[float, str] | None = None
+        self._log = get_logger("store")
+
+    @property
+    def complaint(self) -> str | None:
+        """For health: what was met in the last hour."""
+        if self._last is None or trio.current_time() - self._last[0] > WARN_S:
+            return None
+        return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"
+
+    def warn(self, why: str) -> None:
+        """Something could not be read."""
+        self._last = trio.current_time(), why
+
+    def note(self, job_id: str, why: str, row: object, jobtype: str = "") -> None:
+        """Met one. It is buried with `bury` unless its row is another by then. `jobtype`: where it is known."""
+        self.warn(why)
+        self._met[job_id] = _Met(why, row, jobtype)
+
+    def held(
+        self,
+        job_id: str,
+        fence: int,
+        row: object,
+        tries: object,
+        generation: object,
+        *,
+        jobtype: str = "",
+        bare: bool = False,
+    ) -> Held | None:
+        """A job in hand; None, and noted, if it cannot be read. See `decode_held`."""
+        try:
+            return codec.decode_held(self._keys, job_id, fence, row, tries, generation, bare=bare)
+        except codec.Unreadable as error:
+            self.note(job_id, str(error), row, jobtype)
+            return None
+
+    async def bury(self) -> bool:
+        """All noted. Returns whether any was: what changed meanwhile is not, nor what waits where nobody finds it."""
+        met, self._met = self._met, {}
+        flat: list[object] = []
+        for job_id, (why, row, jobtype) in met.items():
+            flat += (job_id, row or "", jobtype, codec.encode_outcome(unreadable(job_id, why, jobtype, row)))
+        buried = codec.list_of(self._keys, "jobs", await self._caller.call("bury", *flat)) if flat else []
+        for each in buried:
+            job_id = codec.text(self._keys, "jobs", each)
+            self._log.error("store.unreadable", id=job_id, error=met[job_id].why)
+        return bool(buried)

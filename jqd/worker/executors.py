@@ -1,0 +1,219 @@
+"""Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `Crew`.
+
+`Service` takes batches and answers them; hands run the items and put their outcomes. All of it is for the trio thread.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
+from jqd.worker.aio import AsyncioLoop
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.threads import NOTE_S, Outbox, Pool
+
+SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
+SHOWN_MAX = 10  # stuck jobs named in one line of a log
+SATURATED = (
+    "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
+)
+BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async function must not block"
+
+
+class Hands(Protocol):
+    """What `Service` needs of whoever runs the items."""
+
+    @property
+    def orphans(self) -> int:
+        """Jobs at work for batches that nobody waits for any more."""
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
+
+    def watch(self, batch: Batch) -> None:
+        """End what is past its time and will not end by itself, of this batch and of those that are gone."""
+
+    def forget(self, batch: Batch) -> None:
+        """Nobody waits for this batch any more."""
+
+    def drain(self) -> None:
+        """Bring what has ended by now to its batch at once."""
+
+    def stranded(self, item: Item) -> bool:
+        """Whether nobody is left to run such an item."""
+
+    def is_suspect(self, item: Item) -> bool:
+        """Whether it must wait for a place of its own, which says nothing of the room for others."""
+
+    @property
+    def is_helpless(self) -> bool:
+        """Whether no job at all can be run now."""
+
+    def trouble(self) -> str | None:
+        """What keeps jobs from being run now; None when nothing does."""
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """Jobs that run on after they were given up, and the seconds they have taken."""
+
+    def close(self) -> None:
+        """Let everybody leave."""
+
+
+class Inside:
+    """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
+
+    def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
+        """`concurrency`: plain functions at once, and as many async ones of either loop."""
+        self._attempts, self._clock = attempts, clock
+        self._concurrency = concurrency
+        self._limiter = trio.CapacityLimiter(concurrency)
+        self._outbox: Outbox | None = None
+        self._pool: Pool | None = None
+        self._loop: AsyncioLoop | None = None
+        self._was_helpless = False
+        self._log = get_logger("worker")
+
+    @property
+    def orphans(self) -> int:
+        """See `Hands`. Tasks of batches that are gone have been stopped."""
+        return self._pool.orphans if self._pool else 0
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """See `Hands`. Threads start with the first item that needs one."""
+        plain = [item for item in items if item.function.loop is None]
+        tasks = deque(item for item in items if item.function.loop == "trio")
+        foreign = [item for item in items if item.function.loop == "asyncio"]
+        if plain:
+            self._threads().submit(plain)
+        if foreign:
+            loop = self._asyncio()
+            loop.submit(foreign)
+            nursery.start_soon(loop.end_with, foreign[0].batch)
+        for _ in range(min(len(tasks), self._concurrency)):
+            nursery.start_soon(self._run_tasks, tasks)
+
+    def watch(self, batch: Batch) -> None:
+        """See `Hands`: what a thread runs cannot be stopped: it is reported, and keeps its place until it returns."""
+        for item, _ in self._pool.stuck if self._pool else ():
+            self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
+        for item in self._loop.blocking() if self._loop else ():
+            self._time_out(item, BLOCKED)
+        if self.is_helpless and not self._was_helpless:
+            self._log.error("worker.saturated", stuck=self._stuck_threads, next=SATURATED)
+        self._was_helpless = self.is_helpless
+
+    def _time_out(self, item: Item, why: str) -> None:
+        if not item.ended:
+            self._log.warning("worker.overrun", job_id=item.job_id, name=item.job.name, why=why)
+            item.batch.put(item, self._attempts.timed_out(item))
+
+    def forget(self, batch: Batch) -> None:
+        """See `Hands`: tasks end with the batch's nursery, and plain functions run on."""
+
+    def drain(self) -> None:
+        if self._outbox is not None:
+            self._outbox.drain()
+
+    def stranded(self, item: Item) -> bool:
+        """See `Hands`: no thread is left, or its loop does not run."""
+        loop = item.function.loop
+        return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
+
+    def is_suspect(self, item: Item) -> bool:
+        """See `Hands`: there are none."""
+        return False
+
+    def trouble(self) -> str | None:
+        """See `Hands`: too many threads are stuck."""
+        if not self.is_helpless:
+            return None
+        stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
+        return (
+            f"{self._stuck_threads} threads are stuck in jobs past their timeout: {stuck}; "
+            "restart the worker, and make those jobs end by themselves or async, or use --processes"
+        )
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        now_s = self._clock.mono_s()
+        held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
+        late = self._loop.blocking() if self._loop else ()
+        return held + [(item, now_s - (item.begun_s or now_s)) for item in late]
+
+    def close(self) -> None:
+        """See `Hands`. Nothing waits for the threads."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    @property
+    def is_helpless(self) -> bool:
+        return self._has_no_thread or self._is_blocked
+
+    @property
+    def _has_no_thread(self) -> bool:
+        return self._pool is not None and self._pool.is_stuck
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._loop is not None and bool(self._loop.blocking())
+
+    @property
+    def _stuck_threads(self) -> int:
+        return (len(self._pool.stuck) if self._pool else 0) + self._is_blocked
+
+    async def _run_tasks(self, items: deque[Item]) -> None:
+        """Run items until none is left, one at a time."""
+        limiter, yielded_s = self._limiter, self._clock.mono_s()
+        while items:
+            item = items.popleft()
+            try:
+                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
+            except trio.WouldBlock:
+                await limiter.acquire()
+            try:
+                if not item.begin():
+                    continue  # it was cancelled or handed back while it waited for its turn
+                if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
+                    item.batch.note(item, self._attempts.started(item))
+                outcome = await self._attempts.run_async(item)
+            finally:
+                limiter.release()
+            item.batch.put(item, outcome)
+            if self._clock.mono_s() - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock.mono_s()
+
+    def _threads(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(
+                self._attempts.run,
+                threads=self._concurrency,
+                clock=self._clock,
+                outbox=self._box(),
+                begun=self._attempts.started,
+            )
+        return self._pool
+
+    def _asyncio(self) -> AsyncioLoop:
+        if self._loop is None:
+            self._loop = AsyncioLoop(self._attempts, tasks=self._concurrency, clock=self._clock, outbox=self._box())
+        return self._loop
+
+    def _box(self) -> Outbox:
+        if self._outbox is None:
+            self._outbox = Outbox()
+        return self._outbox
+
+
+def named(stuck: Sequence[tuple[Item, float]]) -> str:
+    """`01KC… (resize) for 95 s`, for as many jobs as a line holds."""
+    told = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
+    more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
+    return ", ".join(told) + more

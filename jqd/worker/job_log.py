@@ -1,0 +1,67 @@
+"""A line in the worker's log for each job that begins and ends, as long as somebody could read them; then a count.
+
+A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
+second are told one by one, and of the others how many succeeded. What fails is told in any case, where it fails.
+"""
+
+import sys
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger, tells_all
+from jqd.worker.batch import Item
+
+LINES_PER_S = 20  # jobs that begin: more than one reads, and at most some hundred microseconds a second
+COUNT_S = 1.0  # between two lines with counts
+
+
+class Lines:
+    """From any thread: what is lost when two come at once is a line, or one in a count."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._log = get_logger("worker")
+        self._told, self._second, self._untold, self._most = 0, 0, 0, LINES_PER_S
+
+    def began(self, item: Item) -> None:
+        now_s = self._clock.mono_s()
+        item.begun_s = item.begun_s or now_s
+        item.is_told = self._may(now_s)
+        if item.is_told:
+            self._log.info("worker.job_started", **who(item))
+
+    def succeeded(self, item: Item) -> None:
+        if item.is_told:
+            ms = round((self._clock.mono_s() - (item.begun_s or 0.0)) * 1000)
+            self._log.info("worker.job_succeeded", **who(item), ms=ms)
+        else:
+            self._untold += 1
+
+    def count(self) -> None:
+        """Say how many were not told one by one."""
+        untold, self._untold = self._untold, 0
+        if untold:
+            self._log.info("worker.jobs_succeeded", count=untold, why=f"above {LINES_PER_S} a second jobs are counted")
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await trio.sleep(COUNT_S)
+                self.count()
+        finally:
+            self.count()
+
+    def _may(self, now_s: float) -> bool:
+        second = int(now_s)
+        if second != self._second:
+            self._second, self._told = second, 0
+            # Asked once a second: it takes as long as a small job.
+            self._most = sys.maxsize if tells_all() else LINES_PER_S
+        self._told += 1
+        return self._told <= self._most
+
+
+def who(item: Item) -> dict[str, object]:
+    """What a line calls it."""
+    return {"job_id": item.job_id, "name": item.job.name, "attempt": item.job.attempt}

@@ -1,0 +1,362 @@
+"""The processes of a worker with `--processes N`: hands that may crash, hang and be killed, one by one.
+
+    Service ──start──► waiting ──give──► process ──► outcome ──► batch
+                          ▲                 │ dies: its only job has failed; of several each is handed back, a suspect
+                          └── trials ◄──────┘ past a timeout: killed, and its place filled
+
+Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that a process
+which is killed for a plain function takes no neighbour along. The front, which is this process, imports none of the
+users' code: `reload` starts N processes with the code as it is now, gives them all that comes, and lets the old ones
+leave with their last job.
+
+A *suspect* shared a process that died by itself, or whose loop was blocked. When it comes again it runs alone, and is
+blamed if that happens again: in a process that is empty, or in one more, which is started for that.
+"""
+
+import math
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
+
+import trio
+
+from jqd.domain.backoff import Backoff
+from jqd.domain.clock import SystemClock
+from jqd.domain.errors import ConfigError
+from jqd.domain.log import get_logger
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.crash_blame import Blame
+from jqd.worker.frames import Begin, Declaration
+from jqd.worker.pending import Waiting, kind_of
+from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
+from jqd.worker.suspects import Suspects
+from jqd.worker.threads import NOTE_S
+
+CANCEL_S = 5.0  # for a plain function that was cancelled to notice; then its process is ended
+START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
+CALM_S = 60.0  # a process that lived so long before it died has not died in a row
+BACKOFF = Backoff(
+    first_s=0.5, factor=2.0, cap_s=30.0
+)  # between deaths in a row: a crash at start must not use up a core
+
+EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they come back within seconds
+
+Where = Callable[[], tuple[str, str | None]]
+
+
+class Crew:
+    """See above. Of `Hands`; all of it is for the trio thread."""
+
+    def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
+        """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
+        self._begin, self._processes, self._where, self._nursery = begin, processes, where, nursery
+        self._attempts, self._source = Attempts(SystemClock()), random.Random()
+        self._clock = SystemClock()
+        self._jobs: dict[str, Declaration] = {}
+        self._crew: list[Process] = []
+        self._leaving: set[Process] = set()
+        self._suspects = Suspects()
+        self._blame = Blame(self._attempts, self._suspects)
+        self._waiting = Waiting(self._suspects, begin.tasks)
+        self._has_extra = False
+        self._generation = 0
+        self._died: dict[Kind, str] = {}
+        self._next_s, self._sooner = math.inf, trio.Event()
+        self._log = get_logger("worker")
+        self.spoke: Callable[[Item], None] = lambda item: None
+        """Told of each job that says how far it is."""
+
+    @property
+    def jobs(self) -> Mapping[str, Declaration]:
+        """Name → job, as the processes have them; a reload changes it."""
+        return MappingProxyType(self._jobs)
+
+    # ------------------------------------------------------------ of Hands
+
+    @property
+    def orphans(self) -> int:
+        return sum(held.item.batch.gone for process in self._all for held in process.held.values())
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        for item in items:
+            self._waiting.add(item)
+        self._dispatch()
+
+    def watch(self, batch: Batch) -> None:
+        """See `Hands`: the crew has a clock of its own."""
+
+    def forget(self, batch: Batch) -> None:
+        """See `Hands`. A plain function runs on: it may have done its work when the daemon asks again."""
+        for process in self._all:
+            if process.kind == "async":
+                for held in [held for held in process.held.values() if held.item.batch is batch]:
+                    process.stop(held)
+
+    def drain(self) -> None:
+        """See `Hands`: outcomes reach their batches as they come."""
+
+    @property
+    def is_helpless(self) -> bool:
+        return bool(self._died) and self._died.keys() >= {kind_of(job) for job in self._jobs.values()}
+
+    def stranded(self, item: Item) -> bool:
+        """See `Hands`: all processes of its kind die in a row."""
+        return kind_of(item.function) in self._died
+
+    def is_suspect(self, item: Item) -> bool:
+        return item.job_id in self._suspects
+
+    def trouble(self) -> str | None:
+        if not self._died:
+            return None
+        told = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
+        return f"the processes of this worker end as soon as they are started ({told}); its log says more"
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """See `Hands`: nothing outlives its process."""
+        return []
+
+    def close(self) -> None:
+        """See `Hands`: `open_crew` ends it."""
+
+    # ------------------------------------------------------------ generations
+
+    async def reload(self) -> bool:
+        """Load the code anew: new processes take over before the old ones leave. False: it cannot be loaded."""
+        try:
+            fresh = await self._start_all()
+        except NotStarted as error:
+            self._log.error("worker.not_reloaded", why=str(error), next="the code of before goes on")
+            return False
+        self._take_over(fresh)
+        self._log.info("worker.reloaded", processes=len(fresh), jobs=list(self._jobs), leaving=len(self._leaving))
+        return True
+
+    async def _start_all(self) -> list[Process]:
+        """The processes of one generation, all ready. Raises NotStarted; then none is left."""
+        fresh: list[Process] = []
+        try:
+            with trio.fail_after(START_S):
+                fresh.append(self._start())
+                jobs = (await fresh[0].wait_ready()).jobs
+                kinds = sorted({kind_of(job) for job in jobs})
+                fresh += [self._start() for _ in range(len(kinds) * self._processes - 1)]
+                for number, process in enumerate(fresh):
+                    process.kind = kinds[number % len(kinds)]
+                    await process.wait_ready(jobs)
+        except trio.TooSlowError:
+            _kill(fresh)
+            raise NotStarted(f"the app was not loaded after {START_S:g} s") from None
+        except BaseException:
+            _kill(fresh)
+            raise
+        return fresh
+
+    def _start(self) -> Process:
+        return start_process(self._begin, self._heard, lambda item: self.spoke(item), self._nursery)
+
+    def _take_over(self, fresh: list[Process]) -> None:
+        ready = fresh[0].ready
+        assert ready is not None
+        old, self._crew = self._crew, fresh
+        self._generation += 1
+        self._jobs.clear()
+        self._jobs.update({job.name: job for job in getattr(ready, "jobs", ())})
+        self._died.clear()
+        for process in old:
+            self._retire(process)
+        for process in fresh:
+            self._nursery.start_soon(self._keep, process, self._generation)
+        self._sort_anew()
+        self._dispatch()
+
+    def _sort_anew(self) -> None:
+        """What waits may be of another kind now, or of no job that is left."""
+        for item in self._waiting.take_all():
+            job = self._jobs.get(item.job.name)
+            if job is None:
+                if item.begin():
+                    why = f"the code that was loaded meanwhile has no job {item.job.name!r}"
+                    item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
+                continue
+            item.function = job
+            self._waiting.add(item)
+
+    def _retire(self, process: Process) -> None:
+        process.is_retiring = True
+        self._leaving.add(process)
+        if not process.held:
+            self._nursery.start_soon(process.leave)
+
+    async def _keep(self, process: Process, generation: int) -> None:
+        """Keep a place filled: wait until its process is dead, say so, start another, in time."""
+        in_a_row = 0
+        while True:
+            began_s = trio.current_time()
+            await process.ended.wait()
+            self._blame.settle(process)
+            self._leaving.discard(process)
+            if process.is_retiring or generation != self._generation:
+                return
+            self._crew.remove(process)
+            if process.was_killed:
+                in_a_row = 0
+            else:
+                in_a_row = in_a_row + 1 if trio.current_time() - began_s < CALM_S else 1
+                wait_s = BACKOFF.delay_s(in_a_row - 1, self._source) if in_a_row > 1 else 0.0
+                self._log.error("worker.process_died", pid=process.pid, how=process.how, again_in_s=round(wait_s, 1))
+                await self._wait_down(process.kind, process.how, wait_s)
+            if (other := await self._fill(process.kind, generation, in_a_row)) is None:
+                return
+            process = other
+
+    async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
+        """Another process for a place, or for suspects; None when its generation is over."""
+        while generation == self._generation:
+            started: list[Process] = []
+            try:
+                with trio.fail_after(START_S):
+                    started.append(self._start())
+                    await started[0].wait_ready(self._jobs.values())
+            except (NotStarted, trio.TooSlowError) as error:
+                why = str(error) or f"the app was not loaded after {START_S:g} s"
+                _kill(started)
+                failures += 1
+                wait_s = BACKOFF.delay_s(failures, self._source)
+                self._log.error("worker.process_not_started", why=why, again_in_s=round(wait_s, 1))
+                await self._wait_down(None if is_extra else kind, why, wait_s)
+                continue
+            (process,) = started
+            process.kind, process.is_extra = kind, is_extra
+            if generation != self._generation:
+                process.is_retiring = True
+                await process.leave()
+                return None
+            self._crew.append(process)
+            if not is_extra:
+                self._died.pop(kind, None)
+            self._log.info("worker.process_started", pid=process.pid, **({"only_for": "suspects"} if is_extra else {}))
+            self._dispatch()
+            return process
+        return None
+
+    async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
+        """`kind`: what is missing meanwhile."""
+        if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._crew):
+            self._died[kind] = how
+        await trio.sleep(wait_s)
+
+    # ------------------------------------------------------------ jobs
+
+    @property
+    def _all(self) -> list[Process]:
+        return [*self._crew, *self._leaving]
+
+    def _dispatch(self) -> None:
+        if self._waiting.hand_out(self._crew, self._give) and not self._has_extra:
+            self._has_extra = True
+            self._nursery.start_soon(self._keep_extra, self._generation)
+
+    async def _keep_extra(self, generation: int) -> None:
+        """Have one process more, for suspects, until none has come for a while."""
+        try:
+            if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
+                return
+            while not process.ended.is_set() and not process.is_retiring:
+                given = process.given
+                with trio.move_on_after(EXTRA_IDLE_S):
+                    await process.ended.wait()
+                if given == process.given and not process.held:
+                    break
+            self._blame.settle(process)
+            self._leaving.discard(process)
+            if process in self._crew:
+                self._crew.remove(process)
+            if not process.ended.is_set():
+                await process.leave()
+        finally:
+            self._has_extra = False
+        self._dispatch()
+
+    def _give(self, process: Process, item: Item, is_trial: bool) -> None:
+        """Let the process run the item, unless somebody else has begun it, or nobody waits for it."""
+        if item.batch.gone or not item.begin():
+            return
+        if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
+            item.batch.note(item, self._attempts.started(item))
+        held = process.give(item, self._where(), is_trial=is_trial)
+        item.stop = partial(self._stop, process, held)
+        if held.due_s < self._next_s:
+            self._sooner.set()
+
+    def _stop(self, process: Process, held: Held) -> None:
+        process.stop(held)
+        if held.item.cancelled and process.kind == "plain":  # it may look, and then it is ended
+            held.due_s = min(held.due_s, trio.current_time() + CANCEL_S)
+            self._sooner.set()
+
+    def _heard(self, process: Process, held: Held, outcome: bytes) -> None:
+        held.item.stop = None
+        held.item.batch.put(held.item, outcome)
+        if held.is_trial:
+            self._suspects.clear(held.item.job_id)
+        if process.is_retiring and not process.held:
+            self._nursery.start_soon(process.leave)
+        self._dispatch()
+
+    async def keep_time(self) -> None:
+        """Kill what is past its time, when it is."""
+        while True:
+            now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
+            for process in living:
+                if late := [held.item for held in process.held.values() if held.due_s <= now_s]:
+                    self._blame.end_late(process, late)
+            due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
+            self._next_s, self._sooner = min(due, default=math.inf), trio.Event()
+            with trio.move_on_at(self._next_s):
+                await self._sooner.wait()
+
+    async def begin(self) -> NotStarted | None:
+        """Start the first generation; or say why the app cannot be loaded."""
+        try:
+            self._take_over(await self._start_all())
+        except NotStarted as error:
+            return error
+        return None
+
+    async def leave(self) -> None:
+        """Let all processes end, and kill those that do not. What they still run has been handed back."""
+        self._generation += 1
+        async with trio.open_nursery() as nursery:
+            for process in self._all:
+                if process.kind == "plain" and process.held:
+                    process.kill()
+                else:
+                    nursery.start_soon(process.leave)
+
+
+@asynccontextmanager
+async def open_crew(begin: Begin, processes: int, where: Where) -> AsyncIterator[Crew]:
+    """A crew that is ready. Raises ConfigError when the app cannot be loaded."""
+    why: NotStarted | None = None
+    async with trio.open_nursery() as nursery:
+        crew = Crew(begin, processes, where, nursery)
+        why = await crew.begin()
+        if why is None:
+            nursery.start_soon(crew.keep_time)
+            try:
+                yield crew
+            finally:
+                with trio.CancelScope(shield=True):
+                    await crew.leave()
+        nursery.cancel_scope.cancel()
+    if why is not None:  # raised out here, it is itself and no group
+        raise ConfigError(str(why)) from why
+
+
+def _kill(processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.kill()

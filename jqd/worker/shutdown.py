@@ -1,0 +1,73 @@
+"""How a worker is told to end or to load its code anew, and how it ends even if a job does not let it."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from jqd.domain.log import get_logger
+
+HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
+
+
+class Signalled:
+    """How far the end has come, and whether the code is to be loaded anew."""
+
+    def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
+        """`first`: set by the first signal, or by who gave it. `reloads`: SIGHUP loads anew; else it stops, too.
+
+        `owns`: what this process has started was started by jobs.
+        """
+        self.first, self.owns = trio.Event() if first is None else first, owns
+        self.now = trio.Event()
+        """Do not wait for jobs in hand."""
+        self.close = trio.Event()
+        """Nothing is in hand: the server may close."""
+        self._reloads = reloads
+        self._reload = trio.Event()
+
+    def end(self, force: Callable[[], None] | None) -> None:
+        """Nothing is in hand. `force`: what sees to it that the process ends; None: it is the caller's."""
+        if force is not None:
+            force()
+        self.close.set()
+
+    async def wait_reload(self) -> None:
+        """Return at the next SIGHUP; several that come meanwhile are one."""
+        await self._reload.wait()
+        self._reload = trio.Event()
+
+    async def listen(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hear SIGTERM, SIGINT and SIGHUP."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
+            task_status.started()
+            async for number in arriving:
+                if number == signal.SIGHUP and self._reloads:
+                    self._reload.set()
+                elif self.first.is_set():
+                    self.now.set()
+                    return  # from here on the default holds: a third signal kills
+                else:
+                    self.first.set()
+
+
+@contextmanager
+def forced() -> Iterator[Callable[[], None]]:
+    """A call that ends the process in HARD_EXIT_S, unless the block is left before.
+
+    A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
+    """
+    timer = threading.Timer(HARD_EXIT_S, _exit)
+    timer.daemon = True
+    try:
+        yield timer.start
+    finally:
+        timer.cancel()
+
+
+def _exit() -> None:
+    get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
+    os._exit(0)

@@ -1,0 +1,141 @@
+"""Threads for plain functions: take an item, run it, put its outcome into the outbox, next.
+
+The trio thread is woken once for many outcomes, not once for each, and no job costs a task. A function that overruns
+its timeout cannot be stopped from outside: it is reported, and keeps its thread until it returns. Only a process can be
+killed (docs/adr/0011). While all threads are stuck so, the worker takes no new batches.
+
+    trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.worker.batch import Item
+
+NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
+SPARE_ITEMS = 16  # a queue is looked through when it holds so many more than twice what was left the last time
+
+
+class Outbox:
+    """What other threads tell of items, brought to their batches on the trio thread that made it."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._told: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
+        self._signalled = False
+
+    def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+        """From any thread. Raises trio.RunFinishedError when nobody is left to tell."""
+        # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
+        # under way sees an outcome, or the outcome starts another drain.
+        self._told.append((item, told, is_outcome))
+        if not self._signalled:
+            self._signalled = True
+            self._token.run_sync_soon(self.drain)
+
+    def soon(self, call: Callable[..., None], *args: object) -> None:
+        """Let the trio thread call this. Raises trio.RunFinishedError."""
+        self._token.run_sync_soon(call, *args)
+
+    def drain(self) -> None:
+        """Bring outcomes to their batches. Runs by itself soon after each outcome."""
+        self._signalled = False
+        told = self._told
+        while told:
+            item, what, is_outcome = told.popleft()
+            if is_outcome:
+                item.batch.put(item, what)
+            else:
+                item.batch.note(item, what)
+
+
+class Pool:
+    """`threads` threads for plain functions. All methods are for the trio thread that made it."""
+
+    def __init__(
+        self,
+        run: Callable[[Item], bytes],
+        *,
+        threads: int,
+        clock: Clock,
+        outbox: Outbox,
+        begun: Callable[[Item], bytes],
+    ) -> None:
+        """`begun`: the note that is sent when an item begins after it has waited for longer than NOTE_S."""
+        self._run = run
+        self._begun = begun
+        self._clock = clock
+        self._outbox = outbox
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._queued_max = SPARE_ITEMS
+        self._nows: list[tuple[Item, float] | None] = [None] * threads  # what each runs, and since when (monotonic)
+        self._closed = False
+        for number in range(threads):
+            # Daemon threads: a function that never returns must not keep the process from leaving.
+            threading.Thread(target=self._loop, args=(number,), name=f"jqd-job-{number + 1}", daemon=True).start()
+
+    @property
+    def stuck(self) -> list[tuple[Item, float]]:
+        """The items that still run after their timeout, and since when."""
+        now_s = self._clock.mono_s()
+        return [now for now in self._nows.copy() if now is not None and now_s - now[1] >= now[0].timeout_s]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no thread is left for new work."""
+        return len(self.stuck) == len(self._nows)
+
+    def submit(self, items: Iterable[Item]) -> None:
+        """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
+        for item in items:
+            self._queue.put(item)
+        if self._queue.qsize() > self._queued_max and not self._closed:
+            self._sweep()
+
+    @property
+    def orphans(self) -> int:
+        """Threads at work for a batch that nobody waits for any more."""
+        return sum(now is not None and now[0].batch.gone for now in self._nows.copy())
+
+    def close(self) -> None:
+        """Let every thread leave after its present item. Nothing waits for them."""
+        self._closed = True
+        for _ in self._nows:
+            self._queue.put(None)
+
+    def _sweep(self) -> None:
+        """Let items go that were handed back: threads that are all busy for long would keep them, and they may be big.
+
+        A thread that takes one meanwhile may take it a little before its turn.
+        """
+        for _ in range(self._queue.qsize()):
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break  # the threads were faster
+            if item is not None and not item.is_over:
+                self._queue.put(item)
+        self._queued_max = 2 * self._queue.qsize() + SPARE_ITEMS
+
+    def _loop(self, number: int) -> None:
+        take, run, mono_s, begun, tell = self._queue.get, self._run, self._clock.mono_s, self._begun, self._outbox.tell
+        try:
+            while (item := take()) is not None:
+                if item.batch.gone or not item.begin():
+                    continue
+                now_s = mono_s()
+                self._nows[number] = (item, now_s)
+                item.begun_s = now_s
+                if now_s - item.batch.arrived_s > NOTE_S:
+                    tell(item, begun(item), False)
+                outcome = run(item)
+                self._nows[number] = None
+                tell(item, outcome, True)
+                del item, outcome  # not held any longer: a result may be big
+        except trio.RunFinishedError:
+            return  # the worker's loop has ended: nobody is left to tell

@@ -1,0 +1,87 @@
+"""Notices from a thread beside it that a loop stands still, and says which job holds it up, and where.
+
+An async function that blocks trio's loop stops the whole worker: no batch is taken, no timeout noticed, no registration
+repeated. One that blocks the asyncio loop stops its neighbours. Nothing in the loop can say so. A process of
+`--processes` is killed then, at the timeout of one of its jobs.
+"""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+import trio
+
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
+from jqd.worker.batch import Item
+
+SILENT_S = 1.0  # for a loop to come round: many times what a turn of a healthy one takes on a loaded machine
+BEAT_SHARE = 0.25  # of that time between two beats, and between two looks
+AGAIN_TIMES = 5  # of that time until it is said again of a loop that is still blocked
+RUNNERS = ("run_async", "_attempt")  # functions that await a job's function: `Attempts`, `AsyncioLoop`
+FRAMES_SHOWN = 4  # the innermost: where it is held up
+NEXT = "an async function must not block: use the async call, or a plain function, or --processes"
+
+
+class Pulse:
+    """The heartbeat of the trio loop that runs `beat`, or of another one that calls `beaten` often enough."""
+
+    def __init__(self, at_work: Callable[[], str], clock: Clock, silent_s: float = SILENT_S) -> None:
+        """`at_work`: names the async jobs that have begun; shown where it cannot be seen which of them it is."""
+        self._at_work, self._clock, self._silent_s = at_work, clock, silent_s
+        self._beaten_s = clock.mono_s()
+        self._over = threading.Event()
+        self._log = get_logger("worker")
+
+    async def beat(self) -> None:
+        self.listen()
+        try:
+            while True:
+                self.beaten()
+                await trio.sleep(self.beat_s)
+        finally:
+            self.close()
+
+    @property
+    def beat_s(self) -> float:
+        return self._silent_s * BEAT_SHARE
+
+    def listen(self) -> None:
+        """From now on this thread is listened to."""
+        self.beaten()
+        loop = threading.get_ident()
+        threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
+
+    def beaten(self) -> None:
+        self._beaten_s = self._clock.mono_s()
+
+    def close(self) -> None:
+        self._over.set()
+
+    def _listen(self, loop: int) -> None:
+        said_s = 0.0  # of how long a silence it was said
+        while not self._over.wait(self.beat_s):
+            silent_s = self._clock.mono_s() - self._beaten_s
+            if silent_s < said_s:
+                said_s = 0.0
+            again_s = said_s + self._silent_s * (AGAIN_TIMES if said_s else 1)
+            if silent_s >= again_s and (frame := sys._current_frames().get(loop)) is not None:
+                item = item_in(frame)
+                jobs = self._at_work() if item is None else f"{item.job_id} ({item.job.name})"
+                if not jobs and silent_s < self._silent_s * AGAIN_TIMES:
+                    continue  # no async job is at work: it is the machine that is slow
+                said_s = silent_s
+                where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:])
+                self._log.error("worker.loop_blocked", for_s=round(silent_s, 1), jobs=jobs, exception=where, next=NEXT)
+
+
+def item_in(frame: FrameType | None) -> Item | None:
+    """The job whose function is being run there, if it is its own task that runs and none that it has started."""
+    while frame is not None:
+        item = frame.f_locals.get("item") if frame.f_code.co_name in RUNNERS else None
+        if isinstance(item, Item):
+            return item
+        frame = frame.f_back
+    return None

@@ -1,0 +1,1 @@
+"""What several suites stand on: fakes, planted mistakes, a scripted worker."""

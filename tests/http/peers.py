@@ -1,0 +1,25 @@
+"""Requests, as far as turns go."""
+
+import trio
+
+from jqd.http.fairness import EACH
+from jqd.http.request import Heading
+
+FLOOD = 40 * EACH
+
+
+class Peer:
+    """A request, as far as it matters here."""
+
+    patient = False
+
+    def __init__(self, address: str, size: int = 0) -> None:
+        self.peer = address
+        self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})
+        self.left = False
+
+    def while_there(self) -> trio.CancelScope:
+        scope = trio.CancelScope()
+        if self.left:
+            scope.cancel()
+        return scope

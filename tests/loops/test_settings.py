@@ -1,0 +1,265 @@
+"""Rules between daemons: who asks for them, where they stand, what of them is forgotten. The simulation walks them."""
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.config import Config
+from jqd.daemon import Daemon
+from jqd.domain.errors import NotFound, NotYet
+from jqd.domain.lease import LeaseConfig
+from jqd.domain.settings import NIL, Rule, Rules
+from jqd.journal import JournalConfig, open_journal
+from jqd.loops import settings_gc as useless_module
+from jqd.loops.settings import Follow, Upkeep
+from jqd.loops.settings_gc import DELETED_S, ENDED_S, FIRED_S, SILENT_S, carried, useless
+from jqd.runner import Card, Workers
+from jqd.runner.handler import Handler
+from jqd.runner.registry import body_of
+from jqd.service import leases
+from jqd.service import settings as desk_rules
+from jqd.service import workers as desk_workers
+from jqd.store import StoreConfig
+from jqd.testing.clock import ManualClock
+from jqd.testing.store import FakeStore
+from tests.harness.files import MemoryFiles
+from tests.loops.house import TrioClock, until
+
+KNOWN_S = 2.0
+SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0, "retention_bytes": 0}
+LEASE = LeaseConfig(lease_s=2.0, renew_s=0.5, margin_s=0.4)
+STEPS = 14
+
+
+class Place:
+    """A daemon's directory, and its lives."""
+
+    def __init__(self, number: int, store: FakeStore, clock: TrioClock, source: random.Random) -> None:
+        self.directory = Path(f"/d{number}")
+        self.files = MemoryFiles()
+        self.store, self.clock, self.source = store, clock, source
+        self.scope = trio.CancelScope()
+        self.daemon: Any = None
+
+    async def live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """One process, until it is killed."""
+        with trio.CancelScope() as self.scope:
+            limits = JournalConfig(directory=self.directory, **SHORT)
+            async with open_journal(limits, clock=self.clock, files=self.files) as journal:
+                config = Config(data_dir=Path("/nowhere"), lease=LEASE, store=StoreConfig(url="fake:"))
+                daemon = self.daemon = Daemon(
+                    config, journal, [self.store.another_client()], self.clock, random.Random(self.source.random())
+                )
+                async with trio.open_nursery() as nursery:
+                    for loop in (*daemon.partitions[0].loops(), daemon.upkeep.run, daemon.retention.run):
+                        await nursery.start(loop)
+                    await until(lambda: daemon.partitions[0].membership.settled)
+                    await trio.sleep(KNOWN_S)
+                    task_status.started()
+
+    def kill(self) -> None:
+        """As by a power cut."""
+        self.files = self.files.crash(self.source)
+        self.scope.cancel()
+
+    def shown(self) -> dict[str, int]:
+        workers = self.daemon.workers
+        registered = {worker.id: worker.max_jobs for worker in workers.list() if not worker.handler}
+        return registered | {name: each.versions[-1].options.max_jobs for name, each in workers.handlers().items()}
+
+
+async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_anew(autojump_clock: None) -> None:
+    source, clock = random.Random(1), TrioClock()
+    store = FakeStore(clock)
+    one, two = (Place(number, store, clock, source) for number in range(2))
+    async with trio.open_nursery() as nursery:
+        for place in (one, two):
+            await nursery.start(place.live)
+        await desk_workers.register(one.daemon.parts.desk, Card(name="w", id="w", max_jobs=7), peer=None)
+        await trio.sleep(KNOWN_S)
+        rule = two.daemon.workers.rules.get("worker", "w")
+        one.kill()
+        store.wipe()
+        two.kill()
+        await nursery.start(two.live)
+        assert two.shown() == {"w": 7}, "it stood in the other's journal only"
+        end = two.daemon.journal.end
+        two.daemon.partitions[0].follow.unknown.add("w")
+        await trio.sleep(KNOWN_S)
+        assert two.daemon.journal.end > end, "the store was not told again"
+        assert two.daemon.workers.rules.get("worker", "w") == rule, "a new revision beats a deletion at the other"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon says by itself what it found out: an error there would end it."""
+    desk: Any = SimpleNamespace(workers=SimpleNamespace(rules=Rules(loading=True)))
+    monkeypatch.setattr(desk_rules, "LEARNED_S", 0.0)
+    with pytest.raises(NotYet):
+        await desk_rules.told(desk)
+    desk.workers.rules.told.set()
+    await desk_rules.told(desk)
+
+
+async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_times_a_second(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked, waited_s = TrioClock(), [0.0], list[float]()
+    store = FakeStore(clock)
+    one, two = (Place(number, store, clock, random.Random(number)) for number in range(2))
+    real = Follow._ask
+
+    async def ask(self: Follow) -> bool:
+        if self is two.daemon.partitions[0].follow:
+            asked.append(trio.current_time())
+        return await real(self)
+
+    async def look(worker_id: str) -> None:
+        began_s = trio.current_time()
+        with pytest.raises(NotFound):
+            await leases.pull(two.daemon.parts.desk, worker_id, 1, 0.0)
+        waited_s.append(trio.current_time() - began_s)
+
+    async with trio.open_nursery() as nursery:
+        for place in (one, two):
+            await nursery.start(place.live)
+        monkeypatch.setattr(Follow, "_ask", ask)
+        began_s = trio.current_time()
+        async with trio.open_nursery() as lookers:
+            for number in range(500):
+                lookers.start_soon(look, f"nobody{number}")
+                await trio.sleep(0.004)
+        assert sum(at_s >= began_s for at_s in asked) <= 10 * (trio.current_time() - began_s) + 2
+        assert max(waited_s) < 0.5
+        store.away = "cable pulled"
+        await look("nobody")
+        assert waited_s[-1] <= 1.01
+        nursery.cancel_scope.cancel()
+
+
+class Seat:
+    life = "a.b"
+
+
+class House:
+    """A daemon's rules over stores, asked and tidied by hand."""
+
+    def __init__(self, clock: ManualClock, stores: list[FakeStore]) -> None:
+        nothing: Any = None
+        views: Any = SimpleNamespace(look=lambda: Rule("view", "d", 0, 0), stale=list)
+        seat: Any = Seat()
+        self.workers = workers = Workers(Rules(), clock=clock)
+        shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
+
+        async def say(make: Any) -> None:
+            make()
+
+        self.follows = [Follow(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
+        self.upkeep = Upkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
+
+    async def ask(self) -> None:
+        for follow in self.follows:
+            await follow._ask()
+
+
+async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: list[House]) -> None:
+    """A registration, whose worker nobody hears of for so long that it is of no use any more."""
+    card = Card(name="w", id="w", max_jobs=1, ttl_s=10.0)
+    body = body_of(houses[0].workers.check(card))
+    said = houses[0].workers.rules.make({("worker", "w"): body}, now_ms=clock.wall_ms(), origin=1)
+    for store in stores:
+        await store.look(fresh=True)
+        await store.apply_rules("ab" * 16, 0, 5, said)
+    for _ in range(round(SILENT_S / 2) + 20):
+        for house in houses:
+            await house.ask()
+        clock.advance(2.0)
+    assert [house.workers.get("w") for house in houses] == [None] * len(houses)
+
+
+async def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
+    rules, week_ms = Rules(), round(FIRED_S * 1000)
+    workers = Workers(Rules(), clock=ManualClock())
+    dates = {("fired", "s"): b"\x01", ("fired", "other"): b"\x01", ("schedule", "other"): b"\x01"}
+    rules.take(rules.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
+    assert await useless(rules, workers, week_ms) == []
+    assert [rule.key for rule in await useless(rules, workers, week_ms + 1)] == [("fired", "s")]
+
+
+async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
+    clock = ManualClock()
+    stores = [FakeStore(clock), FakeStore(clock)]
+    house = House(clock, stores)
+    await silent_for_long(clock, stores, [house])
+    house.follows[1]._life = None  # that partition is away
+    await house.upkeep.tidy()
+    assert house.workers.rules.get("worker", "w") is not None, "nobody could drop it there any more"
+    await house.ask()
+    await house.upkeep.tidy()
+    assert [(await store.follow_rules(0, 0)).rules for store in stores] == [[], []]
+    assert house.workers.rules.get("worker", "w") is None
+
+
+async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_here() -> None:
+    clock = ManualClock()
+    store = FakeStore(clock)
+    houses = [House(clock, [store]) for _ in range(2)]
+    await silent_for_long(clock, [store], houses)
+    await store.follow_rules(0, 0, ["w"])  # it speaks at a third daemon, before the first one hears of that
+    await houses[0].upkeep.tidy()
+    for house in houses:
+        await house.ask()
+        assert house.workers.get("w") is not None
+
+
+async def test_what_others_said_and_said_otherwise_since_is_not_kept_for_ever() -> None:
+    """Nothing of it holds any more, so there is nothing to write either: without a journal, that would be an error."""
+    clock = ManualClock()
+    store = FakeStore(clock)
+    house = House(clock, [store])
+    await store.look(fresh=True)
+    for revision in (1, 2):
+        await store.apply_rules("ab" * 16, 5 * revision - 5, 5 * revision, [Rule("worker", "w", revision, 0)])
+        await house.ask()
+    house.workers.rules.take([Rule("worker", "w", 3, 0)])
+    assert len(house.follows[0].learned) == 2
+    await house.upkeep._keep()
+    assert house.follows[0].learned == []
+
+
+async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
+    rules = Rules()
+    over = bytes(msgspec.msgpack.encode(Handler(3)))
+    older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): over}, now_ms=0, origin=1)
+    newer = rules.make({("worker", "a"): b"\x02", ("worker", "c"): NIL, ("options", "c"): NIL}, now_ms=0, origin=1)
+    frame = [*older, *newer]
+    rules.take(frame)
+    assert carried(rules, frame, 1) == [*older[1:], *newer]
+    week_ms = round(DELETED_S * 1000) + 1
+    assert carried(rules, frame, week_ms) == [*older[1:], newer[0], newer[2]], "only what says that a worker left goes"
+    assert carried(rules, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
+    workers = Workers(Rules(), clock=ManualClock())
+    assert await useless(rules, workers, week_ms) == [newer[1]]
+
+
+async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(useless_module, "DELETED_MAX", 2)
+    monkeypatch.setattr(useless_module, "SILENT_MAX", 1)
+    clock = ManualClock()
+    rules = Rules()
+    workers = Workers(rules, clock=clock)
+    rules.take(rules.make({("schedule", "first"): NIL}, now_ms=clock.wall_ms(), origin=1))  # of another kind
+    for number in range(4):
+        rules.take(rules.make({("worker", f"left{number}"): NIL}, now_ms=clock.wall_ms(), origin=1))
+        workers.register(Card(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
+        clock.advance(5.0)
+    assert workers.list() == []
+    assert [rule.name for rule in await useless(rules, workers, clock.wall_ms())] == [
+        *("silent0", "silent1", "silent2"),
+        *("left0", "left1"),
+    ]

@@ -1,0 +1,44 @@
+"""Slots of workers that keep jobs for themselves, and are reported of at another daemon."""
+
+import random
+
+import trio
+
+from jqd.domain.errors import StoreAway
+from jqd.loops.worker_slots import LOOK_S, Lent
+from jqd.runner import Card, Gates, RunnerConfig, Workers
+from tests.loops.house import house
+from tests.loops.test_worker_timeouts import lent
+
+
+async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        stays, ends = held = await lent(here, nursery, 2)
+        source = random.Random(1)
+        workers = Workers(None, clock=here.clock)
+        gates = Gates(RunnerConfig(), workers, source, here.clock)
+        gate = gates.gate(workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=2, jobs=None)))
+        gate.take("mail", [one.job.id for one in held], 0.0)
+        for one in held:
+            gates.lend(gate, one)
+        loop = Lent(store=here.store, gates=gates, mine=lambda job_id: True, source=source)
+        await nursery.start(loop.run)
+        await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks
+        assert gate.in_hand == 2
+        await here.store.release_entrusted([(ends.job.id, ends.fence)])
+        freed = gates._free
+        await trio.sleep(2 * LOOK_S)
+        assert gate.in_hand == 1
+        assert freed.is_set(), "the dispatcher is told"
+
+        def away(*_: object, **__: object) -> None:
+            raise StoreAway("gone for a moment")
+
+        here.store.touch, touch = away, here.store.touch  # type: ignore[assignment, method-assign]
+        await here.store.release_entrusted([(stays.job.id, stays.fence)])
+        await trio.sleep(2 * LOOK_S)
+        assert (gate.in_hand, loop.pace.reason is None) == (1, False)
+        here.store.touch = touch  # type: ignore[method-assign]
+        await trio.sleep(60)
+        assert (gate.in_hand, loop.pace.reason) == (0, None)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,132 @@
+"""A breaker belongs to a registration: who leaves and comes back begins anew."""
+
+import random
+
+import pytest
+
+from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
+from jqd.runner import worker_health as views_module
+from jqd.runner.circuit_breaker import Gate
+from jqd.runner.worker_health import WELL
+from jqd.testing.clock import ManualClock
+
+CARD = Card(name="w", id="w", url="http://here:80/", max_jobs=4)
+
+
+class Hall:
+    """The gates of one daemon, its workers and its view."""
+
+    def __init__(self, *networks: str) -> None:
+        self.clock = ManualClock(wall_ms=1_000_000)
+        self.workers = Workers(None, clock=self.clock)
+        self.gates = Gates(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
+        self.views = Views("d1", self.workers, self.gates, self.clock, 3_600.0)
+
+    def register(self, card: Card = CARD) -> Gate:
+        return self.gates.gate(self.workers.register(card))
+
+    def come_back(self) -> Gate:
+        self.workers.unregister("w")
+        self.clock.advance(0.01)
+        return self.register()
+
+
+@pytest.fixture
+def hall() -> Hall:
+    return Hall()
+
+
+def test_who_left_and_registers_afresh_begins_with_a_closed_breaker(hall: Hall) -> None:
+    gate = hall.register()
+    for _ in range(5):
+        gate.back_off(hall.clock.mono_s(), hall.clock.mono_s())
+    gate.not_taken("mail", hall.clock.mono_s())
+    assert hall.register().is_open(hall.clock.mono_s()), "a repetition says nothing of what failed"
+    back = hall.come_back()
+    now_s = hall.clock.mono_s()
+    assert (back.free("mail", now_s), back.failures, back.takes("mail", now_s)) == (4, 0, True)
+    back.back_off(now_s - 0.005, now_s)
+    assert not back.failures, "what was sent before it came back says nothing of it"
+
+
+def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall: Hall) -> None:
+    gate = hall.register()
+    gate.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
+    back = hall.come_back()
+    assert not back.free("mail", hall.clock.mono_s())
+    hall.clock.advance(60)
+    assert back.free("mail", hall.clock.mono_s()) == 1
+    assert hall.come_back().free("mail", hall.clock.mono_s()) == 4, "that is long ago"
+
+
+def test_who_moved_begins_anew_however_near_the_failure(hall: Hall) -> None:
+    hall.register().unreachable(hall.clock.mono_s(), hall.clock.mono_s())
+    moved = hall.register(Card(name="w", id="w", url="http://there:80/", max_jobs=4))
+    assert moved.free("mail", hall.clock.mono_s()) == 4
+
+
+def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
+    gate = hall.register()
+    first = hall.views.look()
+    assert (hall.views.look(), hall.views.of("w", ["d1", "d2"])) == (first, {"d1": WELL})
+    gate.unreachable(hall.clock.mono_s(), hall.clock.mono_s())
+    hall.clock.advance(1)
+    second = hall.views.look()
+    (seen,) = hall.views.of("w", ["d1"]).values()
+    assert second.beats(first)
+    assert (seen.state, seen.since_ms) == ("unreachable", hall.clock.wall_ms())
+    hall.clock.advance(1)
+    assert hall.views.look() == second
+    gate.complain("answers 405", hall.clock.mono_s())
+    gate.back_off(hall.clock.mono_s(), hall.clock.mono_s(), 30, why="it answered 429")
+    third = hall.views.look()
+    (seen,) = hall.views.of("w", ["d1"]).values()
+    assert (seen.state, seen.complaint, seen.why) == ("backed_off", "answers 405", "it answered 429")
+    assert seen.until_ms == hall.clock.wall_ms() + 30_000
+    hall.clock.advance(1)
+    assert hall.views.look() == third, "when its pause ends is said once"
+    gate.answered(hall.clock.mono_s() + 1)
+    assert hall.views.of("w", ["d1"]) != {"d1": WELL}
+    last = hall.views.look()
+    assert hall.views.of("w", ["d1"]) == {"d1": WELL}
+    hall.clock.advance(3_601)
+    assert hall.views.look().beats(last)
+    hall.clock.advance(86_401)
+    assert [rule.name for rule in hall.views.stale()] == ["d1"]
+
+
+def test_nothing_is_claimed_for_a_worker_that_this_daemon_may_not_connect_to() -> None:
+    hall = Hall("10.1.0.0/16")
+    near = Card(name="near", id="near", url="http://10.1.0.9:80/", max_jobs=4)
+    far = Card(name="far", id="far", url="http://10.2.0.9:80/", max_jobs=4)
+    for card in (near, far):
+        hall.workers.register(card)
+    assert [worker.id for worker, _ in hall.gates.posting()] == ["near"]
+    hall.views.look()
+    (seen,) = hall.views.of("far", ["d1"]).values()
+    assert (seen.state, seen.why) == ("unreachable", "10.2.0.9 is in none of runner.worker_networks")
+    hall.workers.register(Card(name="far", id="far", url="http://10.1.0.7:80/", max_jobs=4))
+    assert [worker.id for worker, _ in hall.gates.posting()] == ["far", "near"], "it moved"
+    hall.views.look()
+    assert hall.views.of("far", ["d1"]) == {"d1": WELL}
+
+
+def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_machine(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(name: str, url: str) -> None:
+        other = Views(name, hall.workers, hall.gates, hall.clock, 3_600.0)
+        other.url = url
+        other.look()
+
+    hall.views.url = "http://127.0.0.1:7420"
+    hall.views.look()
+    said("d2", "https://jqd.example.org")
+    said("d3", "")
+    monkeypatch.setattr(views_module, "machine", lambda: "another")
+    said("d4", "http://[::1]:7420")
+    monkeypatch.undo()
+    daemons = ["d2", "d1", "d3", "d4", "unheard of"]
+    assert hall.views.urls(daemons, None) == ["https://jqd.example.org", "http://127.0.0.1:7420"]
+    assert hall.views.urls(daemons, "127.0.0.1") == hall.views.urls(daemons, None)
+    assert hall.views.urls(daemons, "10.0.0.1") == ["https://jqd.example.org"]

@@ -1,0 +1,42 @@
+"""The workers that hold, in order, and what is counted of them while they come and go."""
+
+import itertools
+import random
+
+from jqd.runner.worker import Worker
+from jqd.runner.worker_index import Roll
+
+
+def worker(number: int, at_ms: int, url: str | None = None, names: int = 1) -> Worker:
+    jobs = tuple(f"t{each}" for each in range(names))
+    tenant = "acme" if number % 5 == 0 and url is None else ""
+    return Worker(id=f"{number:03}", name="w", url=url, jobs=jobs, max_jobs=1, registered_at_ms=at_ms, tenant=tenant)
+
+
+def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
+    source, roll, known = random.Random(7), Roll(), dict[str, Worker]()
+    for _ in range(400):
+        number = source.randrange(30)
+        if source.random() < 0.3:
+            assert roll.pop(f"{number:03}") == known.pop(f"{number:03}", None)
+        else:
+            one = worker(number, source.randrange(50), source.choice([None, "http://a/", "http://b/"]), number % 4)
+            roll.put(one)
+            known[one.id] = one
+        if source.random() < 0.5:
+            ordered = sorted(known.values(), key=lambda one: (one.registered_at_ms, one.id))
+            assert [*roll] == ordered
+            for url in ("http://a/", "http://b/"):
+                assert roll.at(("", url, "w", "native")) == next((one for one in ordered if one.url == url), None)
+        assert len(roll) == len(known)
+        for tenant in ("", "acme"):
+            its = [one for one in known.values() if one.tenant == tenant]
+            assert (roll.tenants[tenant], roll.names[tenant]) == (len(its), sum(len(one.jobs or ()) for one in its))
+
+
+def test_those_that_come_in_their_order_are_never_sorted() -> None:
+    roll = Roll()
+    for number in range(100):
+        roll.put(worker(number, number))
+        assert roll._is_ordered
+    assert [one.id for one in itertools.islice(roll, 2)] == ["000", "001"]

@@ -1,0 +1,86 @@
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.domain.errors import Pressed
+from jqd.service.concurrent_pushes import REPEATS_MAX, WAIT_S, Underway
+
+
+async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on_with_the_others() -> None:
+    under, ends, began = Underway(), {name: trio.Event() for name in "abcd"}, list[str]()
+
+    async def push(name: str, names: set[str], *, fails: bool = False) -> None:
+        try:
+            async with under.turn(names):
+                began.append(name)
+                await ends[name].wait()
+                if fails:
+                    raise ValueError("its disk failed")
+        except ValueError:
+            assert fails
+
+    async def start(name: str, names: set[str], *, fails: bool = False) -> None:
+        nursery.start_soon(lambda: push(name, names, fails=fails))
+        await wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as nursery:
+        await start("a", {"x", "y"}, fails=True)
+        await start("b", {"y", "z"})
+        await start("c", {"z"})
+        assert began == ["a", "c"], "what has no name in common goes on"
+        ends["a"].set()
+        await wait_all_tasks_blocked()
+        assert began == ["a", "c"], "it has one with another, too"
+        ends["c"].set()
+        await wait_all_tasks_blocked()
+        await start("d", {"x", "y"})
+        assert began == ["a", "c", "b"]
+        for end in ends.values():
+            end.set()
+    assert (began, under._first) == (["a", "c", "b", "d"], {})
+
+
+async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(autojump_clock: None) -> None:
+    under, ends, heard = Underway(), trio.Event(), list[object]()
+
+    async def first() -> None:
+        async with under.request("x") as turn:
+            await ends.wait()
+            turn.stand({7})
+            await trio.sleep(2 * WAIT_S)
+
+    async def repeat() -> None:
+        async with under.request("x") as turn:
+            heard.append(turn.heard)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await wait_all_tasks_blocked()
+        for _ in range(REPEATS_MAX):
+            nursery.start_soon(repeat)
+        await wait_all_tasks_blocked()
+        began_s = trio.current_time()
+        with pytest.raises(Pressed, match="counts once"):
+            await repeat()
+        ends.set()
+        await wait_all_tasks_blocked()
+        await repeat()
+        assert (heard, trio.current_time()) == ([{7}] * (REPEATS_MAX + 1), began_s), "whatever the first waits for yet"
+    assert under._first == {}
+
+
+async def test_a_push_whose_disk_stands_still_holds_up_no_other_for_long(autojump_clock: None) -> None:
+    under = Underway()
+    async with trio.open_nursery() as nursery:
+
+        async def stuck() -> None:
+            async with under.turn({"x"}):
+                await trio.sleep_forever()
+
+        nursery.start_soon(stuck)
+        await wait_all_tasks_blocked()
+        began_s = trio.current_time()
+        async with under.turn({"x"}):
+            assert trio.current_time() - began_s == pytest.approx(WAIT_S)
+        nursery.cancel_scope.cancel()
+    assert under._first == {}

@@ -1,0 +1,115 @@
+"""Mistakes about jobs that follow others, planted as those of `bugs.py`."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from jqd.domain.errors import JqdError
+from jqd.domain.job import Outcome
+from jqd.domain.quotas import FREE, Charge
+from jqd.loops.outbox import Outbox
+from jqd.loops.outcomes import Settle
+from jqd.loops.retention import retention as retention_module
+from jqd.partition import Partition
+from jqd.service import chaining as following_module
+from tests.simulation import faults as faults_module
+from tests.simulation.mistake import Mistake, Real, mistake
+
+
+def _drop_first(real: Real) -> Real:
+    async def empty(self: Outbox, rang: bool) -> bool:
+        push = self._push
+
+        async def drop_and_push(entries: Sequence[bytes], *, shelved: bool = False) -> Any:
+            await self._store.drop_outbox(entries)
+            return await push(entries, shelved=shelved)
+
+        self._push = drop_and_push
+        try:
+            return bool(await real(self, rang))
+        finally:
+            self._push = push
+
+    return empty
+
+
+def _as_it_is_dropped(real: Real) -> tuple[str, ...]:
+    """No mistake: kills only where this one shows."""
+    return ("after drop_outbox",)
+
+
+def _push_first(real: Real) -> Real:
+    def build_settle(self: Partition) -> Settle:
+        settle: Any = real(self)
+        write = settle._write
+
+        async def push_and_write(outcomes: Sequence[Outcome]) -> None:
+            entries = [b"%b %b" % (each.job_id.encode(), each.follows) for each in outcomes if each.follows]
+            with suppress(JqdError):  # whoever pushes so early has another chance
+                await self._shared.push(entries)
+            await write(outcomes)
+
+        settle._write = push_and_write
+        return settle  # type: ignore[no-any-return]
+
+    return build_settle
+
+
+def _pass_by(real: Real) -> Real:
+    async def reserve_owed(*_: object) -> Charge:
+        await trio.lowlevel.checkpoint()
+        return FREE
+
+    return reserve_owed
+
+
+def _say_nothing(real: Real) -> Real:
+    async def owing(*_: object) -> list[Outcome]:
+        await trio.lowlevel.checkpoint()
+        return []
+
+    return owing
+
+
+FOLLOWED: dict[str, Mistake] = {
+    "outbox-dropped-first": mistake(
+        "kill",
+        0,
+        "unfollowed",
+        "what is to follow is taken out of the outbox before it is pushed",
+        (Outbox, "_empty", _drop_first),
+        (faults_module, "POINTS", _as_it_is_dropped),
+        follows=True,
+        dense=2,
+    ),
+    "followed-untold": mistake(
+        "kill",
+        0,
+        "early",
+        "what follows a job is pushed before the journal knows that it succeeded",
+        (Partition, "_build_settle", _push_first),
+        follows=True,
+    ),
+    "followers-pass-by": mistake(
+        "",
+        0,
+        "over",
+        "followers pass by the quota of their tenant",
+        (following_module, "reserve_owed", _pass_by),
+        follows=True,
+        quotas=True,
+    ),
+    "shelf-unsaid": mistake(
+        "trim,wipe",
+        14,
+        "unfollowed",
+        "a journal gives up what alone says the followers that wait for a quota",
+        (retention_module, "owing", _say_nothing),
+        follows=True,
+        quotas=True,
+        dense=3,
+    ),
+}
+"""By name."""

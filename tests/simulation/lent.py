@@ -1,0 +1,118 @@
+"""Mistakes about jobs that workers hold by themselves, planted in the real code by name: see `bugs.py`."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from jqd.domain.job import State
+from jqd.loops.worker_timeouts import Silence
+from jqd.runner.lease_handover import Claim, Handing
+from jqd.service import outcomes
+from jqd.store import JobView
+from tests.simulation import faults as faults_module
+from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
+
+
+def _at_once(real: Real) -> Real:
+    def old_marks(self: Silence, now_s: float) -> Iterator[tuple[int, int]]:
+        for silence_s in self._silences_s:
+            if (mark := self._marks.find(0.0, now_s)) is not None:
+                yield silence_s, mark
+
+    return old_marks
+
+
+def _whatever_the_store_says(real: Real) -> Real:
+    def arrived(self: Handing, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+        real(self, claims, epoch, ())
+
+    return arrived
+
+
+def _before_the_store_knows(real: Real) -> tuple[str, ...]:
+    """No mistake: kills and pauses only where these show, while a hand-over or an end is in the journal alone."""
+    return ("before apply_outcomes",)
+
+
+def _by_daemons_alone(real: Real) -> Real:
+    def may_come(desk: Any, view: Any, worker_id: str) -> bool:
+        return isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
+
+    return may_come
+
+
+LENT: dict[str, Mistake] = {
+    "silent-at-once": mistake(
+        "lost",
+        9,
+        "overlap",
+        "who has said nothing since the last look is silent, however long ago that was",
+        (Silence, "_old_marks", _at_once),
+        lends=True,
+    ),
+    "deaf": mistake(
+        "lost",
+        1,
+        "overlap",
+        "signs of life renew nothing",
+        in_scripts("for fence, its in pairs(renew and standing or {}) do", "for fence, its in pairs({}) do"),
+        lends=True,
+    ),
+    "hand-over-forgotten": mistake(
+        "wipe",
+        99,
+        "overlap",
+        "a store that forgot a hand-over is not told of it again",
+        in_scripts("elseif not is_forgotten(one.fence) or has_ended", "elseif true or has_ended"),
+        lends=True,
+    ),
+    "older-lease-stays": mistake(
+        "kill,wipe",
+        135,
+        "again",
+        "an old hand-over that is told again hides how a later claim ended",
+        in_scripts(
+            "return hold.fence == one.fence or hold.sysid == WORKERS", "return hold.fence == one.fence or false"
+        ),
+        lends=True,
+    ),
+    "newest-content": mistake(
+        "lost",
+        43,
+        "unrun",
+        "what a worker reports counts for the content that is there when it does",
+        in_scripts("return generation and '0:' .. generation", "return redis.call('HGET', K.generation, id)"),
+        lends=True,
+        changes=True,
+    ),
+    "heard-before-told": mistake(
+        "kill",
+        56,
+        "lost",
+        "a hand-over of a daemon that died before the store knew of it counts as an attempt",
+        in_scripts("(not is_again and hold", "(hold"),
+        (faults_module, "POINTS", _before_the_store_knows),
+        lends=True,
+        dense=2,
+    ),
+    "void-answers": mistake(
+        "pause,lag",
+        27,
+        "unhanded",
+        "a poll is answered with a job whose hand-over came too late, as the store says, or whose answer was lost",
+        (Handing, "arrived", _whatever_the_store_says),
+        (faults_module, "POINTS", _before_the_store_knows),
+        lends=True,
+        dense=3,
+    ),
+    "early-refused": mistake(
+        "",
+        9,
+        "early",
+        "a report that names no lease is refused when the hand-over comes between the two looks at its job",
+        (outcomes, "may_come", _by_daemons_alone),
+        lends=True,
+        hasty=True,
+        dense=3,
+    ),
+}
+"""By name."""

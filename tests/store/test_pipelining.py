@@ -1,0 +1,406 @@
+"""Calls sent without waiting for the answers before them: in order, each with its own answer, none behind a break."""
+
+import itertools
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import hiredis
+import pytest
+import redis
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from jqd.store import pipeline as link_module
+from jqd.store.pipeline import READ_BYTES, Link
+
+PATIENCE_S = 30.0
+TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
+CALLS_MAX = 3
+LARGE = b"x" * 5_000_000  # more than a socket takes before it is read
+OK = b"+OK\r\n"
+NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
+
+
+class Opened:
+    """What redis-py gives: a connection that is open, whose other end is the test."""
+
+    def __init__(self) -> None:
+        self._sock, far = socket.socketpair()
+        self.far = trio.SocketStream(trio.socket.from_stdlib_socket(far))
+        self.commands = hiredis.Reader()
+        self.cut = False
+
+    def disconnect(self) -> None:
+        self.cut = True
+        self._sock.close()
+
+    async def next(self) -> str:
+        """What was sent next."""
+        while (words := self.commands.gets()) is False:
+            data = await self.far.receive_some(READ_BYTES)
+            assert data, "closed"
+            self.commands.feed(data)
+        return " ".join(str(word, "utf-8") for word in words)
+
+    async def say(self, *answers: bytes) -> None:
+        """Over the wire, in one go."""
+        await self.far.send_all(b"".join(answers))
+
+    def heard_nothing(self) -> bool:
+        """Whether all that was sent was looked at."""
+        try:
+            self.commands.feed(self.far.socket._sock.recv(READ_BYTES))  # type: ignore[attr-defined]
+        except BlockingIOError:
+            return self.commands.gets() is False
+        return False
+
+
+class Calls:
+    """Calls by number, and what came of each."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.opened: list[Opened] = []
+        self.refusal: redis.RedisError | None = None
+        self.link = Link(self._open, CALLS_MAX, TIMEOUT_S)
+        self.ended: dict[int, object] = {}
+        self.scopes: dict[int, trio.CancelScope] = {}
+        self._nursery = nursery
+
+    async def _open(self) -> Opened:
+        await trio.lowlevel.checkpoint()
+        if self.refusal is not None:
+            raise self.refusal
+        self.opened.append(Opened())
+        return self.opened[-1]
+
+    @property
+    def wire(self) -> Opened:
+        """The connection that was opened last."""
+        return self.opened[-1]
+
+    async def begin(self, *numbers: int) -> None:
+        """One after the other."""
+        for number in numbers:
+            self._nursery.start_soon(self._call, number)
+            await wait_all_tasks_blocked()
+
+    async def _call(self, number: int) -> None:
+        with trio.CancelScope() as self.scopes[number]:
+            try:
+                answer = await self.link.call(("SHA", number), lambda: ("SOURCE", number))
+            except redis.RedisError as error:
+                answer = str(error)
+            self.ended[number] = answer
+
+    async def until(self, ended: Mapping[int, object]) -> None:
+        """Wait for these ends. Who are answered at once may learn it in any order."""
+        await wait_all_tasks_blocked()
+        assert self.ended == ended
+
+
+@pytest.fixture
+async def calls(nursery) -> AsyncIterator[Calls]:
+    calls = Calls(nursery)
+    yield calls
+    calls.link.close()
+    for one in calls.opened:
+        await one.far.aclose()
+
+
+async def sent_three(calls: Calls) -> None:
+    """Three are sent, the fourth waits for its turn, and the fifth behind it."""
+    await calls.begin(1, 2, 3, 4, 5)
+    assert [await calls.wire.next() for _ in range(3)] == ["SHA 1", "SHA 2", "SHA 3"]
+    assert calls.wire.heard_nothing()
+
+
+async def test_the_next_are_sent_before_the_first_is_answered(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(b"+one\r\n")
+    assert await calls.wire.next() == "SHA 4"
+    await calls.wire.say(b"+two\r\n", b"+three\r\n")
+    assert await calls.wire.next() == "SHA 5"
+    await calls.wire.say(b":4\r\n", b"*-1\r\n")
+    await calls.until({1: b"one", 2: b"two", 3: b"three", 4: 4, 5: None})
+    assert len(calls.opened) == 1
+    assert not calls.wire.cut
+
+
+async def test_what_the_server_says_of_one_call_is_of_that_call_alone(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(OK, b"-ERR two is wrong\r\n", OK)
+    await calls.until({1: b"OK", 2: "two is wrong", 3: b"OK"})
+    await calls.wire.say(b"-WRONGTYPE four too\r\n", OK)
+    await calls.until({1: b"OK", 2: "two is wrong", 3: b"OK", 4: "WRONGTYPE four too", 5: b"OK"})
+    assert len(calls.opened) == 1
+
+
+async def silence(calls: Calls) -> None:
+    await trio.sleep(TIMEOUT_S)
+
+
+async def hang_up(calls: Calls) -> None:
+    await calls.wire.far.aclose()
+
+
+# How the connection breaks, and what is said of it.
+BREAKS: dict[str, tuple[Callable[[Calls], Awaitable[None]], str]] = {
+    "silence": (silence, "no answer for 5.0 s"),
+    "closed": (hang_up, "the server closed the connection"),
+    "noise": (lambda calls: calls.wire.say(b"HTTP/1.1 400 Bad Request\r\n"), "Protocol error, got"),
+    "loading": (lambda calls: calls.wire.say(b"-LOADING the data\r\n"), "the data"),
+    "half": (lambda calls: calls.wire.say(b"$7\r\nhal"), "no answer for 5.0 s"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+async def test_with_the_connection_breaks_all_that_is_unanswered_or_was_to_follow(
+    calls: Calls, how: str, autojump_clock: MockClock
+) -> None:
+    breaks, says = BREAKS[how]
+    await sent_three(calls)
+    await calls.wire.say(OK)
+    assert await calls.wire.next() == "SHA 4"
+    await breaks(calls)
+    await trio.sleep(2 * TIMEOUT_S)
+    told = {number: str(answer) for number, answer in calls.ended.items()}
+    assert sorted(told) == [1, 2, 3, 4, 5]
+    assert told[1] == "b'OK'"
+    assert all(told[number].startswith(says) for number in (2, 3, 4)), told
+    assert told[5].startswith(f"not sent, for the connection broke before: {says}")
+    assert calls.wire.cut
+    await calls.begin(6)
+    assert await calls.wire.next() == "SHA 6"
+    await calls.wire.say(OK)
+    await wait_all_tasks_blocked()
+    assert (calls.ended[6], len(calls.opened)) == (b"OK", 2)
+
+
+async def test_answers_that_nobody_asked_for_break_it_for_nobody_else(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(OK, OK, OK, OK)
+    await wait_all_tasks_blocked()
+    assert calls.opened[0].cut
+    assert [await calls.wire.next(), await calls.wire.next()] == ["SHA 4", "SHA 5"]
+    await calls.wire.say(b"+four\r\n", b"+five\r\n")
+    await calls.until({1: b"OK", 2: b"OK", 3: b"OK", 4: b"four", 5: b"five"})
+
+
+async def test_who_waited_while_it_could_not_be_opened_is_refused_with_the_first(calls: Calls) -> None:
+    """Each of them would try for seconds, one behind the other."""
+    calls.refusal = redis.ConnectionError("refused")
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2, 3):
+            nursery.start_soon(calls._call, number)
+    assert sorted(map(str, calls.ended.values())) == [
+        *["not sent, for the connection broke before: refused"] * 2,
+        "refused",
+    ]
+    calls.refusal = None
+    await calls.begin(4)
+    await calls.wire.say(OK)
+    await wait_all_tasks_blocked()
+    assert calls.ended[4] == b"OK"
+
+
+@pytest.mark.parametrize("says", [b"", OK], ids=["closed", "said something"])
+async def test_a_connection_that_the_server_is_through_with_is_not_used(calls: Calls, says: bytes) -> None:
+    await calls.begin(1)
+    await calls.wire.say(OK)
+    await wait_all_tasks_blocked()
+    await (calls.wire.say(says) if says else calls.wire.far.aclose())
+    await calls.begin(2)
+    assert await calls.wire.next() == "SHA 2"
+    await calls.wire.say(b"+two\r\n")
+    await calls.until({1: b"OK", 2: b"two"})
+    assert [one.cut for one in calls.opened] == [True, False]
+
+
+async def test_a_server_that_lost_its_scripts_gets_their_source_in_the_same_order(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(OK, NOSCRIPT)
+    await wait_all_tasks_blocked()
+    assert calls.wire.heard_nothing(), "nothing is sent before it is known who else met that"
+    await calls.wire.say(NOSCRIPT)
+    assert [await calls.wire.next(), await calls.wire.next()] == ["SOURCE 2", "SOURCE 3"]
+    assert [await calls.wire.next()] == ["SHA 4"]
+    await calls.wire.say(b"+two\r\n", b"-ERR three is wrong\r\n")
+    assert [await calls.wire.next()] == ["SHA 5"]
+    await calls.wire.say(OK, NOSCRIPT)
+    assert [await calls.wire.next()] == ["SOURCE 5"]
+    await calls.wire.say(NOSCRIPT)
+    words = "No matching script."
+    await calls.until({1: b"OK", 2: b"two", 3: "three is wrong", 4: b"OK", 5: words})
+
+
+async def test_calls_that_were_to_be_sent_again_break_with_the_connection(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(NOSCRIPT, NOSCRIPT)
+    await calls.wire.far.aclose()
+    await wait_all_tasks_blocked()
+    assert [calls.ended[number] for number in (1, 2, 3)] == ["the server closed the connection"] * 3
+
+
+async def test_one_that_got_through_between_keeps_its_answer(calls: Calls) -> None:
+    """Somebody else loaded the script just before it."""
+    await calls.begin(1, 2)
+    await calls.wire.say(NOSCRIPT, b"-ERR too early\r\n")
+    assert [await calls.wire.next() for _ in range(3)] == ["SHA 1", "SHA 2", "SOURCE 1"]
+    await calls.wire.say(OK)
+    await calls.until({1: b"OK", 2: "too early"})
+
+
+async def test_a_caller_who_is_cancelled_waits_for_what_was_sent(calls: Calls) -> None:
+    """What came of it is known to him, and its answer is nobody else's. What was not sent is not sent any more."""
+    await sent_three(calls)
+    for number in (1, 2, 4):
+        calls.scopes[number].cancel()
+    await wait_all_tasks_blocked()
+    assert calls.ended == {}
+    await calls.wire.say(b"+one\r\n", b"+two\r\n", b"+three\r\n")
+    assert await calls.wire.next() == "SHA 5"
+    await calls.wire.say(b"+five\r\n")
+    await calls.until({1: b"one", 2: b"two", 3: b"three", 5: b"five"})
+
+
+async def test_a_call_of_one_who_is_cancelled_already_is_not_sent(calls: Calls) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await calls.link.call(("SHA", 1))
+    assert scope.cancelled_caught
+    assert not calls.opened
+
+
+async def test_cancelled_at_any_step_a_call_takes_nobody_elses_answer(calls: Calls) -> None:
+    """Each call is answered with its number, whoever leaves at whatever step."""
+
+    async def serve() -> None:
+        while not calls.opened:
+            await trio.lowlevel.checkpoint()
+        while True:
+            await calls.wire.say(f"+{await calls.wire.next()}\r\n".encode())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        for step in itertools.count():
+            first = 10 * step
+            numbers = range(first, first + 5)
+            async with trio.open_nursery() as callers:
+                for number in numbers:
+                    callers.start_soon(calls._call, number)
+                for _ in range(step):
+                    await trio.lowlevel.checkpoint()
+                left = [number for number in numbers[1::2] if number not in calls.ended]
+                for number in left:
+                    if number in calls.scopes:
+                        calls.scopes[number].cancel()
+            for number in numbers:
+                assert calls.ended.get(number, b"") in (f"SHA {number}".encode(), b""), number
+            assert all(number in calls.ended for number in numbers[::2])
+            if not left and step:
+                break
+        nursery.cancel_scope.cancel()
+    assert step > 3
+    assert len(calls.opened) == 1
+
+
+ANSWERS = {b"+OK\r\n": b"OK", b":-12\r\n": -12, b"$5\r\na\r\nbc\r\n": b"a\r\nbc", b"$-1\r\n": None}
+ANSWERS |= {b"*3\r\n$1\r\nx\r\n*1\r\n:1\r\n$-1\r\n": [b"x", [1], None], b"-JQD_POSITION 7 x\r\n": "JQD_POSITION 7 x"}
+
+
+async def test_an_answer_may_be_cut_at_any_byte(calls: Calls) -> None:
+    number = 0
+    for raw, answer in ANSWERS.items():
+        for at in range(1, len(raw)):
+            await calls.begin(number := number + 1)
+            await calls.wire.say(raw[:at])
+            await wait_all_tasks_blocked()
+            assert number not in calls.ended
+            await calls.wire.say(raw[at:])
+            await wait_all_tasks_blocked()
+            assert calls.ended[number] == answer, (raw, at)
+    assert len(calls.opened) == 1
+
+
+async def test_calls_and_answers_may_be_larger_than_all_buffers(calls: Calls) -> None:
+    """Neither side waits for the other to read first."""
+    words, ended = [b"%d" % n + b"x" * 1_000_000 for n in range(CALLS_MAX)], list[object]()
+
+    async def call(word: bytes) -> None:
+        ended.append(await calls.link.call(("ECHO", word)))
+
+    async with trio.open_nursery() as nursery:
+        for word in words:
+            nursery.start_soon(call, word)
+            await wait_all_tasks_blocked()
+        for word in words:
+            assert await calls.wire.next() == f"ECHO {word.decode()}"
+            await calls.wire.say(b"*%d\r\n" % 3, *[b"$%d\r\n%s\r\n" % (len(word), word)] * 3)
+    assert ended == [[word] * 3 for word in words]
+
+
+async def test_a_call_that_is_half_sent_goes_on_when_its_caller_is_cancelled(calls: Calls) -> None:
+    answers: list[object] = []
+
+    async def call() -> None:
+        answers.append(await calls.link.call(("ECHO", LARGE)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+            assert await calls.wire.next() == f"ECHO {LARGE.decode()}"
+            await calls.wire.say(OK)
+    assert answers == [b"OK"]
+    assert not calls.wire.cut
+
+
+async def test_a_call_that_is_half_sent_ends_when_the_connection_breaks(calls: Calls) -> None:
+    """At once, although nobody reads it at the other end."""
+    await calls.begin(1)
+    failed: list[redis.RedisError] = []
+
+    async def call() -> None:
+        with pytest.raises(redis.InvalidResponse) as raised:
+            await calls.link.call(("ECHO", LARGE))
+        failed.append(raised.value)
+
+    calls._nursery.start_soon(call)
+    await wait_all_tasks_blocked()
+    await calls.wire.say(b"noise\r\n")
+    await wait_all_tasks_blocked()
+    assert len(failed) == 1
+    assert calls.ended[1] == str(failed[0])
+
+
+async def test_a_server_that_takes_nothing_breaks_the_connection(calls: Calls, autojump_clock: MockClock) -> None:
+    with pytest.raises(redis.TimeoutError, match="no more was taken"):
+        await calls.link.call(("ECHO", LARGE))
+    assert calls.wire.cut
+
+
+async def test_a_link_that_is_through_closes_when_all_is_answered(calls: Calls) -> None:
+    await sent_three(calls)
+    calls.link.retire()
+    for _ in range(5):
+        assert not calls.wire.cut
+        await calls.wire.say(OK)
+        await wait_all_tasks_blocked()
+    assert calls.wire.cut
+    assert calls.ended == dict.fromkeys(range(1, 6), b"OK")
+
+
+async def test_a_mistake_of_ours_ends_all_calls_and_is_told(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(wire: Any, answer: object) -> None:
+        raise AssertionError("a bug")
+
+    with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            calls._nursery = nursery
+            monkeypatch.setattr(link_module.Wire, "_take", forget)
+            await calls.begin(1, 2)
+            await calls.wire.say(OK)
+    assert calls.ended == {2: "whoever read the answers died of a mistake of ours"}
