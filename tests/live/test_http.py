@@ -1,4 +1,4 @@
-"""docs/use/HTTP.md is true: each request that it shows is made, in order, and answered as it says.
+"""HTTP.md and DIALECTS.md of docs/use are true: each request they show is made, in order, and answered as they say.
 
 In an answer `…` stands for anything, and ids and dates are any. Ids, ports and what is set up are put in their place.
 """
@@ -14,8 +14,8 @@ import pytest
 
 from tests.live.harness import ROOT, Daemon, Process, short_directory
 
-PAGE = (ROOT / "docs" / "use" / "HTTP.md").read_text()
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGES = [(ROOT / "docs" / "use" / name).read_text() for name in ("HTTP.md", "DIALECTS.md")]
+BLOCKS = [block for page in PAGES for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
 TOLD = "curl() { command curl -w '\\n%{http_code}' \"$@\"; }; J='content-type: application/json'; "
 JOB_ID = re.compile(r"01MCC5RM\d{18}")
 ANY = re.compile(r"01MCC5RM\w*|\b8f14e45fc\w*|\d{4}-\d\d-\d\dT[\d:.]+Z|…")  # of what the page shows
@@ -110,7 +110,7 @@ def elsewhere() -> Iterator[str]:
         thread.join()
 
 
-def test_each_request_of_the_page_is_answered_as_it_says(elsewhere: str) -> None:
+def test_each_request_of_the_pages_is_answered_as_they_say(elsewhere: str) -> None:
     env = {"JQD_API__MASTER_KEY": "secret"}
     with short_directory() as base, Daemon(base / "d", env=env) as daemon:
         (base / "mailing.py").write_text(PRELUDE + SENT)
