@@ -190,6 +190,22 @@ def test_a_link_leads_somewhere() -> None:
     assert faults(judge, PAGES) == []
 
 
+DECISIONS = {page.name[:4] for page in (ROOT / "docs" / "adr").glob("0*.md")}
+
+
+def test_a_decision_that_is_named_has_a_page() -> None:
+    """As `adr/0047`, in code, scripts, tests and pages: see docs/adr/README.md for what there is."""
+
+    def judge(path: Path) -> Iterator[str]:
+        named = re.findall(r"adr/(\d{4})", path.read_text())
+        yield from (
+            f"docs/adr/{number} is no page: see docs/adr/README.md" for number in named if number not in DECISIONS
+        )
+
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    assert faults(judge, [*FILES, *SCRIPTS, *INCLUDES, *PAGES, *tests, ROOT / "pyproject.toml"]) == []
+
+
 VERSIONS = re.compile(r"older (jqd|daemon|version)|earlier version|newer jqd", re.I)
 
 
