@@ -206,6 +206,23 @@ def test_a_decision_that_is_named_has_a_page() -> None:
     assert faults(judge, [*FILES, *SCRIPTS, *INCLUDES, *PAGES, *tests, ROOT / "pyproject.toml"]) == []
 
 
+def anchors(text: str) -> set[str]:
+    """What a link may name in a page, as GitHub makes it of headings."""
+    bare = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", bare, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_a_link_into_a_page_names_a_heading_of_it() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        for link, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", path.read_text()):
+            page = path.parent / link if link else path
+            if page.exists() and anchor not in anchors(page.read_text()):
+                yield f"{link}#{anchor} is no heading"
+
+    assert faults(judge, PAGES) == []
+
+
 VERSIONS = re.compile(r"older (jqd|daemon|version)|earlier version|newer jqd", re.I)
 
 
