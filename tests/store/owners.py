@@ -92,8 +92,8 @@ QUOTA = "jobs that follow, and are in no journal yet"
 JOURNAL = "a journal"
 LOGS = "the newest 1,000"
 LIMIT = "a constraint and its window"
-RULE = "a rule"
-SEAT = "a daemon's seat"
+RULE = "a setting"
+SEAT = "a daemon's membership"
 
 # Name of the key → what bounds it, and which of its fields have no owner.
 OWNERS: dict[str, tuple[str, Unowned]] = {
