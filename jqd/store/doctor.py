@@ -1,6 +1,6 @@
 """Looks at a server's settings, and says which of them would lose jobs and how to mend them.
 
-`examine` asks, on a connection of its own; `judge` decides, and is pure. docs/build/STORE.md has the table.
+`examine` asks, on a connection of its own; `judge` decides, and is pure. docs/operate/SERVERS.md has the table.
 """
 
 import ssl

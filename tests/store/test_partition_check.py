@@ -125,7 +125,7 @@ async def test_servers_in_another_order_are_refused(fresh_valkey: Valkey, client
 
 
 async def test_a_store_spreads_over_twice_the_servers() -> None:
-    """As docs/build/STORE.md says: the new server begins as a copy, and each forgets what lies elsewhere now."""
+    """As docs/operate/SERVERS.md says: the new server begins as a copy, and each forgets what lies elsewhere now."""
     port = free_port()
     with valkey("--port", str(port), "--repl-diskless-sync-delay", "0") as old:
         before = StoreConfig(old.url, partitions=4)
