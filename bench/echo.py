@@ -8,17 +8,17 @@ import hypercorn
 import hypercorn.trio
 import trio
 
-from jqd.http import Answer, Asked, bind, serve_http, url_of
+from jqd.http import Request, Response, bind, serve_http, url_of
 
 KIND = (b"content-type", b"application/msgpack")
 
 
-async def echo(asked: Asked) -> Answer:
+async def echo(asked: Request) -> Response:
     """The least that can be done with a request."""
     body = asked.read_nowait()
     while not asked.whole and (piece := await asked.read()) is not None:
         body += piece
-    return Answer(201, [KIND], body)
+    return Response(201, [KIND], body)
 
 
 async def echo_asgi(scope: Any, receive: Any, send: Any) -> None:

@@ -27,7 +27,7 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, with_digest
 from jqd.domain.job import Held, Job, Wanted
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, RedisStore, StoreConfig, WaitingType, open_embedded, open_store
 
@@ -83,7 +83,7 @@ class Ruled(Place):
         self.turns_s: list[float] = []
         self.argument_bytes = 0
         self.jobtype, self.priority = JOBTYPE, 0
-        rules = Rules()
+        rules = SettingTable()
         bodies = {(CONSTRAINT, name): body_of(with_digest(name, wish)) for name, wish in wishes.items()}
         self.rules = rules.take(rules.make(bodies, now_ms=SystemClock().wall_ms(), origin=0))
         self._constraints = Constraints(rules)
@@ -100,7 +100,7 @@ class Ruled(Place):
 
     async def say(self) -> None:
         """The store knows the constraints."""
-        await self._store.apply_rules(JOURNAL, *self._range(Lane.RULES), self.rules)
+        await self._store.apply_settings(JOURNAL, *self._range(Lane.RULES), self.rules)
 
     def forget_figures(self) -> None:
         """What was measured before does not count."""

@@ -27,7 +27,7 @@ def main() -> None:
         cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
         lacking = cause.name if isinstance(cause, ModuleNotFoundError) else None
         if lacking is None or lacking.startswith("jqd"):
-            raise  # a mistake of ours
+            raise  # an internal error
         code = _without(lacking.partition(".")[0], words)
     sys.exit(code)
 

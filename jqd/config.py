@@ -25,7 +25,7 @@ from jqd.domain.setting_text import read as read_setting
 from jqd.domain.units import Count
 from jqd.http import Guard
 from jqd.journal import JournalConfig
-from jqd.loops.backpressure import PressureConfig
+from jqd.loops.backpressure import BackpressureConfig
 from jqd.loops.systemd import Manager
 from jqd.runner import RunnerConfig
 from jqd.runner.in_flight import TAKE_BYTES_MAX
@@ -134,7 +134,7 @@ class Config:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     runner: RunnerConfig = field(default_factory=RunnerConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
-    pressure: PressureConfig = field(default_factory=PressureConfig)
+    pressure: BackpressureConfig = field(default_factory=BackpressureConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     job: JobConfig = field(default_factory=JobConfig)
     retry: Backoff = field(default_factory=Backoff)

@@ -13,8 +13,8 @@ import trio
 
 from jqd import __version__
 from jqd.domain.dates import iso
-from jqd.domain.diagnostic import Finding
-from jqd.domain.errors import Pressed, StaleOwner, StoreAway
+from jqd.domain.diagnostic import Diagnostic
+from jqd.domain.errors import Overloaded, StaleOwner, StoreAway
 from jqd.domain.joblog import Row, named
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
@@ -25,12 +25,12 @@ from jqd.domain.schedules import Schedules
 from jqd.domain.tenant import annotate
 from jqd.http import Certificate
 from jqd.journal.disk import examine_room
-from jqd.loops.backoff import Pace
-from jqd.loops.backpressure import Pressure
+from jqd.loops.backoff import LoopBackoff
+from jqd.loops.backpressure import Backpressure
 from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
-from jqd.runner import Runners, Seen
+from jqd.runner import Runners, WorkerHealth
 from jqd.service import NewJob
 from jqd.store import Owner
 
@@ -48,7 +48,7 @@ class Control:
         shared: Shared,
         partitions: Sequence[Partition],
         runners: Runners,
-        retention: Pace,
+        retention: LoopBackoff,
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
@@ -69,14 +69,14 @@ class Control:
         self._started_at_s = shared.clock.mono_s()
         self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition
         stores = [partition.store for partition in partitions]
-        self.pressure = Pressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
+        self.pressure = Backpressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
 
     @property
     def sysid(self) -> str:
         """This daemon's name in the store."""
         return self._partitions[0].membership.sysid
 
-    def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Finding]]) -> None:
+    def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
         """Watch the journal's disk, before the daemon runs. `looks`: what else there is to be looked at on it."""
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
@@ -90,7 +90,7 @@ class Control:
             return "this daemon is shutting down; push to another or try again in a moment"
         return self._journal.refusing
 
-    def pressed(self) -> Pressed | None:
+    def pressed(self) -> Overloaded | None:
         """What a push is refused with now, though it could be taken: there is too much to do already."""
         return self.pressure.refusal()
 
@@ -123,7 +123,7 @@ class Control:
             *(odd for partition in self._partitions if (odd := partition.outbox.complaint)),
             *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
-            *self._shared.workers.rules.complaints(),
+            *self._shared.workers.settings.complaints(),
             *self._shared.gates.complaints(),
             *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),
@@ -226,7 +226,7 @@ class Control:
         """How many jobs of that worker this daemon waits for."""
         return self._shared.gates.in_hand(worker_id)
 
-    def seen(self, worker_id: str) -> dict[str, Seen]:
+    def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
         """How the living daemons see that worker."""
         return self._shared.views.of(worker_id, self.sharers())
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from jqd.api import Api, Parts, Porter
+from jqd.api import Api, ApiContext, Authenticator
 from jqd.config import Config
 from jqd.control import Control
 from jqd.domain import root_token
@@ -29,27 +29,27 @@ from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.joblog import JobLog
 from jqd.domain.log import configure, get_logger
-from jqd.domain.settings import Rules
-from jqd.http import Door, DoorConfig, address_of, bind, tls_context, url_of
+from jqd.domain.settings import SettingTable
+from jqd.http import Listener, ListenerConfig, address_of, bind, tls_context, url_of
 from jqd.journal import Journal, open_journal
-from jqd.loops.cron import Dates
+from jqd.loops.cron import CronLoop
 from jqd.loops.dispatch import Dispatch
-from jqd.loops.poison import Alone
+from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
-from jqd.loops.settings import Upkeep
-from jqd.loops.systemd import Notify
-from jqd.loops.waiters import Endings
+from jqd.loops.settings import SettingsUpkeep
+from jqd.loops.systemd import SystemdNotifier
+from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.recovery.fork import hand_down
 from jqd.reload import Reload
-from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
+from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
 from jqd.scheduler import Scheduler, make_policy
-from jqd.service import Desk, chaining, firing
-from jqd.service.settings import say
+from jqd.service import Services, chaining, firing
+from jqd.service.settings import save
 from jqd.service.workers import unneeded_options
 from jqd.signals import watch_signals
-from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
+from jqd.store import PartitionedStore, Store, StoreConfig, open_embedded, open_store
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
@@ -65,7 +65,7 @@ E = TypeVar("E", bound=Exception)
 class Daemon:
     """All parts of one daemon, built but not yet running."""
 
-    door: Door | None = None
+    door: Listener | None = None
     """Where it listens, once it does."""
 
     def __init__(
@@ -79,16 +79,17 @@ class Daemon:
     ) -> None:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
         self.config, self.journal, self.clock = config, journal, clock
-        self.endings = Endings()
+        self.endings = Waiters()
         sysid = journal.journal_id[:10]
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
-        self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
-        self.constraints = Constraints(self.workers.rules)
+        ssrf = SsrfGuard(config.runner.worker_networks)
+        self.workers = WorkerRegistry(SettingTable(loading=True), clock=clock, reach=ssrf)
+        self.constraints = Constraints(self.workers.settings)
         self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
         self._shares = share_out(open_files_max(), partitions=len(stores))
-        self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
+        self.gates = Capacity(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)
-        self.views = Views(sysid, self.workers, self.gates, clock, config.runner.retry_after_max_s)
+        self.views = WorkerViews(sysid, self.workers, self.gates, clock, config.runner.retry_after_max_s)
         shared = Shared(
             config=config,
             journal=journal,
@@ -105,29 +106,28 @@ class Daemon:
             partitions=len(stores),
             stores=stores,
             wrong=lambda follows, scopes: chaining.wrong(self.config.api, follows, scopes),  # it may be loaded anew
-            push=lambda entries, *, shelved=False: chaining.follow(self.parts.desk, entries, shelved=shelved),
+            push=lambda entries, *, shelved=False: chaining.follow(self.parts.services, entries, shelved=shelved),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
-        alone = Alone(clock, config.store.alone_s)
+        alone = PoisonGuard(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
         self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
-        self.parts: Parts = self._parts(self._desk(stores))
-        self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk)
+        self.parts: ApiContext = self._parts(self._services(stores))
+        self.upkeep, self.dates = self._upkeep(self.parts.services, source), self._dates(self.parts.services)
         self.api = Api(self.parts)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
-        """Run until `stop` is set, then walk the stages of shutdown."""
         api, config = self.api, self._door_config()
-        door = self.door = Door(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
+        door = self.door = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
         self.control.certificate = door.certificate
         url = url_of(listener, door.config.scheme)
         self.views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
-        notify = Notify(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
+        notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
                 for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run, *self.control.loops()):
@@ -137,7 +137,7 @@ class Daemon:
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
                     with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
-                        await self.workers.rules.told.wait()
+                        await self.workers.settings.told.wait()
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.dates.run)
                     await listening.start(door.serve, http_closed.wait)
@@ -157,43 +157,44 @@ class Daemon:
         return Retention(
             journal=self.journal,
             keepers=[partition.keeper for partition in self.partitions],
-            rules=self.workers.rules,
+            settings=self.workers.settings,
             clock=self.clock,
             source=source,
         )
 
-    def _upkeep(self, desk: Desk, source: random.Random) -> Upkeep:
-        return Upkeep(
+    def _upkeep(self, services: Services, source: random.Random) -> SettingsUpkeep:
+        return SettingsUpkeep(
             journal=self.journal,
             workers=self.workers,
             follows=[partition.follow for partition in self.partitions],
             views=self.views,
-            say=partial(say, desk, bounded=False),
-            unneeded=partial(unneeded_options, desk),
+            say=partial(save, services, bounded=False),
+            unneeded=partial(unneeded_options, services),
             clock=self.clock,
             source=source,
         )
 
-    def _dates(self, desk: Desk) -> Dates:
-        return Dates(
-            schedules=desk.schedules,
+    def _dates(self, services: Services) -> CronLoop:
+        return CronLoop(
+            schedules=services.schedules,
             follows=[partition.follow for partition in self.partitions],
-            last=partial(firing.last_of, desk),
-            fire=partial(firing.fire, desk),
+            last=partial(firing.last_of, services),
+            fire=partial(firing.fire, services),
             home=partial(partition_of_name, partitions=len(self.partitions)),
             place=self.control.place,
             clock=self.clock,
         )
 
-    def _parts(self, desk: Desk) -> Parts:
+    def _parts(self, services: Services) -> ApiContext:
         config = self.config
-        return Parts(config.api, desk, Porter(desk.tokens, config.needs_tokens, root_token.draw()), config.http.guard)
+        auth = Authenticator(services.tokens, config.needs_tokens, root_token.draw())
+        return ApiContext(config.api, services, auth, config.http.guard)
 
-    def _desk(self, stores: Sequence[Store]) -> Desk:
-        desk = Desk(
+    def _services(self, stores: Sequence[Store]) -> Services:
+        services = Services(
             config=self.config.api,
             journal=self.journal,
-            store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(self.config.store.urls) or 1),
+            store=stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=len(self.config.store.urls) or 1),
             runner=self.runners,
             pulls=self.gates.pulls,
             workers=self.workers,
@@ -203,9 +204,9 @@ class Daemon:
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )
-        desk.options.usual = self.config.job.usual
-        self.control.schedules, self.control.quotas = desk.schedules, desk.quotas
-        return desk
+        services.options.usual = self.config.job.usual
+        self.control.schedules, self.control.quotas = services.schedules, services.quotas
+        return services
 
     def change(self, config: Config) -> None:
         """Take over what can be of another configuration. Raises ConfigError for its certificate, before anything."""
@@ -221,10 +222,9 @@ class Daemon:
         self.control.pressure.config = config.pressure
         configure(level=config.log.level, form=config.log.form)
 
-    def _door_config(self) -> DoorConfig:
-        """How much of us who connects may have."""
+    def _door_config(self) -> ListenerConfig:
         http, most = self.config.http, self._shares.incoming
-        return DoorConfig(
+        return ListenerConfig(
             connections_max=min(http.connections_max or most, most),
             address_connections_max=http.address_connections_max,
             request_s=self.config.api.request_s,
@@ -326,8 +326,8 @@ async def _serve_once(
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
-        left = root_token.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
-        root_file = stack.enter_context(root_token.RootFile(config.data_dir, left))
+        left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.porter.root)
+        root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))
         daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())

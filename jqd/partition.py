@@ -27,25 +27,25 @@ from jqd.domain.pauses import DRAIN, Pauses
 from jqd.domain.record import Lane, split_cancel
 from jqd.journal import Journal
 from jqd.loops.ageing import Ageing
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.claims import Claims
-from jqd.loops.heartbeat import Renew
+from jqd.loops.heartbeat import Heartbeat
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
 from jqd.loops.outbox import Outbox, Push
-from jqd.loops.outcomes import Settle
+from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.permits import Permits
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
-from jqd.loops.retention.partition import Keeper
-from jqd.loops.settings import Follow
-from jqd.loops.waiters import Endings
+from jqd.loops.retention.partition import PartitionRetention
+from jqd.loops.settings import SettingsSync
+from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch
-from jqd.loops.worker_slots import Lent
-from jqd.loops.worker_timeouts import Silence
-from jqd.recovery.recovery import Barrier
-from jqd.runner import Gates, Pool, Runner, Views, Workers
+from jqd.loops.worker_slots import WorkerSlots
+from jqd.loops.worker_timeouts import WorkerTimeouts
+from jqd.recovery.recovery import Recovery
+from jqd.runner import Capacity, Pool, Runner, WorkerRegistry, WorkerViews
 from jqd.scheduler import Scheduler
 from jqd.store import Store
 
@@ -67,12 +67,12 @@ class Shared:
     clock: Clock
     source: random.Random
     scheduler: Scheduler
-    workers: Workers
-    gates: Gates
-    views: Views
+    workers: WorkerRegistry
+    gates: Capacity
+    views: WorkerViews
     pool: Pool
     """Connections to workers."""
-    endings: Endings
+    endings: Waiters
     constraints: Constraints
     joblog: JobLog
     partitions: int
@@ -97,14 +97,14 @@ class Partition:
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
-        self._drains = Pauses(shared.workers.rules, DRAIN)
+        self._drains = Pauses(shared.workers.settings, DRAIN)
         self.runner = self._build_runner(sysid)
         self.permits = Permits(number, shared.stores, clock) if shared.partitions > 1 else None
         self.ageing = Ageing(store, self.membership, clock, shared.scheduler.period_ms)
         self.claims = self._build_claims()
         self.settle = self._build_settle()
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
-        self.renew = Renew(
+        self.renew = Heartbeat(
             store=store,
             membership=self.membership,
             clock=clock,
@@ -114,7 +114,7 @@ class Partition:
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes()
-        self.follow = Follow(
+        self.follow = SettingsSync(
             store=store,
             membership=self.membership,
             workers=shared.workers,
@@ -127,8 +127,8 @@ class Partition:
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
         self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
-        self.lent = Lent(store=store, gates=shared.gates, mine=self._is_mine, source=source)
-        self.silence = Silence(
+        self.lent = WorkerSlots(store=store, gates=shared.gates, mine=self._is_mine, source=source)
+        self.silence = WorkerTimeouts(
             journal=shared.journal,
             store=store,
             membership=self.membership,
@@ -197,9 +197,9 @@ class Partition:
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
     @property
-    def keeper(self) -> Keeper:
+    def keeper(self) -> PartitionRetention:
         """What retention must know of this partition before it deletes a segment."""
-        return Keeper(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
+        return PartitionRetention(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
     def hold_up(self) -> str | None:
@@ -217,7 +217,7 @@ class Partition:
             return None
         return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {self.membership.sysid}`"
 
-    def _paces(self) -> Sequence[Pace]:
+    def _paces(self) -> Sequence[LoopBackoff]:
         lanes = (lane.pace for lane in self.lanes.values())
         loops = (self.barrier, self.renew, self.follow, self.claims, self.silence, self.outbox)
         return (*(loop.pace for loop in loops), *lanes)
@@ -237,9 +237,9 @@ class Partition:
             wrong=shared.wrong,
         )
 
-    def _build_settle(self) -> Settle:
+    def _build_settle(self) -> OutcomesLoop:
         shared = self._shared
-        return Settle(
+        return OutcomesLoop(
             journal=shared.journal,
             store=self.store,
             runner=self.runner,
@@ -260,7 +260,7 @@ class Partition:
             source=shared.source,
             started=shared.joblog.started,
             constraints=shared.constraints,
-            outdated=shared.workers.rules.look_again,
+            outdated=shared.workers.settings.look_again,
             rules_at=lambda: self.follow.rules_at,
             hear=lambda: self.follow.hear(),
             drained=self._drained,
@@ -269,8 +269,8 @@ class Partition:
             log_fields=self._log_fields,
         )
 
-    def _build_barrier(self) -> Barrier:
-        return Barrier(
+    def _build_barrier(self) -> Recovery:
+        return Recovery(
             journal=self._shared.journal,
             store=self.store,
             membership=self.membership,
@@ -299,7 +299,7 @@ class Partition:
             self._ingested,
             (lambda job: mine(job.id)) if some else None,
         )
-        rules: dict[Lane, LaneRules[Any]] = {
+        settings: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: whole._replace(gather_s=GATHER_S),
             Lane.CHANGES: whole._replace(apply=self.watch.guard(self._apply_changes)),
             Lane.OUTCOMES: LaneRules(
@@ -313,22 +313,22 @@ class Partition:
             ),
             # All partitions get all rules: whichever answers has them.
             Lane.RULES: LaneRules(
-                store.apply_rules,
-                lambda rule: len(bytes(rule.body)) + RECORD_BYTES,
-                lambda rules, _: shared.workers.rules.take(rules),
+                store.apply_settings,
+                lambda setting: len(bytes(setting.body)) + RECORD_BYTES,
+                lambda settings, _: shared.workers.settings.take(settings),
             ),
         }
         return {
             lane: Ingest(
                 lane,
-                rule,
+                setting,
                 journal=shared.journal,
                 store=store,
                 source=shared.source,
                 rolled_back=lambda: self.barrier.rolled_back(),
                 reader=self.number,
             )
-            for lane, rule in rules.items()
+            for lane, setting in settings.items()
         }
 
     async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
@@ -364,9 +364,9 @@ class Partition:
         shared = self._shared
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
-        self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
+        self.runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
         success = Fate.SUCCEEDED
-        self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
+        self.runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):

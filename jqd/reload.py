@@ -13,7 +13,7 @@ import trio
 from jqd.config import Config, settings
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
-from jqd.domain.setting_text import SECRET, masked, told
+from jqd.domain.setting_text import SECRET, masked, text_of
 
 # What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
 # where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.
@@ -83,7 +83,7 @@ class Reload:
         self.complaints = (f"changed, and waiting for a restart: {', '.join(waiting)}",) if waiting else ()
         marks = {key: field.metadata.get(SECRET) for key, field in settings(Config)}
         values = ((key, _value(merged, key)) for key in changed if reloads(key))
-        now = {key: told(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
+        now = {key: text_of(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
         note = self._log.warning if waiting else self._log.info
         note("config.reloaded", changed=now, needs_restart=waiting)
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.api.message import Request
+from jqd.api.message import ApiRequest
 from jqd.api.v1.push import push
 from jqd.api.v1.workers import register
 from jqd.config import Config, LogConfig
@@ -57,8 +57,8 @@ def standing_still(*paths: Path) -> Iterator[None]:
 readers: list[int] = []
 
 
-def request(path: str, body: Any) -> Request:
-    return Request("POST", path, b"", MSGPACK, msgspec.msgpack.encode(body))
+def request(path: str, body: Any) -> ApiRequest:
+    return ApiRequest("POST", path, b"", MSGPACK, msgspec.msgpack.encode(body))
 
 
 async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_other_files_stand_still(

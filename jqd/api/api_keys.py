@@ -11,7 +11,7 @@ from jqd.domain.tokens import Role
 from jqd.service.principal import Principal
 
 
-class Key(enum.Enum):
+class ApiKey(enum.Enum):
     """What is known of whoever shows a key."""
 
     MASTER = "master"
@@ -20,19 +20,19 @@ class Key(enum.Enum):
     NONE = "none"
 
 
-class Keys:
+class ApiKeys:
     """The keys that are set. With no master key set nobody is asked for one, but by who has no other way to be told."""
 
     def __init__(self, config: ApiConfig) -> None:
         self._master, self._client = config.master_key.encode(), config.client_key.encode()
 
-    def whose(self, given: str) -> Key:
+    def whose(self, given: str) -> ApiKey:
         """Compared in constant time, also where nothing is set."""
         key = given.encode("utf-8", "surrogatepass")
         is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
         if not key:
-            return Key.NONE
-        return Key.MASTER if is_master else Key.CLIENT if is_client else Key.UNKNOWN
+            return ApiKey.NONE
+        return ApiKey.MASTER if is_master else ApiKey.CLIENT if is_client else ApiKey.UNKNOWN
 
     def is_server(self, who: Principal, said: str) -> bool:
         """Whether somebody may do what only the server itself may: by his bearer, where a master key is set."""
@@ -41,4 +41,4 @@ class Keys:
         if who.token and who.may(Role.MASTER):
             return True
         scheme, _, given = said.partition(" ")
-        return scheme.lower() == "bearer" and self.whose(given.strip()) is Key.MASTER
+        return scheme.lower() == "bearer" and self.whose(given.strip()) is ApiKey.MASTER

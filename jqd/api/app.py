@@ -8,22 +8,32 @@ import trio
 from msgspec import structs
 
 from jqd.api.auth import AUTHORIZATION
-from jqd.api.body_limits import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
+from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, answer_of, check_head, read_body, request_of
 from jqd.api.compat import lightjq, miniq, skygear
 from jqd.api.config import ApiConfig
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
-from jqd.api.list_limit import Lists
-from jqd.api.message import Request, Response, problem_answer
-from jqd.api.path_match import Found, Table
+from jqd.api.list_limit import ListLimit
+from jqd.api.message import ApiRequest, ApiResponse, problem_answer
+from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.domain.errors import Foreign, JqdError
 from jqd.domain.log import get_logger
 from jqd.domain.tokens import is_token_id
-from jqd.http import SOME_BYTES, Answer, Asked, Guard, Heading, Large, Urgency, by_address, say_fault
+from jqd.http import (
+    SOME_BYTES,
+    Guard,
+    LargeBodyQueue,
+    Request,
+    RequestHead,
+    Response,
+    Urgency,
+    by_address,
+    log_internal_error,
+)
 from jqd.service import polls
 
 MEANT_PER_S = (
@@ -42,7 +52,7 @@ WATCHED = PROBES | {"/metrics"}  # looked at every few seconds by what watches t
 BEAT = "/heartbeat"
 
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
-TABLE = Table(ROUTES)
+TABLE = RouteTable(ROUTES)
 
 
 class Verdict(NamedTuple):
@@ -58,15 +68,15 @@ class Verdict(NamedTuple):
 class Api:
     """The API as a door calls it."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ApiContext) -> None:
         self._parts = parts
-        self._large = Large()
-        self._lists = Lists()
-        self._room = Room(parts.config.bodies_bytes_max, self._large.others.ask)
+        self._large = LargeBodyQueue()
+        self._lists = ListLimit()
+        self._room = BodyBudget(parts.config.bodies_bytes_max, self._large.others.ask)
         self._log = get_logger("api")
         self._second = self._looked = 0
 
-    async def __call__(self, asked: Asked) -> Answer | None:
+    async def __call__(self, asked: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
         request = request_of(asked)
         found: tuple[Route, dict[str, str]] | None = None
@@ -75,7 +85,7 @@ class Api:
             """Only of who was let in to a call that there is: what is kept for workers is nobody else's."""
             return found is not None and found[0].method != "GET" and bool(self.urgent(asked))
 
-        with Part(self._room, lambda: self.whose(asked), is_report) as part:
+        with Reservation(self._room, lambda: self.whose(asked), is_report) as part:
             try:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
                 found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
@@ -104,7 +114,7 @@ class Api:
                     response = await self._serve(*found, request, asked)
         return answer_of(response)
 
-    def whose(self, asked: Asked) -> str:
+    def whose(self, asked: Request) -> str:
         """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
 
         It is noted who asks, for the turns of large bodies. A probe each second is no other: nothing waits behind it.
@@ -116,7 +126,7 @@ class Api:
             self._large.others.note(owner)
         return owner
 
-    def urgent(self, asked: Asked) -> Urgency:
+    def urgent(self, asked: Request) -> Urgency:
         """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""
         path = asked.heading.path
         if path in URGENT and (path in PROBES or asked.heading.method != "GET"):  # a list of workers has time
@@ -125,15 +135,15 @@ class Api:
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
         """Hold to other limits from the next request on."""
-        self._parts.config = self._parts.desk.config = config
+        self._parts.config = self._parts.services.config = config
         self._parts.guard = guard
         self._room.bytes_max = config.bodies_bytes_max
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
-        await polls.watch(self._parts.desk, partition, task_status=task_status)
+        await polls.watch(self._parts.services, partition, task_status=task_status)
 
-    def _judge(self, heading: Heading) -> Verdict:
+    def _judge(self, heading: RequestHead) -> Verdict:
         """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
         config = self._parts.config
         bytes_max = config.array_bytes_max if _any_size(heading.path) else config.job_bytes_max
@@ -147,13 +157,13 @@ class Api:
         heading.verdict = verdict
         return verdict
 
-    def _unrouted(self, request: Request, found: Found[Route]) -> Response:
+    def _unrouted(self, request: ApiRequest, found: Found[Route]) -> ApiResponse:
         """What is to be said of a path that there is not, or a method that it does not take."""
         if not found:
             return _render(request, Problem(404, _no_path(request.path, look=self._may_look())))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
-            return Response(200, headers=allowed)
+            return ApiResponse(200, headers=allowed)
         taken = ", ".join(sorted(found))
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
         if request.path == "/":  # a person looks what is here
@@ -170,7 +180,7 @@ class Api:
         self._looked += 1
         return self._looked <= MEANT_PER_S
 
-    async def _serve(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
+    async def _serve(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
         """Answer it in the way of its route."""
         if route.polls:
             return await self._poll(route, names, request, asked)
@@ -183,21 +193,21 @@ class Api:
                 return _render(request, error)
         return await self._sized(route, names, request, asked)
 
-    async def _sized(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
+    async def _sized(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
         """Answer it, in a turn of its own where its body is much work."""
         if len(request.body) > SOME_BYTES and self.urgent(asked) < Urgency.ANY_SIZE:
             return await self._answer_large(route, names, request, self.whose(asked))
         return await self._answer(route, names, request)
 
-    async def _poll(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
+    async def _poll(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
-        answered: list[Response] = []
+        answered: list[ApiResponse] = []
 
         async def watch() -> None:
             await asked.wait_left()
             nursery.cancel_scope.cancel()
 
-        tokens = self._parts.desk.tokens
+        tokens = self._parts.services.tokens
 
         async def follow() -> None:
             while True:
@@ -217,7 +227,7 @@ class Api:
             return _render(request, Problem(401, "this token was revoked, or is over, since the call began"))
         return await self._answer(route, names, structs.replace(request, hurried=True))
 
-    async def _answer_large(self, route: Route, names: dict[str, str], request: Request, owner: str) -> Response:
+    async def _answer_large(self, route: Route, names: dict[str, str], request: ApiRequest, owner: str) -> ApiResponse:
         """As `_answer`, where the body may be much work."""
         request.breathe = self._large.breathe
         if self._large.counts(owner, len(request.body)):
@@ -228,7 +238,7 @@ class Api:
         self._large.note(owner, request.held_s)
         return response
 
-    async def _answer(self, route: Route, names: dict[str, str], request: Request) -> Response:
+    async def _answer(self, route: Route, names: dict[str, str], request: ApiRequest) -> ApiResponse:
         """Call its handler; every error becomes its answer here and nowhere else."""
         try:
             if route.query is NoQuery:
@@ -238,13 +248,13 @@ class Api:
             return await route.handler(self._parts.acting(request.who), request, **names)
         except JqdError as error:
             return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)
-        except Exception as error:  # noqa: BLE001 - a mistake of ours is told and logged; it ends one answer only
+        except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only
             return _render(request, self._mistake(error))
 
     def _mistake(self, error: BaseException) -> Problem:
-        """What a client is told of a mistake of ours: the id under which the log has it."""
-        fault = say_fault(self._log, "api.failed", error)
-        return Problem(500, f"a mistake of ours; the daemon's log tells more under the id {fault}", fault=fault)
+        """What a client is told of an internal error: the id under which the log has it."""
+        fault = log_internal_error(self._log, "api.failed", error)
+        return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
 
 
 def _any_size(path: str) -> bool:
@@ -264,7 +274,7 @@ def _short(path: str) -> str:
     return path if len(path) <= TOLD_MAX else f"{path[:TOLD_MAX]}…"
 
 
-def _render(request: Request, error: JqdError) -> Response:
+def _render(request: ApiRequest, error: JqdError) -> ApiResponse:
     """An error in the words of the surface the request was made to; what the guard says is the same on all."""
     if not isinstance(error, Foreign):
         if skygear.has(request.method, request.path):

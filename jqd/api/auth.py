@@ -1,4 +1,4 @@
-"""Who makes a request, and whether the call is for him: the principal that the desk acts for.
+"""Who makes a request, and whether the call is for him: the principal that the service acts for.
 
 Where tokens are asked for, each call but the OPEN ones needs one, of a role that it is for. What `NEEDS` does not name
 is for who looks, if it is a GET, and else for operators: a call that is added and forgotten here is open to few.
@@ -7,8 +7,8 @@ is for who looks, if it is a GET, and else for operators: a call that is added a
 import re
 from typing import NamedTuple
 
-from jqd.api.api_keys import Key, Keys
-from jqd.api.message import Request
+from jqd.api.api_keys import ApiKey, ApiKeys
+from jqd.api.message import ApiRequest
 from jqd.api.problems import Problem
 from jqd.api.route import Route
 from jqd.domain.tenant import IN_WORDS, is_tenant
@@ -67,8 +67,8 @@ NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
 }
 
 KEYS = {
-    Key.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
-    Key.CLIENT: Principal(role=Role.PUSH, token="client_key"),  # noqa: S106
+    ApiKey.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
+    ApiKey.CLIENT: Principal(role=Role.PUSH, token="client_key"),  # noqa: S106
 }
 NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
 _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
@@ -81,7 +81,7 @@ def needs_of(route: Route) -> tuple[Role, ...]:
     return NEEDS.get((route.method, route.path)) or ((Role.VIEWER,) if route.method == "GET" else (Role.OPERATOR,))
 
 
-class Porter(NamedTuple):
+class Authenticator(NamedTuple):
     """What decides who comes in."""
 
     tokens: Tokens
@@ -90,7 +90,7 @@ class Porter(NamedTuple):
     root: str = ""
     """The secret of this daemon, which lies in its data directory: whoever may read that is its master."""
 
-    def principal(self, request: Request, route: Route, keys: Keys) -> Principal:
+    def principal(self, request: ApiRequest, route: Route, keys: ApiKeys) -> Principal:
         """`keys`: those that are settings are tokens, too. Raises Problem 401, 403, 422."""
         said = request.headers.get(AUTHORIZATION)
         named = request.headers.get(TENANT)
@@ -110,14 +110,14 @@ class Porter(NamedTuple):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
         return who if keys.is_server(who, said or "") else who._replace(is_server=False)
 
-    def tenant(self, said: str, keys: Keys) -> str:
+    def tenant(self, said: str, keys: ApiKeys) -> str:
         """Whose tenant's token that is; empty: nobody's, or of no tenant."""
         try:
             return self.by_token(_bearer(said), keys).tenant
         except Problem:
             return ""
 
-    def _looking(self, said: str | None, keys: Keys) -> Principal:
+    def _looking(self, said: str | None, keys: ApiKeys) -> Principal:
         """Who looks whether it lives, whatever he says of himself."""
         if not self.required:
             return EVERYBODY
@@ -126,7 +126,7 @@ class Porter(NamedTuple):
         except Problem:
             return NOBODY
 
-    def by_token(self, text: str, keys: Keys) -> Principal:
+    def by_token(self, text: str, keys: ApiKeys) -> Principal:
         """Whose token this is. Raises Problem 401: all that are nobody's are answered alike."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)

@@ -10,10 +10,10 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from jqd.api.config import PUSHES
-from jqd.api.message import Request, Response
+from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.domain.tenant import SEPARATOR
-from jqd.http import SOME_BYTES, Answer, Asked, Heading
+from jqd.http import SOME_BYTES, Request, RequestHead, Response
 
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
@@ -30,7 +30,7 @@ class Disconnected(Exception):
 Owner = tuple[str, bool]  # who makes a request, and whether it is a report
 
 
-class Room:
+class BodyBudget:
     """The memory that bodies of requests may take, all together. `shared`: whether there is more than one who asks.
 
     Bodies above SOME_BYTES may wait in line for a turn, so they stay here for long: they are counted by owner. While
@@ -66,13 +66,13 @@ class Room:
             del self.lasting[owner]
 
 
-class Part(Struct, gc=False):
+class Reservation(Struct, gc=False):
     """What one request has of a room, for the time of a `with`. Both are asked above SOME_BYTES only.
 
     `whose`: who makes it. `reports`: whether a worker says something of its jobs.
     """
 
-    room: Room
+    room: BodyBudget
     whose: Callable[[], str]
     reports: Callable[[], bool]
     bytes: int = 0
@@ -93,7 +93,7 @@ class Part(Struct, gc=False):
         if self.owner is not None:
             room.last(self.owner, size)
 
-    def __enter__(self) -> "Part":
+    def __enter__(self) -> "Reservation":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,7 +102,7 @@ class Part(Struct, gc=False):
             self.room.last(self.owner, -self.bytes)
 
 
-def check_head(heading: Heading, bytes_max: int) -> None:
+def check_head(heading: RequestHead, bytes_max: int) -> None:
     """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 422, 431."""
     headers = heading.headers
     target_length = len(heading.path) + len(heading.query)
@@ -125,10 +125,10 @@ def check_head(heading: Heading, bytes_max: int) -> None:
         raise Problem(status, "path, query and headers name nothing with the character U+001F: no name has it")
 
 
-def _has_separator(heading: Heading) -> bool:
+def _has_separator(heading: RequestHead) -> bool:
     """Whether it may name what is another tenant's: that character stands before names within jqd, and nowhere else.
 
-    Bodies say names too: what they say is looked at where a name becomes one of ours (`Desk.own`).
+    Bodies say names too: what they say is looked at where a name becomes one of ours (`Services.qualified_name`).
     """
     if any(SEPARATOR in text for text in (heading.path, *heading.headers.values())):
         return True
@@ -136,7 +136,7 @@ def _has_separator(heading: Heading) -> bool:
     return heading.path.startswith(NATIVE) and SEPARATOR.encode() in unquote_to_bytes(heading.query)
 
 
-async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:
+async def read_body(asked: Request, part: Reservation, bytes_max: int) -> bytes:
     """The whole body; `part` takes every piece. A cut body is no body. Raises Problem 413, 503, or Disconnected."""
     piece: bytes | None = asked.read_nowait()
     pieces: list[bytes] = []
@@ -155,18 +155,20 @@ async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:
     raise Disconnected
 
 
-def request_of(asked: Asked) -> Request:
+def request_of(asked: Request) -> ApiRequest:
     """What a head says; the body is still to be read."""
     heading = asked.heading
-    return Request(heading.method, heading.path, heading.query, heading.headers, peer=asked.peer, patient=asked.patient)
+    return ApiRequest(
+        heading.method, heading.path, heading.query, heading.headers, peer=asked.peer, patient=asked.patient
+    )
 
 
-def answer_of(response: Response) -> Answer:
+def answer_of(response: ApiResponse) -> Response:
     """A response as the door takes it."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode()))
-    return Answer(response.status, headers, response.body, response.lost, response.stream)
+    return Response(response.status, headers, response.body, response.lost, response.stream)
 
 
 def _too_large(bytes_max: int) -> Problem:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from jqd.domain.setting_text import SECRET, WHOLE
 from jqd.domain.units import Bytes, Seconds
-from jqd.service import DeskConfig
+from jqd.service import ServiceConfig
 
 PUSHES = 12 / 16  # of the room for bodies, for all pushes that may wait for a turn
 NamedUrls = Annotated[
@@ -18,8 +18,8 @@ NamedUrls = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class ApiConfig(DeskConfig):
-    """What the edge takes and how long it waits: the desk's limits, and those of requests."""
+class ApiConfig(ServiceConfig):
+    """What the edge takes and how long it waits: the service's limits, and those of requests."""
 
     bodies_bytes_max: Bytes = 256 << 20  # of all requests at once: many large pushes must not eat the machine's memory
     request_s: Seconds = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
@@ -33,7 +33,7 @@ class ApiConfig(DeskConfig):
     """Where LightJQ workers are reached that register without a `url`, as their interface has it: by their names."""
 
     def __post_init__(self) -> None:
-        DeskConfig.__post_init__(self)
+        ServiceConfig.__post_init__(self)
         if self.array_bytes_max > self.bodies_bytes_max * PUSHES:
             raise ValueError(
                 f"bodies_bytes_max = {self.bodies_bytes_max} must be at least {ceil(self.array_bytes_max / PUSHES)}: "

@@ -4,21 +4,21 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
-from jqd.api.api_keys import Keys
-from jqd.api.auth import Porter
+from jqd.api.api_keys import ApiKeys
+from jqd.api.auth import Authenticator
 from jqd.api.config import ApiConfig
 from jqd.http import Guard
-from jqd.service import Desk
+from jqd.service import Services
 from jqd.service.principal import Principal
 
 
 @dataclass(slots=True, eq=False)
-class Parts:
-    """The desk that every surface stands before, and what is of HTTP alone. Limits and guard may be changed."""
+class ApiContext:
+    """The service that every surface stands before, and what is of HTTP alone. Limits and guard may be changed."""
 
     config: ApiConfig
-    desk: Desk
-    porter: Porter
+    services: Services
+    porter: Authenticator
     """Who comes in."""
     guard: Guard = field(default_factory=Guard)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
@@ -27,10 +27,14 @@ class Parts:
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> ApiKeys:
         """Those that are set now."""
-        return Keys(self.config)
+        return ApiKeys(self.config)
 
-    def acting(self, principal: Principal) -> "Parts":
-        """The same, with the desk acting for somebody."""
-        return self if principal is self.desk.principal else replace(self, desk=self.desk.acting(principal))
+    def acting(self, principal: Principal) -> "ApiContext":
+        """The same, with the service acting for somebody."""
+        return (
+            self
+            if principal is self.services.principal
+            else replace(self, services=self.services.as_principal(principal))
+        )

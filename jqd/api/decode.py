@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.api.message import Request, misread, not_read, read_value
+from jqd.api.message import ApiRequest, misread, not_read, read_value
 from jqd.domain import fields
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Invalid
@@ -29,7 +29,7 @@ def instant_in(told: Raw) -> int | None:
         return None
 
 
-def read_body(request: Request, kind: type[T]) -> T:
+def read_body(request: ApiRequest, kind: type[T]) -> T:
     """A field of `msgspec.Raw` stays as it came, and is not looked into.
 
     Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
@@ -37,7 +37,7 @@ def read_body(request: Request, kind: type[T]) -> T:
     return unpack(pack(request), kind)
 
 
-def pack(request: Request) -> bytes:
+def pack(request: ApiRequest) -> bytes:
     """The body as MessagePack."""
     if request.packed is not None:
         return request.packed
@@ -55,7 +55,7 @@ def unpack(packed: bytes, kind: type[T]) -> T:
         raise not_read("MessagePack", packed, error) from error
 
 
-def read_query(request: Request, kind: type[T]) -> T:
+def read_query(request: ApiRequest, kind: type[T]) -> T:
     """Raises Invalid, naming the parameter; Problem 400 for a query that cannot be read.
 
     A surface that passes over what it does not know takes the last of those that stand there twice.

@@ -14,7 +14,7 @@ AGAIN_S = 1  # one that is nothing but slow is over by then
 ALL = ""
 
 
-class Lists:
+class ListLimit:
     """Those under way, by whose they are."""
 
     def __init__(self) -> None:

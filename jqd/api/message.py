@@ -32,7 +32,7 @@ _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
 
-class Request(Struct, gc=False):
+class ApiRequest(Struct, gc=False):
     """One request. Header names are lower case."""
 
     method: str
@@ -79,7 +79,7 @@ class Request(Struct, gc=False):
         return _language(self.headers.get("content-type", ""), self.headers.get("accept", ""), otherwise)
 
 
-class Response(Struct):
+class ApiResponse(Struct):
     """One whole answer."""
 
     status: int
@@ -120,21 +120,21 @@ def _quality(text: str) -> float:
     return float(text) if _NUMBER.fullmatch(text) else 1.0
 
 
-def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
+def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> ApiResponse:
     """Render `value`. MessagePack values inside are `msgspec.Raw`."""
     if language == "msgpack":
-        return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
-    return Response(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
+        return ApiResponse(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
+    return ApiResponse(status, _json_encoder.encode(json_ext.show(value)), media.JSON, headers or {})
 
 
-async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
+async def answer_rows(request: ApiRequest, page: Struct, rows: Iterable[Any]) -> ApiResponse:
     """200 and a page, whose first field has these rows. They are made and rendered one by one: so is every answer that
     grows with what there is, for a thousand rows in one piece hold the loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
     told = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
         return answer(200, structs.replace(page, **{field: told}), language)
-    return Response(200, _json_encoder.encode({**json_ext.show(page), field: told}), media.JSON)
+    return ApiResponse(200, _json_encoder.encode({**json_ext.show(page), field: told}), media.JSON)
 
 
 def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
@@ -147,18 +147,18 @@ def _rendered(rows: Iterable[Any], language: Language) -> Steps[list[Raw]]:
     return told
 
 
-def problem_answer(problem: Problem, language: Language) -> Response:
+def problem_answer(problem: Problem, language: Language) -> ApiResponse:
     """Render an error in the client's language."""
     headers = {**problem.headers}
     if problem.retry_after_s is not None:
         headers["retry-after"] = str(problem.retry_after_s)
     rendered = answer(problem.status, problem.body(), language, headers)
     if language == "json":
-        return Response(rendered.status, rendered.body, media.PROBLEM, headers)
+        return ApiResponse(rendered.status, rendered.body, media.PROBLEM, headers)
     return rendered
 
 
-def read_value(request: Request) -> Any:
+def read_value(request: ApiRequest) -> Any:
     """The body as Python values, whatever its language. Raises Invalid, Unreadable; Problem 413 or 415."""
     kind = request.media_type()
     try:

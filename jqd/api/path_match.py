@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote
 
 
-class Routed(Protocol):
+class MatchedRoute(Protocol):
     """What stands in a route table."""
 
     @property
@@ -17,14 +17,14 @@ class Routed(Protocol):
     def path(self) -> str: ...
 
 
-R = TypeVar("R", bound=Routed)
+R = TypeVar("R", bound=MatchedRoute)
 Found = dict[str, tuple[R, dict[str, str]]]
 
 _LEAF = ()  # these two are keys that no piece of a path can be
 _ANY = None
 
 
-class Table(Generic[R]):
+class RouteTable(Generic[R]):
     """Routes as a tree of the pieces of their paths; `<name>` stands for any piece that is not empty."""
 
     def __init__(self, routes: Iterable[R]) -> None:

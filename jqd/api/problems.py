@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.domain import errors as ours
-from jqd.domain.errors import DeskError, Fault, Foreign, Interrupted, JqdError, StoreRefused
+from jqd.domain.errors import Fault, Foreign, Interrupted, JqdError, ServiceError, StoreRefused
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
 
@@ -19,7 +19,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Conflict, 409),
     (ours.TooLarge, 413),
     (ours.Invalid, 422),
-    (ours.Pressed, 429),
+    (ours.Overloaded, 429),
     (ours.NotYet, 503),
     (ours.Closed, 503),
     (ours.JournalRefused, 503),
@@ -47,7 +47,7 @@ class Details(Struct, frozen=True):
     detail: str
     errors: Sequence[Error] | UnsetType = UNSET
     id: str | UnsetType = UNSET
-    """Under which the daemon's log has more of a mistake of ours."""
+    """Under which the daemon's log has more of an internal error."""
 
 
 class Problem(JqdError):
@@ -95,8 +95,8 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
     if getattr(error, "full", False):
         status = 507
     detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
-    faults: Sequence[Fault] = error.faults if isinstance(error, DeskError) else ()
-    again_s = error.retry_after_s if isinstance(error, ours.Pressed) else RETRY_AFTER_S if status >= 500 else None
+    faults: Sequence[Fault] = error.faults if isinstance(error, ServiceError) else ()
+    again_s = error.retry_after_s if isinstance(error, ours.Overloaded) else RETRY_AFTER_S if status >= 500 else None
     return Problem(status, detail, errors=errors_of(faults), retry_after_s=again_s)
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from jqd.api.message import Response
+from jqd.api.message import ApiResponse
 from jqd.api.problems import Details
 
-Handler = Callable[..., Awaitable[Response]]
+Handler = Callable[..., Awaitable[ApiResponse]]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -40,9 +40,9 @@ from jqd.service.edit import Edit
 from jqd.service.job import NewJob
 from jqd.service.quotas import Allowance
 from jqd.service.schedules import Plan
-from jqd.service.tokens import Wish
+from jqd.service.tokens import TokenWanted
 
-PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
+PUSHED = {200: (told.PushedJob, told.PushedJobs), 201: (told.PushedJob, told.PushedJobs), 207: told.PushedJobs}
 HALF = {200: told.Half, 503: told.Half}
 DONE = (lightjq.Success, lightjq.Failure)
 KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
@@ -61,37 +61,37 @@ LIMITED = {200: (constraints.Constraint, constraints.Trial), 201: constraints.Co
 PAGES = Pages()
 
 ROUTES = [
-    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.Pushing, heeds=KEYED),
-    Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.Listing, lists=True),
+    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.PushQuery, heeds=KEYED),
+    Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.JobsQuery, lists=True),
     Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter, lists=True),
     Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter, lists=True),
     Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter, lists=True),
     Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, lists=True),
-    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.Looking, polls=True),
+    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.JobQuery, polls=True),
     Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}),
-    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.Fetching, polls=True),
-    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.Recorded, 204: None}, None, jobs.Deleting),
+    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.ResultQuery, polls=True),
+    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.RecordedJob, 204: None}, None, jobs.DeleteQuery),
     Route("PATCH", "/v1/jobs/<job_id>", job_actions.edit, {200: told.Job}, Edit),
     Route("POST", "/v1/jobs/<job_id>/retry", job_actions.retry, {200: told.Job}, Edit, bare=True),
     Route("POST", "/v1/jobs/<job_id>/run-now", job_actions.run_now, {200: told.Job}),
     Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating),
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),
-    Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.Failing, lists=True),
-    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.Typing, lists=True),
+    Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, lists=True),
+    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.JobtypesQuery, lists=True),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}),
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, lists=True),
-    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.Drained}),
-    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.Drained}),
+    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}),
+    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.DrainResponse}),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, lists=True),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
     Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, lists=True),
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition),
-    Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.Asking),
+    Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
     Route(
         "GET",
@@ -99,7 +99,7 @@ ROUTES = [
         schedules.list_schedules,
         {200: schedules.Schedules},
         None,
-        schedules.Listing,
+        schedules.SchedulesQuery,
         lists=True,
     ),
     Route("PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.Schedule, 201: schedules.Schedule}, Plan),
@@ -109,16 +109,16 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
     Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, lists=True),
-    Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.Putting),
+    Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery),
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
-    Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
+    Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
     Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance),
     Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, lists=True),
     Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}),
     Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}),
-    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.Asking, lists=True),
-    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, Wish),
+    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, lists=True),
+    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted),
     Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, lists=True),
     Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
@@ -131,7 +131,7 @@ ROUTES = [
     Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}),
     Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}),
     # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
-    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightTaken}, lightjq.LightJob, **LIGHT, refuses=(400,)),
+    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightPushed}, lightjq.LightJob, **LIGHT, refuses=(400,)),
     Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, **LIGHT, refuses=(404,)),
     Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, **LIGHT, refuses=(404, 409)),
     Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, **POLLED, refuses=(404, 408)),

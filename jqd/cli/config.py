@@ -21,7 +21,7 @@ from jqd.cli.table import console, table
 from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError
-from jqd.domain.setting_text import SECRET, masked, told, unit
+from jqd.domain.setting_text import SECRET, masked, text_of, unit
 from jqd.http import tls_context
 from jqd.reload import reloads
 from jqd.store import StoreConfig, open_store
@@ -34,7 +34,7 @@ _ROW = re.compile(r"^\| `([a-z_.]+)` \| (?:none|`[^`]*`) \| (?P<allowed>.*?) \| 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
-class Said(msgspec.Struct):
+class SettingOrigin(msgspec.Struct):
     """One setting, as it is shown."""
 
     setting: str
@@ -52,7 +52,7 @@ class Said(msgspec.Struct):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Given:
+class GivenSettings:
     """What a daemon would be started with."""
 
     config: Path | None = None
@@ -76,7 +76,7 @@ def show(
     *,
     origin: Flag = False,
     changed: Flag = False,
-    given: Given | None = None,
+    given: GivenSettings | None = None,
     output: Annotated[Output, Parameter(alias="-o")] = "table",
 ) -> int:
     """Show every setting with its unit and what it is for, as a daemon started here would have it.
@@ -93,7 +93,7 @@ def show(
         table, json or jsonl.
     """
     with worded():
-        loaded = (given or Given()).load()
+        loaded = (given or GivenSettings()).load()
     rows = [row for row in _rows(loaded) if not changed or row.origin != "default"]
     if output != "table":
         show_answer(rows, output)
@@ -105,14 +105,14 @@ def show(
     return Exit.DONE
 
 
-def check(*, given: Given | None = None) -> int:
+def check(*, given: GivenSettings | None = None) -> int:
     """Say whether a daemon could start with this configuration; `jqd doctor` looks at its store and its disk.
 
     Ends with 0 when it could, 1 when something is wrong: an unknown key, a value that cannot be, values that do not
     go together, a file that cannot be read, a certificate that is none. Numbers that cannot all hold are told of.
     """
     try:
-        loaded = (given or Given()).load()
+        loaded = (given or GivenSettings()).load()
         incoming = share_out(open_files_max(), partitions=len(loaded.config.store.parts())).incoming
         trio.run(_open, loaded.config.store)
         if loaded.config.http.certificate:
@@ -154,7 +154,7 @@ def _doubts(http: HttpConfig, incoming: int) -> Iterator[str]:
         )
 
 
-def _rows(loaded: Loaded) -> list[Said]:
+def _rows(loaded: Loaded) -> list[SettingOrigin]:
     page, default = _page(), Config()
     rows = []
     for key, field in settings(Config):
@@ -165,7 +165,7 @@ def _rows(loaded: Loaded) -> list[Said]:
         hint = get_type_hints(type(_value(default, section)), include_extras=True)[name]
         why = page.get(key, ("", ""))
         rows.append(
-            Said(
+            SettingOrigin(
                 key,
                 _plain(value),
                 unit(hint, name),
@@ -184,8 +184,8 @@ def _value(config: Any, key: str) -> Any:
     return config
 
 
-def _words(row: Said) -> str:
-    return told(tuple(row.value) if isinstance(row.value, list) else row.value, row.setting)
+def _words(row: SettingOrigin) -> str:
+    return text_of(tuple(row.value) if isinstance(row.value, list) else row.value, row.setting)
 
 
 def _plain(value: Any) -> Any:

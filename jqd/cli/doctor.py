@@ -16,9 +16,9 @@ from jqd.cli.settings import daemon_settings
 from jqd.config import Config
 from jqd.domain import log
 from jqd.domain.clock import SystemClock
-from jqd.domain.diagnostic import Finding, Severity, refusals
+from jqd.domain.diagnostic import Diagnostic, Severity, refusals
 from jqd.domain.errors import ConfigError, StoreAway
-from jqd.http import Certificate, DoorConfig
+from jqd.http import Certificate, ListenerConfig
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
 
@@ -69,19 +69,19 @@ async def doctor(
     return code
 
 
-def _examine_certificate(settings: Config) -> list[Finding]:
+def _examine_certificate(settings: Config) -> list[Diagnostic]:
     what, http = "the daemon's certificate", settings.http
     try:
-        door = DoorConfig(certificate=http.certificate, clients=http.tls_clients)
+        door = ListenerConfig(certificate=http.certificate, clients=http.tls_clients)
         told = Certificate(door, log.get_logger("doctor"), SystemClock()).complaint
     except ConfigError as error:
         mend = "name the files that belong together, and let the daemon's user read them"
-        return [Finding("certificate", Severity.REFUSE, what, str(error), mend)]
+        return [Diagnostic("certificate", Severity.REFUSE, what, str(error), mend)]
     mend = "have a certificate made that is valid today; the daemon starts with this one, and its clients refuse it"
-    return [Finding("certificate", Severity.WARN, what, told, mend)] if told else []
+    return [Diagnostic("certificate", Severity.WARN, what, told, mend)] if told else []
 
 
-async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:
+async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, bool]:
     """The findings of all servers, each with its server's name if there are several; how to end; and whether all
     servers were looked at.
 
@@ -100,7 +100,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:
         except StoreAway:
             print(f"jqd: {NO_STORE}", file=sys.stderr)
             return [], Exit.DONE, False
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     code = Exit.DONE
     for url in store.urls or (store.url,):
         where = f"{_bare(url)}: " if len(store.urls) > 1 else ""
@@ -114,9 +114,9 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:
     return findings, code, code is Exit.DONE
 
 
-async def _examine_server(parts: Sequence[StoreConfig]) -> list[Finding]:
+async def _examine_server(parts: Sequence[StoreConfig]) -> list[Diagnostic]:
     """The findings of one server, once for all partitions that lie there. Raises StoreAway, ConfigError."""
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     for part in parts:
         for finding in await examine(part):
             # Warnings concern the server, and may hold numbers that change from one look to the next.

@@ -35,7 +35,7 @@ from jqd.domain.units import has_unit, seconds
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
-from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
+from jqd.store import MISPLACED, PartitionedStore, Store, StoreConfig, examine, open_embedded, open_store
 
 LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 
@@ -243,7 +243,9 @@ async def _counted(files: Files, segments: Sequence[Seen], settings: Config, sin
     try:
         async with _stores(settings, start=False) as stores:
             if stores:
-                store = stores[0] if len(stores) == 1 else Spread(stores, servers=len(settings.store.urls) or 1)
+                store = (
+                    stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=len(settings.store.urls) or 1)
+                )
                 return await count(files, segments, store, since_ms=since_ms, told=told)
             why = f"none is named, and none runs in {settings.data_dir}"
     except (StoreAway, StoreRefused) as error:

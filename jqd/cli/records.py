@@ -15,7 +15,7 @@ from jqd.domain.dates import INSTANT_MS_MAX, iso
 from jqd.domain.job import Job, Outcome
 from jqd.domain.json_ext import show_packed
 from jqd.domain.record import DECODERS, Lane, split_cancel
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
 from jqd.journal.inspect import Good
 
@@ -32,12 +32,12 @@ class Record(NamedTuple):
     lane: Lane
     at_ms: int
     """When the job was taken; for outcomes and cancels, when they were written."""
-    what: Job | Outcome | Rule | str
+    what: Job | Outcome | Setting | str
 
     @property
     def jobtype(self) -> str | None:
         """The jobtype of a job or an outcome; a cancel or a rule names none."""
-        return None if isinstance(self.what, str | Rule) else bare(self.what.jobtype)
+        return None if isinstance(self.what, str | Setting) else bare(self.what.jobtype)
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -92,9 +92,9 @@ def _without_secrets(shown: Any) -> Any:
     return shown
 
 
-def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
+def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
     match what:
-        case Rule():
+        case Setting():
             body = show_packed(bytes(what.body))
             return {"kind": what.kind, "name": what.name, "revision": what.revision, "body": _without_secrets(body)}
         case str():

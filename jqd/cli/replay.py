@@ -24,7 +24,7 @@ from jqd.domain.errors import JournalDamaged, PositionMismatch, StoreAway, Store
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.record import DECODERS, Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, retired_in, walk
 from jqd.store import EdgeStore, JobView, Store
@@ -196,7 +196,7 @@ class _Target:
             case Lane.JOBS:
                 await self._apply(lane, self._store.apply_jobs, records)
             case Lane.RULES:
-                await self._apply(lane, self._store.apply_rules, records)
+                await self._apply(lane, self._store.apply_settings, records)
             case Lane.CHANGES:
                 await self._apply(lane, self._store.apply_changes, records)
             case Lane.OUTCOMES:
@@ -244,9 +244,9 @@ def _job_id(record: Job | Outcome | str) -> str:
     return record
 
 
-def _is_of(record: Job | Outcome | Rule | str, number: int, partitions: int) -> bool:
+def _is_of(record: Job | Outcome | Setting | str, number: int, partitions: int) -> bool:
     """Whether it belongs to that partition. Rules belong to all of them."""
-    return isinstance(record, Rule) or partition_of(_job_id(record), partitions) == number
+    return isinstance(record, Setting) or partition_of(_job_id(record), partitions) == number
 
 
 # ---------------------------------------------------------------- out of the journal
@@ -310,9 +310,9 @@ def _decoded(piece: Good, lane: Lane, seen: Seen, tally: Tally) -> Iterator[tupl
         tally.note(seen.place(Kind.BAD_BODY, start, piece.frame.end, str(error)))
 
 
-def _size(record: Job | Outcome | Rule | str) -> int:
+def _size(record: Job | Outcome | Setting | str) -> int:
     match record:
-        case Rule():
+        case Setting():
             return len(bytes(record.body)) + RECORD_BYTES
         case Job():
             return len(record.argument) + RECORD_BYTES

@@ -25,7 +25,7 @@ class Leaves(Protocol):
     def forget(self) -> None: ...
 
 
-class Leaving:
+class AtExit:
     """All open buffers of this process."""
 
     def __init__(self) -> None:
@@ -84,5 +84,5 @@ class Leaving:
             buffer.forget()
 
 
-LEAVING = Leaving()
+LEAVING = AtExit()
 os.register_at_fork(after_in_child=LEAVING.after_in_child)

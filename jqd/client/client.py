@@ -30,7 +30,7 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
-from jqd.client.job_info import Ack, Cancel, JobInfo, PushOptions, Taken, job_info, job_map, listed_job
+from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, PushOptions, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.client.pushes import cuts, how_safe, less, of_all, taken
 from jqd.domain.clock import Clock, SystemClock
@@ -103,7 +103,7 @@ class Client(Manage):
         """
         return self.push_one(job_map(name, argument, **options), ack=ack).job_id
 
-    def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> Taken:
+    def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> PushedJob:
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
         named = self._named(job)
         for tried in range(1, TRIES_MAX + 1):
@@ -120,7 +120,7 @@ class Client(Manage):
             raise odd("a push", answer)
         if reached := less(ack, answer.body):
             raise LessSafe(how_safe(f"job {given} was", ack, reached), job_ids=[given], ack=reached)
-        return Taken(given, named is job and bool(answer.body.get("duplicate")))
+        return PushedJob(given, named is job and bool(answer.body.get("duplicate")))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
@@ -135,7 +135,7 @@ class Client(Manage):
 
     def push_all(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
-    ) -> list[Taken]:
+    ) -> list[PushedJob]:
         """As `push_many`; answers also which jobs were known already."""
         given = [listed_job(index, job) for index, job in enumerate(jobs)]
         listed = [self._named(job) for job in given]
@@ -163,7 +163,7 @@ class Client(Manage):
             if least is not None:
                 raise LessSafe(how_safe("some of the jobs were", ack, least), job_ids=safe, ack=least)
             known.intersection_update(str(job["job_id"]) for job in given if job.get("job_id") is not None)
-            return [Taken(job_id, job_id in known) for job_id in safe]
+            return [PushedJob(job_id, job_id in known) for job_id in safe]
         first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
         raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
 

@@ -31,7 +31,7 @@ class Cancel(enum.Enum):
         return self is not Cancel.TOO_LATE
 
 
-class Taken(NamedTuple):
+class PushedJob(NamedTuple):
     """One job that a daemon took."""
 
     job_id: str

@@ -8,14 +8,14 @@ from typing import Any
 
 from jqd.client.errors import Invalid, JqdClientError, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.client.http import BACKOFF
-from jqd.client.job_info import Taken
+from jqd.client.job_info import PushedJob
 from jqd.client.pending import Pending
 from jqd.domain.clock import Clock, SystemClock
 
 AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
 PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
 
-PushAll = Callable[[Sequence[Mapping[str, Any]]], list[Taken]]
+PushAll = Callable[[Sequence[Mapping[str, Any]]], list[PushedJob]]
 
 
 class Sender:

@@ -29,7 +29,7 @@ from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch
 from jqd.worker.context import at_work
 from jqd.worker.refusal import Refusal
-from jqd.worker.signed import is_ours, keys
+from jqd.worker.signed import is_ours, signing_keys
 from jqd.worker.wire import Codec, codec_of
 
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
@@ -84,7 +84,7 @@ class Mount:
         larger is answered with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
-        self._keys = None if secret is None else keys(secrets_of(secret))
+        self._keys = None if secret is None else signing_keys(secrets_of(secret))
         self._clock = clock or SystemClock()
         self._attempts = Attempts(self._clock)
         if not structlog.is_configured():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from jqd.domain.settings import AUDIT, NIL, Rule, Rules
+from jqd.domain.settings import AUDIT, NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, bare, tenant_of
 
 KEPT_S = 90 * 86_400.0
@@ -57,9 +57,9 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Note)
 
 
-def read_notes(rules: Rules) -> None:
+def read_notes(settings: SettingTable) -> None:
     """Let none be taken that cannot be shown."""
-    rules.read(AUDIT, lambda rule: _decoder.decode(rule.body))
+    settings.read(AUDIT, lambda setting: _decoder.decode(setting.body))
 
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
@@ -70,9 +70,9 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
     return (AUDIT, annotate(doer.counts_for, f"{now_ms:016d}.{place:x}")), _encoder.encode(note)
 
 
-def is_full(rules: Rules, tenant: str) -> bool:
+def is_full(settings: SettingTable, tenant: str) -> bool:
     """Whether so much was noted for a tenant that the oldest must go first."""
-    return rules.notes[tenant] >= FULL_PART * (kept_of_each(rules.notes) if tenant else KEPT_MAX)
+    return settings.notes[tenant] >= FULL_PART * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
 
 
 def kept_of_each(there: Mapping[str, int]) -> int:
@@ -99,29 +99,29 @@ def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tu
     return list(dict.fromkeys(acts))  # two rules of one name may be one act
 
 
-def notes(rules: Rules, before: str = "") -> Iterator[tuple[str, Note]]:
+def notes(settings: SettingTable, before: str = "") -> Iterator[tuple[str, Note]]:
     """Those that are known here, each with its place in time, the newest first. `before`: later ones are left out."""
-    placed = ((_stamp(rule), rule.body) for rule in rules.all(AUDIT) if not rule.is_deleted)
+    placed = ((_stamp(setting), setting.body) for setting in settings.all(AUDIT) if not setting.is_deleted)
     for place, body in sorted(
         (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
     ):
         yield place, _decoder.decode(body)
 
 
-async def stale(rules: Rules, now_ms: int) -> list[Rule]:
+async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
     """Those that nobody keeps any more, of each tenant the oldest first. Others have their turns meanwhile."""
-    kept = kept_of_each(rules.notes)
-    full = {tenant for tenant, count in rules.notes.items() if count > (kept if tenant else KEPT_MAX)}
-    gone, many = list[Rule](), defaultdict[str, list[Rule]](list)
-    known = [*rules.all(AUDIT)]
+    kept = kept_of_each(settings.notes)
+    full = {tenant for tenant, count in settings.notes.items() if count > (kept if tenant else KEPT_MAX)}
+    gone, many = list[Setting](), defaultdict[str, list[Setting]](list)
+    known = [*settings.all(AUDIT)]
     for at in range(0, len(known), IN_A_ROW):
         if at:
             await trio.lowlevel.checkpoint()
-        for rule in known[at : at + IN_A_ROW]:
-            if is_old(rule, now_ms):
-                gone.append(rule)
-            elif full and (tenant := tenant_of(rule.name)) in full:
-                many[tenant].append(rule)
+        for setting in known[at : at + IN_A_ROW]:
+            if is_old(setting, now_ms):
+                gone.append(setting)
+            elif full and (tenant := tenant_of(setting.name)) in full:
+                many[tenant].append(setting)
     for tenant, its in many.items():
         its.sort(key=attrgetter("name"))  # of one tenant that is by date
         gone += its[: -(kept if tenant else KEPT_MAX)]
@@ -129,10 +129,10 @@ async def stale(rules: Rules, now_ms: int) -> list[Rule]:
     return gone
 
 
-def _stamp(rule: Rule) -> str:
-    return bare(rule.name)
+def _stamp(setting: Setting) -> str:
+    return bare(setting.name)
 
 
-def is_old(rule: Rule, now_ms: int) -> bool:
+def is_old(setting: Setting, now_ms: int) -> bool:
     """Whether its time is over."""
-    return rule.kind == AUDIT and now_ms - rule.at_ms > KEPT_S * 1000
+    return setting.kind == AUDIT and now_ms - setting.at_ms > KEPT_S * 1000

@@ -48,7 +48,7 @@ def is_made_of(job_id: str, parent: str) -> bool:
     return job_id.startswith(parent) and _PLACE.fullmatch(job_id, len(parent)) is not None
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """What lies in an outbox."""
 
     parent: str
@@ -57,27 +57,27 @@ class Entry(NamedTuple):
     """A MessagePack array."""
 
 
-class Over(NamedTuple):
+class OutboxDone(NamedTuple):
     """What has to wait for the quota of a tenant."""
 
     why: str
     entries: list[bytes]
 
 
-class Left(NamedTuple):
+class OutboxLeft(NamedTuple):
     """What was not pushed of entries of an outbox; all others are done."""
 
     waits: dict[bytes, str]
     """Those that have to wait, and why."""
-    over: dict[str, Over]
+    over: dict[str, OutboxDone]
     """By their tenants: those whose quota has no room."""
 
 
-def read_entry(entry: bytes) -> Entry:
+def read_entry(entry: bytes) -> OutboxEntry:
     """Raises ValueError for what no script wrote."""
     parent, _, follows = entry.partition(b" ")
     tenant, jobs = _entry_decoder.decode(follows)
-    return Entry(parent.decode(), tenant, jobs)
+    return OutboxEntry(parent.decode(), tenant, jobs)
 
 
 def _named(item: dict[str, Raw], parent: str, generation: int, place: int, ended_at_ms: int) -> Mapping[str, object]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from jqd.domain.job import Job
 from jqd.domain.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_name
 from jqd.domain.operators import Failed, Missing, Steps
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import bare, tenant_of
 
 CONSTRAINT = "constraint"  # a kind of rule
@@ -227,14 +227,14 @@ def limits(queue: str) -> bool:
 class Constraints:
     """All that are known here."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Known] = {}
         """By name."""
         self.version = ""
         """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
-        rules.read(CONSTRAINT, _read)
-        rules.watch(CONSTRAINT, self._ruled)
+        settings.read(CONSTRAINT, _read)
+        settings.watch(CONSTRAINT, self._ruled)
 
     def complaints(self) -> list[str]:
         """Of those that hold up jobs because they fail on them; a few."""
@@ -287,10 +287,10 @@ class Constraints:
         steps = defaultdict[str, Steps](lambda: Steps(STEPS_TOGETHER))  # a tenant's take none from those of all
         return tuple(item for one in ones if (item := one.item_of(fields, steps[one.tenant])))
 
-    def _ruled(self, rule: Rule) -> None:
-        self.known.pop(rule.name, None)
-        if not rule.is_deleted:
-            self.known[rule.name] = Known(rule.name, _read(rule), rule.at_ms)
+    def _ruled(self, setting: Setting) -> None:
+        self.known.pop(setting.name, None)
+        if not setting.is_deleted:
+            self.known[setting.name] = Known(setting.name, _read(setting), setting.at_ms)
         total = sum(one.constraint.digest for one in self.known.values()) % 2**32
         self.version = str(total) if self.known else ""
         ones = [self.known[name] for name in sorted(self.known)]  # all daemons ask them in the same order
@@ -325,5 +325,5 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, bytes, type(None))) else None
 
 
-def _read(rule: Rule) -> Constraint:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> Constraint:
+    return _decoder.decode(setting.body)

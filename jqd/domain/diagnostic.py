@@ -32,7 +32,7 @@ PASSING = frozenset(
 )
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Diagnostic(msgspec.Struct, frozen=True):
     """One of them, in words for whoever is to mend it."""
 
     code: str
@@ -52,6 +52,6 @@ class Finding(msgspec.Struct, frozen=True):
         return self.code not in UNUSABLE
 
 
-def refusals(findings: list[Finding]) -> list[Finding]:
+def refusals(findings: list[Diagnostic]) -> list[Diagnostic]:
     """Those that a daemon does not go on with."""
     return [finding for finding in findings if finding.severity is Severity.REFUSE]

@@ -43,7 +43,7 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """A read did not go on, or a frame whose checksums hold cannot be decoded: mistakes of ours.
+    """A read did not go on, or a frame whose checksums hold cannot be decoded: internal errors.
 
     Who reads says so and waits before the next try. Nothing is passed over.
     """
@@ -76,7 +76,7 @@ class StoreUnsettled(StoreAway):
     """Daemons still tell the store what it forgot: it cannot say yet whose an id is, nor what is its latest content."""
 
 
-class SeatRefused(StoreAway):
+class SysidRefused(StoreAway):
     """All others wait for whoever is not through; this daemon died too often as such. It comes back behind them."""
 
 
@@ -129,7 +129,7 @@ class Foreign(JqdError):
         self.status = status
 
 
-# ---------------------------------------------------------------- desk
+# ---------------------------------------------------------------- service
 
 
 class Fault(NamedTuple):
@@ -142,7 +142,7 @@ class Fault(NamedTuple):
     """Which of several jobs; None: there is one."""
 
 
-class DeskError(JqdError):
+class ServiceError(JqdError):
     """Something about what a client asked for. Nothing was done, unless the message says so.
 
     `faults`: what is wrong with which part of it, where that can be said.
@@ -153,39 +153,39 @@ class DeskError(JqdError):
         self.faults = faults
 
 
-class Unreadable(DeskError):
+class Unreadable(ServiceError):
     """What came is no job, or no list of jobs, as a whole. The client sends it in another form."""
 
 
-class Invalid(DeskError):
+class Invalid(ServiceError):
     """A field, a filter, a cursor or a registration has a value that it cannot have. The client mends it."""
 
 
-class TooLarge(DeskError):
+class TooLarge(ServiceError):
     """A job, a list of them or a result is above a limit of size. The client sends less at once, or stores it apart."""
 
 
-class Incomplete(DeskError):
+class Incomplete(ServiceError):
     """All or nothing was asked for, and some jobs cannot be taken. The client mends or leaves out those."""
 
 
-class NotFound(DeskError):
+class NotFound(ServiceError):
     """There is no such job, worker or attempt, or not any more. To ask again is in vain."""
 
 
-class Denied(DeskError):
+class Denied(ServiceError):
     """Who asks may not do this, though it could be done. With another key, or by somebody else."""
 
 
-class Conflict(DeskError):
+class Conflict(ServiceError):
     """How a job stands now does not allow it, or another content has its id. The client looks at the job."""
 
 
-class NotYet(DeskError):
+class NotYet(ServiceError):
     """It is on its way, or recorded and not confirmed. The client asks again in a moment."""
 
 
-class Closed(DeskError):
+class Closed(ServiceError):
     """No pushes are taken now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
 
     `full`: it is the disk that is full.
@@ -196,7 +196,7 @@ class Closed(DeskError):
         self.full = full
 
 
-class Pressed(DeskError):
+class Overloaded(ServiceError):
     """More waits already than can be served, or more is sent than is fair. Nothing was taken: the client asks again
     after `retry_after_s` seconds.
     """
@@ -206,7 +206,7 @@ class Pressed(DeskError):
         self.retry_after_s = retry_after_s
 
 
-class Interrupted(DeskError):
+class Interrupted(ServiceError):
     """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed. Ask for it again."""
 
     def __init__(self, changed: int, cause: JqdError) -> None:

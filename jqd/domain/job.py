@@ -262,7 +262,7 @@ def bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def entrust(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
+def lease_claim(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
     """The record of a hand-over: that worker holds the job by itself now, and may be silent for so long."""
     job = held.job
     return Outcome(

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from jqd.domain.clock import Clock
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 
 QUOTA = "quota"  # a kind of rule
 BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
@@ -124,7 +124,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Quota)
 
 
-class Pushed:
+class PushCharges:
     """Jobs that were journaled before a look, by tenant and partition."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Pushed:
 class Quotas:
     """Those that are known here."""
 
-    def __init__(self, rules: Rules, clock: Clock) -> None:
+    def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
         """By tenant."""
         self.counts: dict[int, Mapping[str, Numbers]] = {}
@@ -151,20 +151,20 @@ class Quotas:
         self._missed: dict[int, tuple[float, str]] = {}
         """Partitions that did not answer → since when, and why last."""
         self._clock = clock
-        self._pushed = deque([Pushed()])
+        self._pushed = deque([PushCharges()])
         self._reserved: Counter[str] = Counter()
         """By pushes, of jobs that are not journaled: however long they wait, no count has them yet."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
         """Tenants of which something here waits for its quota → until when pushes leave the room to that."""
-        rules.read(QUOTA, _read)
-        rules.watch(QUOTA, self._ruled)
+        settings.read(QUOTA, _read)
+        settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
         """What was pushed so far lies before `end` of the journal, on disk or not: what comes from now on is apart."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
-            self._pushed.append(Pushed())
+            self._pushed.append(PushCharges())
         if len(self._pushed) > PUSHED_MAX:  # a partition tells nothing, or is far behind
             first = self._pushed.popleft()
             for tenant, homes in first.jobs.items():
@@ -284,16 +284,16 @@ class Quotas:
     def _bucket(self, tenant: str, name: str) -> Bucket:
         return self._buckets.setdefault((tenant, name), Bucket(self._clock.mono_s()))
 
-    def _ruled(self, rule: Rule) -> None:
-        self.known.pop(rule.name, None)
+    def _ruled(self, setting: Setting) -> None:
+        self.known.pop(setting.name, None)
         for name in ("rate", "bytes"):
-            self._buckets.pop((rule.name, name), None)
-        if not rule.is_deleted:
-            self.known[rule.name] = _read(rule)
+            self._buckets.pop((setting.name, name), None)
+        if not setting.is_deleted:
+            self.known[setting.name] = _read(setting)
 
 
-def _read(rule: Rule) -> Quota:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> Quota:
+    return _decoder.decode(setting.body)
 
 
 def body_of(quota: Quota) -> bytes:

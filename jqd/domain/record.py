@@ -25,7 +25,7 @@ from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.job_options import JobOptions
 from jqd.domain.job_record import JobRecord, content_digest, date_digest, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
 _cancels_decoder = msgspec.msgpack.Decoder(list[str])
-_rules_decoder = msgspec.msgpack.Decoder(list[Rule])
+_rules_decoder = msgspec.msgpack.Decoder(list[Setting])
 
 
 def encode_jobs(head: Head, jobs: bytes) -> bytes:
@@ -340,12 +340,12 @@ def decode_cancels(body: bytes) -> list[str]:
     return _decode(_cancels_decoder, body, "a cancels")
 
 
-def encode_rules(rules: Sequence[Rule]) -> bytes:
+def encode_rules(settings: Sequence[Setting]) -> bytes:
     """The body of a `rules` frame."""
-    return _encoder.encode(rules)
+    return _encoder.encode(settings)
 
 
-def decode_rules(body: bytes) -> list[Rule]:
+def decode_rules(body: bytes) -> list[Setting]:
     """The rules of a frame. Raises JournalDamaged as `decode_jobs` does."""
     return _decode(_rules_decoder, body, "a rules")
 

@@ -13,13 +13,13 @@ from typing import Self
 
 import msgspec
 
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 
 FILE = "root.json"
 SECRET_BYTES = 32
 
 
-class Root(msgspec.Struct, frozen=True):
+class RootToken(msgspec.Struct, frozen=True):
     """What the file says."""
 
     url: str
@@ -30,17 +30,17 @@ class Root(msgspec.Struct, frozen=True):
         return f"Root({self.url!r})"
 
 
-_decoder = msgspec.json.Decoder(Root)
+_decoder = msgspec.json.Decoder(RootToken)
 
 
 def draw() -> str:
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
-class RootFile:
+class RootTokenFile:
     """The file, for its owner's eyes alone."""
 
-    def __init__(self, data_dir: Path, root: Root) -> None:
+    def __init__(self, data_dir: Path, root: RootToken) -> None:
         self._path = data_dir / FILE
         self._root = root
         self._is_written = False
@@ -54,7 +54,7 @@ class RootFile:
         with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
             self._path.unlink()
 
-    def examine(self) -> list[Finding]:
+    def examine(self) -> list[Diagnostic]:
         """Write it, unless that was done; what there is to say where the disk does not take it: that stops no start."""
         try:
             if not self._is_written:
@@ -62,7 +62,7 @@ class RootFile:
                 self._is_written = True
         except OSError as error:
             return [
-                Finding(
+                Diagnostic(
                     "no_root_file",
                     Severity.WARN,
                     f"{self._path} cannot be written",
@@ -83,7 +83,7 @@ class RootFile:
         new.replace(self._path)
 
 
-def read(data_dir: Path) -> Root | None:
+def read(data_dir: Path) -> RootToken | None:
     """What a running daemon left there; None: there is none. Raises OSError, msgspec.MsgspecError."""
     try:
         return _decoder.decode((data_dir / FILE).read_bytes())

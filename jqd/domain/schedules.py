@@ -18,7 +18,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.cron_expression import Recurrence
 from jqd.domain.dates import iso
 from jqd.domain.log import get_logger
-from jqd.domain.settings import ORIGINS, Rule, Rules
+from jqd.domain.settings import ORIGINS, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
 
 SCHEDULE, FIRED = "schedule", "fired"  # kinds of rules
@@ -46,7 +46,7 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     """0: it is not paused."""
 
 
-class Fired(Struct, frozen=True, omit_defaults=True):
+class FiredDate(Struct, frozen=True, omit_defaults=True):
     """The body of the rule `fired`."""
 
     through_ms: int
@@ -69,7 +69,7 @@ class Known(Struct):
 
     name: str
     schedule: Schedule
-    fired: Fired
+    fired: FiredDate
     next_ms: int | None = None
     """The first date that nobody has seen to."""
     trouble: str = ""
@@ -96,27 +96,27 @@ class Known(Struct):
         return date_ms + int.from_bytes(drawn, "big") % (self.schedule.jitter_ms + 1)
 
 
-def fired_rule(name: str, fired: Fired, *, now_ms: int) -> Rule:
+def fired_rule(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
     """The rule that says so. Of one date a job beats none: who skips it may have looked a moment too early."""
     revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
-    return Rule(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
+    return Setting(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
 
 
-def forgotten(rule: Rule, *, now_ms: int) -> Rule:
+def forgotten(setting: Setting, *, now_ms: int) -> Setting:
     """What takes such a rule out when its schedule is deleted. A later date under that name beats it."""
-    return Rule(FIRED, rule.name, rule.revision | FORGOTTEN, now_ms)
+    return Setting(FIRED, setting.name, setting.revision | FORGOTTEN, now_ms)
 
 
-def _seen_to(rule: Rule) -> Fired:
+def _seen_to(setting: Setting) -> FiredDate:
     """Also of one that was forgotten: whoever did not hear of the deletion may change the schedule after it, and it
     stands again. No note of a date up to that one would hold."""
-    return Fired(rule.revision // ORIGINS) if rule.is_deleted else _fired_decoder.decode(rule.body)
+    return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
 
 _encoder = msgspec.msgpack.Encoder()
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)
-_fired_decoder = msgspec.msgpack.Decoder(Fired)
-NEVER = Fired(0)
+_fired_decoder = msgspec.msgpack.Decoder(FiredDate)
+NEVER = FiredDate(0)
 
 
 def body_of(schedule: Schedule) -> bytes:
@@ -126,13 +126,13 @@ def body_of(schedule: Schedule) -> bytes:
 class Schedules:
     """All that are known here, and which of them is due next. Costs nothing while there is none."""
 
-    def __init__(self, rules: Rules, clock: Clock, read_job: Callable[[Raw], object]) -> None:
+    def __init__(self, settings: SettingTable, clock: Clock, read_job: Callable[[Raw], object]) -> None:
         """`read_job`: raises MsgspecError for a job that cannot be pushed."""
         self.changed = trio.Event()
         """Set, and then another one, when a schedule is said, or was fired by somebody."""
         self.counts = {"fired": 0, "skipped": 0}
         """Dates that this daemon saw to since it began."""
-        self._rules = rules
+        self._settings = settings
         self._clock = clock
         self._read_job = read_job
         self._known: dict[str, Known] = {}
@@ -141,10 +141,10 @@ class Schedules:
         )  # those of which the next date was not looked for yet: at a start a day of notes is read
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
-        rules.read(SCHEDULE, self._read)
-        rules.read(FIRED, _seen_to)
+        settings.read(SCHEDULE, self._read)
+        settings.read(FIRED, _seen_to)
         for kind in (SCHEDULE, FIRED):
-            rules.watch(kind, self._ruled)
+            settings.watch(kind, self._ruled)
 
     @property
     def known(self) -> dict[str, Known]:
@@ -161,7 +161,7 @@ class Schedules:
 
     def now_ms(self) -> int:
         """By the clock of the store: it says when a job starts, too."""
-        return self._rules.now_ms(self._clock)
+        return self._settings.now_ms(self._clock)
 
     def due(self) -> list[Known]:
         """Those of which a date has come, the one that waits longest first."""
@@ -219,19 +219,19 @@ class Schedules:
         heapq.heappop(self._heap)
         return None
 
-    def _ruled(self, rule: Rule) -> None:
-        said, fired = self._rules.get(SCHEDULE, rule.name), self._rules.get(FIRED, rule.name)
-        before = self._known.pop(rule.name, None)
+    def _ruled(self, setting: Setting) -> None:
+        said, fired = self._settings.get(SCHEDULE, setting.name), self._settings.get(FIRED, setting.name)
+        before = self._known.pop(setting.name, None)
         if said is not None and not said.is_deleted:
-            schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
+            schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(said.body)
             done = NEVER if fired is None else _seen_to(fired)
-            self._known[rule.name] = Known(rule.name, schedule, done)
-            self._new.add(rule.name)
+            self._known[setting.name] = Known(setting.name, schedule, done)
+            self._new.add(setting.name)
         self.changed.set()
         self.changed = trio.Event()
 
-    def _read(self, rule: Rule) -> None:
-        self._read_job(_schedule_decoder.decode(rule.body).job)
+    def _read(self, setting: Setting) -> None:
+        self._read_job(_schedule_decoder.decode(setting.body).job)
 
     def _look(self, one: Known) -> None:
         if one.schedule.paused_at_ms:

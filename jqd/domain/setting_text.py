@@ -44,7 +44,7 @@ def read(hint: Any, value: Any, name: str) -> Any:
         raise ValueError(f"must be {allowed(hint)}, not {_quoted(value)}") from error
 
 
-def told(value: Any, name: str) -> str:
+def text_of(value: Any, name: str) -> str:
     """A value as it could be said again: 25s, 64MiB, true. The unit of a number is in `name`."""
     match value:
         case None:

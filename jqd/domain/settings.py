@@ -26,7 +26,7 @@ WHY_MAX = 200  # characters of why one cannot be read
 ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
 
 
-class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One rule: a record of the journal's `rules` lane."""
 
     kind: str
@@ -50,14 +50,14 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Whether it says that there is no such rule."""
         return bytes(self.body) == NIL
 
-    def beats(self, other: "Rule | None") -> bool:
+    def beats(self, other: "Setting | None") -> bool:
         """Whether this one holds, and not the other. Of equal revisions the one with the greater bytes, as in a store:
 
         two journals whose numbers are alike may say the same thing in the same millisecond.
         """
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
-        return encode_rule(self) > encode_rule(other)
+        return encode_setting(self) > encode_setting(other)
 
     @property
     def size_bytes(self) -> int:
@@ -65,22 +65,22 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return RULE_BYTES + len(self.name) + len(bytes(self.body))
 
 
-NONE: Mapping[str, Rule] = {}  # of a kind that nobody said anything of
+NONE: Mapping[str, Setting] = {}  # of a kind that nobody said anything of
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Rule)
+_decoder = msgspec.msgpack.Decoder(Setting)
 
 
-def encode_rule(rule: Rule) -> bytes:
+def encode_setting(setting: Setting) -> bytes:
     """As a store keeps it."""
-    return _encoder.encode(rule)
+    return _encoder.encode(setting)
 
 
-def decode_rule(packed: bytes) -> Rule:
+def decode_setting(packed: bytes) -> Setting:
     """Raises msgspec.MsgspecError."""
     return _decoder.decode(packed)
 
 
-class Rules:
+class SettingTable:
     """The rules that are known here. `watch` tells of each that holds from now on."""
 
     def __init__(self, *, loading: bool = False) -> None:
@@ -108,10 +108,10 @@ class Rules:
         """Tenant → bytes of those whose names are its, without notes. What is named otherwise counts for ""."""
         self.notes: Counter[str] = Counter()
         """Tenant → how many notes of who did what are its."""
-        self._rules: dict[str, dict[str, Rule]] = {}
+        self._settings: dict[str, dict[str, Setting]] = {}
         """Kind → name → the one that holds."""
-        self._readers: dict[str, Callable[[Rule], object]] = {}
-        self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
+        self._readers: dict[str, Callable[[Setting], object]] = {}
+        self._watchers: dict[str, list[Callable[[Setting], None]]] = {}
         self._unreadable: dict[tuple[str, str], str] = {}
         self._highest = 0
 
@@ -146,15 +146,15 @@ class Rules:
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
-    def read(self, kind: str, reader: Callable[[Rule], object]) -> None:
+    def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
         """`reader` raises DECODE_ERRORS or Invalid for a rule of a kind that cannot be read."""
         self._readers[kind] = reader
 
-    def watch(self, kind: str, watcher: Callable[[Rule], None]) -> None:
+    def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
         """Call `watcher` with each rule of a kind, and each that takes the place of another; it must not wait."""
         self._watchers.setdefault(kind, []).append(watcher)
-        for rule in self.all(kind):
-            watcher(rule)
+        for setting in self.all(kind):
+            watcher(setting)
 
     def complaints(self) -> list[str]:
         """What cannot be read, for `/readyz`."""
@@ -167,90 +167,94 @@ class Rules:
             + (f" (and {more} more; the log has all)" if more else "")
         ]
 
-    def take(self, rules: Iterable[Rule]) -> list[Rule]:
+    def take(self, settings: Iterable[Setting]) -> list[Setting]:
         """Learn of rules: what has a higher revision holds from now on. Those that were news, and can be read."""
         news = []
-        for rule in rules:
-            self._highest = max(self._highest, rule.revision)
-            before = self.get(*rule.key)
-            if rule.beats(before):
-                held = rule if self._is_readable(rule) else Rule(rule.kind, rule.name, rule.revision, rule.at_ms)
-                self._rules.setdefault(rule.kind, {})[rule.name] = held
+        for setting in settings:
+            self._highest = max(self._highest, setting.revision)
+            before = self.get(*setting.key)
+            if setting.beats(before):
+                held = (
+                    setting
+                    if self._is_readable(setting)
+                    else Setting(setting.kind, setting.name, setting.revision, setting.at_ms)
+                )
+                self._settings.setdefault(setting.kind, {})[setting.name] = held
                 self._count(before, -1)
                 self._count(held, 1)
-                if held is rule:
-                    news.append(rule)
-                for watcher in self._watchers.get(rule.kind, ()):
+                if held is setting:
+                    news.append(setting)
+                for watcher in self._watchers.get(setting.kind, ()):
                     watcher(held)
         return news
 
-    def _is_readable(self, rule: Rule) -> bool:
+    def _is_readable(self, setting: Setting) -> bool:
         """One that is not counts as deleted, here and at all others: none of them can make anything of it."""
         try:
-            if not rule.is_deleted and (read := self._readers.get(rule.kind)) is not None:
-                read(rule)
+            if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
+                read(setting)
         except (*DECODE_ERRORS, Invalid) as error:
-            self._unreadable[rule.key] = str(error)[:WHY_MAX]
-            get_logger("rules").error("rules.unreadable", kind=rule.kind, name=rule.name, error=str(error))
+            self._unreadable[setting.key] = str(error)[:WHY_MAX]
+            get_logger("rules").error("rules.unreadable", kind=setting.kind, name=setting.name, error=str(error))
             return False
-        self._unreadable.pop(rule.key, None)
+        self._unreadable.pop(setting.key, None)
         return True
 
-    def forget(self, rule: Rule) -> None:
+    def forget(self, setting: Setting) -> None:
         """Nobody needs this one any more. A later one of the same name may have come."""
-        if self.get(*rule.key) == rule:
-            del self._rules[rule.kind][rule.name]
-            self._unreadable.pop(rule.key, None)
-            self._count(rule, -1)
+        if self.get(*setting.key) == setting:
+            del self._settings[setting.kind][setting.name]
+            self._unreadable.pop(setting.key, None)
+            self._count(setting, -1)
 
-    def get(self, kind: str, name: str) -> Rule | None:
+    def get(self, kind: str, name: str) -> Setting | None:
         """The one that holds, deleted or not."""
-        return self._rules.get(kind, NONE).get(name)
+        return self._settings.get(kind, NONE).get(name)
 
-    def all(self, kind: str) -> Iterator[Rule]:
+    def all(self, kind: str) -> Iterator[Setting]:
         """Those that hold, deleted ones too, in the order in which their names became known."""
-        return iter([*self._rules.get(kind, NONE).values()])
+        return iter([*self._settings.get(kind, NONE).values()])
 
-    def every(self, but: str = "") -> list[Rule]:
+    def every(self, but: str = "") -> list[Setting]:
         """Of whatever kind, or of any but that one, deleted ones too."""
-        return [rule for kind, named in self._rules.items() if kind != but for rule in named.values()]
+        return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property
     def size_bytes(self) -> int:
         """Of all of them but notes."""
         return self.sizes.total()
 
-    def growths(self, rules: Collection[Rule]) -> Counter[str]:
+    def growths(self, settings: Collection[Setting]) -> Counter[str]:
         """Tenant → how much more its own would be with these, of different names, in the place of those that hold.
 
         Notes count for nothing here, as in `sizes`.
         """
         growths: Counter[str] = Counter()
-        for rule in rules:
-            if rule.kind == AUDIT:
+        for setting in settings:
+            if setting.kind == AUDIT:
                 continue
-            before = self.get(*rule.key)
-            growths[tenant_of(rule.name)] += rule.size_bytes - (before.size_bytes if before else 0)
+            before = self.get(*setting.key)
+            growths[tenant_of(setting.name)] += setting.size_bytes - (before.size_bytes if before else 0)
         return growths
 
-    def _count(self, rule: Rule | None, sign: int) -> None:
-        if rule is None:
+    def _count(self, setting: Setting | None, sign: int) -> None:
+        if setting is None:
             return
-        tenant = tenant_of(rule.name)
-        if rule.kind == AUDIT:
+        tenant = tenant_of(setting.name)
+        if setting.kind == AUDIT:
             self.notes[tenant] += sign
         else:
-            self.sizes[tenant] += sign * rule.size_bytes
+            self.sizes[tenant] += sign * setting.size_bytes
 
-    def holds(self, rule: Rule) -> bool:
+    def holds(self, setting: Setting) -> bool:
         """Whether no later one is known."""
-        return self.get(*rule.key) == rule
+        return self.get(*setting.key) == setting
 
     def number(self) -> int:
         """One that no other journal, nor this one before, gave: for names that are made up."""
         return self._highest
 
-    def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Rule]:
+    def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:
         """New rules, each above all that is known here, so that whoever saw the old one is not beaten by it.
 
         `origin`: the number of the journal they will stand in. Dates only count between daemons that cannot hear of
@@ -259,5 +263,5 @@ class Rules:
         made = []
         for (kind, name), body in bodies.items():
             self._highest = max(self._highest // ORIGINS + 1, now_ms) * ORIGINS + origin % ORIGINS
-            made.append(Rule(kind, name, self._highest, now_ms, Raw(body)))
+            made.append(Setting(kind, name, self._highest, now_ms, Raw(body)))
         return made

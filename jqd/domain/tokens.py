@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from jqd.domain.clock import Clock
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 
 TOKEN = "token"  # noqa: S105 - a kind of rule
 ID_BYTES, SECRET_BYTES = 8, 32
@@ -90,15 +90,15 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Token)
 
 
-def over(rule: Rule, now_ms: int) -> bool:
+def over(setting: Setting, now_ms: int) -> bool:
     """Whether it is one of a token whose time was over long ago."""
-    if rule.kind != TOKEN or rule.is_deleted:
+    if setting.kind != TOKEN or setting.is_deleted:
         return False
-    return _read(rule).is_over(now_ms)
+    return _read(setting).is_over(now_ms)
 
 
-def _read(rule: Rule) -> Token:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> Token:
+    return _decoder.decode(setting.body)
 
 
 def is_token_id(text: str) -> bool:
@@ -109,12 +109,12 @@ def is_token_id(text: str) -> bool:
 class Tokens:
     """Those that are known here."""
 
-    def __init__(self, rules: Rules, clock: Clock) -> None:
+    def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self._known: dict[str, Token] = {}
         self._sweep_at = SWEPT_MIN
         self._clock = clock
-        rules.read(TOKEN, _read)
-        rules.watch(TOKEN, self._ruled)
+        settings.read(TOKEN, _read)
+        settings.watch(TOKEN, self._ruled)
 
     def __iter__(self) -> Iterator[tuple[str, Token]]:
         """Those that may be used, by id, the oldest first."""
@@ -142,15 +142,15 @@ class Tokens:
         same = hmac.compare_digest(hash_of(found[2]), token.hash if token is not None else NOBODYS)
         return (found[1], token) if token is not None and same and token.holds(self._clock.wall_ms()) else None
 
-    def _ruled(self, rule: Rule) -> None:
-        self._known.pop(rule.name, None)
-        if rule.is_deleted:
+    def _ruled(self, setting: Setting) -> None:
+        self._known.pop(setting.name, None)
+        if setting.is_deleted:
             return
         if len(self._known) >= self._sweep_at:  # forgotten rules are told to nobody
             now_ms = self._clock.wall_ms()
             self._known = {token_id: one for token_id, one in self._known.items() if not one.is_over(now_ms)}
             self._sweep_at = max(SWEPT_MIN, 2 * len(self._known))
-        self._known[rule.name] = _read(rule)
+        self._known[setting.name] = _read(setting)
 
 
 def body_of(token: Token) -> bytes:

@@ -3,25 +3,25 @@
 from jqd.http.address import address_of, bind, listen, url_of
 from jqd.http.asgi import from_asgi
 from jqd.http.certificate import Certificate
-from jqd.http.config import DoorConfig
+from jqd.http.config import ListenerConfig
 from jqd.http.fairness import Urgency, by_address
 from jqd.http.guard import Guard
-from jqd.http.internal_error import place_of, say_fault
-from jqd.http.large_bodies import SOME_BYTES, Large
-from jqd.http.listener import Door, serve_http
-from jqd.http.request import Answer, Asked, Heading, Stream, Write
+from jqd.http.internal_error import log_internal_error, place_of
+from jqd.http.large_bodies import SOME_BYTES, LargeBodyQueue
+from jqd.http.listener import Listener, serve_http
+from jqd.http.request import Request, RequestHead, Response, Stream, Write
 from jqd.http.tls import tls_context
 
 __all__ = [
     "SOME_BYTES",
-    "Answer",
-    "Asked",
     "Certificate",
-    "Door",
-    "DoorConfig",
     "Guard",
-    "Heading",
-    "Large",
+    "LargeBodyQueue",
+    "Listener",
+    "ListenerConfig",
+    "Request",
+    "RequestHead",
+    "Response",
     "Stream",
     "Urgency",
     "Write",
@@ -30,8 +30,8 @@ __all__ = [
     "by_address",
     "from_asgi",
     "listen",
+    "log_internal_error",
     "place_of",
-    "say_fault",
     "serve_http",
     "tls_context",
     "url_of",

@@ -15,7 +15,7 @@ from typing import Any
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import ConfigError
-from jqd.http.config import DoorConfig
+from jqd.http.config import ListenerConfig
 from jqd.http.tls import tls_context
 
 SOON_DAYS = 14  # before its end it is worth saying: renewals come 30 days before it, and are tried each day
@@ -28,7 +28,7 @@ _BEFORE_VALIDITY = 3  # of what is signed: serial number, algorithm, issuer; bef
 class Certificate:
     """What is in use, and what was found at the last look at its files."""
 
-    def __init__(self, config: DoorConfig, log: Any, clock: Clock) -> None:
+    def __init__(self, config: ListenerConfig, log: Any, clock: Clock) -> None:
         """Raises ConfigError."""
         self._config, self._log, self._clock = config, log, clock
         self._wrong = ""
@@ -38,7 +38,7 @@ class Certificate:
         """None: no TLS is spoken."""
         self._begins_ms, self._ends_ms = _dates(config)
 
-    def change(self, config: DoorConfig) -> None:
+    def change(self, config: ListenerConfig) -> None:
         """Read it again. Raises ConfigError, and goes on with the one before."""
         seen = _look_at(config)
         try:
@@ -52,7 +52,7 @@ class Certificate:
         self._begins_ms, self._ends_ms = dates
         self._seen, self._wrong = seen, ""
 
-    def _refuse_worse(self, config: DoorConfig, begins_ms: int, ends_ms: int) -> None:
+    def _refuse_worse(self, config: ListenerConfig, begins_ms: int, ends_ms: int) -> None:
         """Raises ConfigError: clients believe the one in use now, and would not believe this one."""
         now = self._clock.wall_ms()
         if self.context is None or not self._begins_ms <= now < self._ends_ms or begins_ms <= now < ends_ms:
@@ -153,7 +153,7 @@ def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
     return tag, der[begin : begin + size], begin + size
 
 
-def _dates(config: DoorConfig) -> tuple[int, int]:
+def _dates(config: ListenerConfig) -> tuple[int, int]:
     if config.certificate is None:
         return 0, 0
     cert = config.certificate[0]
@@ -163,11 +163,11 @@ def _dates(config: DoorConfig) -> tuple[int, int]:
         raise ConfigError(f"http.tls_cert = {cert} has no dates between which it is valid: {error}") from error
 
 
-def _context(config: DoorConfig) -> ssl.SSLContext | None:
+def _context(config: ListenerConfig) -> ssl.SSLContext | None:
     return tls_context(*config.certificate, config.clients) if config.certificate else None
 
 
-def _look_at(config: DoorConfig) -> list[tuple[int, int, int] | None]:
+def _look_at(config: ListenerConfig) -> list[tuple[int, int, int] | None]:
     """What tells the content of its files from another one."""
     found: list[tuple[int, int, int] | None] = []
     for path in config.files:

@@ -12,7 +12,7 @@ FEW = 8  # connections below which a door is none
 
 
 @dataclass(frozen=True, slots=True)
-class DoorConfig:
+class ListenerConfig:
     """How much a connection may ask of us, and how long we wait for it."""
 
     connections_max: int | None = None

@@ -10,14 +10,14 @@ from typing import Any
 
 import trio
 
-from jqd.http.config import DoorConfig
-from jqd.http.connection_limit import Crowd, address_of
+from jqd.http.config import ListenerConfig
+from jqd.http.connection_limit import ConnectionLimit, address_of
 from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
-from jqd.http.fairness import HANDSHAKE, Lines, Urgent, Whose, by_address, not_urgent
+from jqd.http.fairness import HANDSHAKE, AddressQueues, Urgent, Whose, by_address, not_urgent
 from jqd.http.head import Head, Refused, check_start, read_head
-from jqd.http.internal_error import place_of, say, say_fault
+from jqd.http.internal_error import log_event, log_internal_error, place_of
 from jqd.http.response import TOO_SLOW, Dates, problem_answer, render_whole
-from jqd.http.transport import NotAgreedError, Pipe
+from jqd.http.transport import NotAgreedError, Transport
 
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
 KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
@@ -26,20 +26,20 @@ NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VE
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
 
 
-class House:
+class ServerContext:
     """What all connections of a door share."""
 
     def __init__(
         self,
         app: App,
-        config: DoorConfig,
+        config: ListenerConfig,
         log: Any,
         server: Address,
         *,
         whose: Whose = by_address,
         urgent: Urgent = not_urgent,
     ) -> None:
-        self.lines = Lines()
+        self.lines = AddressQueues()
         self.app = self.lines.share(app, whose, urgent)
         self.config = config
         self.log = log
@@ -47,10 +47,12 @@ class House:
         self.dates = Dates()
         self.warn: Callable[..., object] = log.warning
         """Says an event; the same not too often."""
-        self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address(), config.for_newcomers())
+        self.crowd: ConnectionLimit[Connection] = ConnectionLimit(
+            config.total(), config.of_one_address(), config.for_newcomers()
+        )
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
-    def change(self, config: DoorConfig) -> None:
+    def change(self, config: ListenerConfig) -> None:
         """Hold to other limits from now on. What was judged by the old ones is judged again."""
         self.config = config
         self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
@@ -63,9 +65,9 @@ class House:
         """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
         if why in NO_CERTIFICATE:
             mend = "http.tls_clients asks each client for a certificate of its authorities"
-            say(self.warn, "door.no_certificate", why=why, peer=peer, mend=mend)
+            log_event(self.warn, "door.no_certificate", why=why, peer=peer, mend=mend)
         else:
-            say(self.log.debug, "door.not_agreed", why=why, peer=peer)
+            log_event(self.log.debug, "door.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
         """As `read_head`. A program says the same head again and again: it is read and judged once."""
@@ -77,7 +79,7 @@ class Connection:
 
     __slots__ = ("_asked", "_bye", "_house", "_linger", "_scope", "_wire", "_within", "address", "client")
 
-    def __init__(self, house: House, pipe: Pipe, client: Address) -> None:
+    def __init__(self, house: ServerContext, pipe: Transport, client: Address) -> None:
         self.client = client
         self.address = address_of(client[0])
         self._house = house
@@ -99,9 +101,9 @@ class Connection:
                 self._overdue()
             whole = await self._end()
         except* trio.BrokenResourceError as group:
-            say(self._house.log.debug, "door.broken", peer=self.client[0], place=place_of(group))
+            log_event(self._house.log.debug, "door.broken", peer=self.client[0], place=place_of(group))
         except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
-            say_fault(self._house.log, "door.failed", group, peer=self.client[0])
+            log_internal_error(self._house.log, "door.failed", group, peer=self.client[0])
         finally:
             self._let_go(whole)
 
@@ -125,7 +127,7 @@ class Connection:
         self._linger = self._within = False
         self._scope.cancel()
 
-    def change(self, config: DoorConfig) -> None:
+    def change(self, config: ListenerConfig) -> None:
         self._wire.config = config
 
     def close_soon(self) -> None:
@@ -138,7 +140,7 @@ class Connection:
         wire = self._wire
         try:
             wire.read_due_s = trio.current_time() + self._house.config.handshake_s
-            self._house.crowd.rest(self)  # who says nothing at all must not keep others out
+            self._house.crowd.mark_idle(self)  # who says nothing at all must not keep others out
             await self._agree()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
@@ -190,14 +192,14 @@ class Connection:
                 data = bytes(buffer[:end])
                 del buffer[:end]
                 wire.read_due_s = math.inf
-                crowd.stir(self)
+                crowd.mark_busy(self)
                 return self._house.read_head(data)
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)
             wire.read_due_s = wire.began_s() + config.head_s
             self._within = bool(buffer)
-            crowd.rest(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
+            crowd.mark_idle(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
             more = await wire.pipe.receive_some(HEAD_READ_BYTES)
             if not more:
                 if buffer:
@@ -211,7 +213,7 @@ class Connection:
             return False
         self._within = False
         self._wire.read_due_s = AT_LOOK
-        self._house.crowd.rest(self)
+        self._house.crowd.mark_idle(self)
         return True
 
     async def _answer(self, head: Head) -> bool:
@@ -229,20 +231,20 @@ class Connection:
     def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
         fault = ""
         if failed is not None:
-            fault = say_fault(self._house.log, "door.app_failed", failed, peer=self.client[0])
+            fault = log_internal_error(self._house.log, "door.app_failed", failed, peer=self.client[0])
         if exchange.complete:
             self._linger = not exchange.gone
             return not exchange.closes and not exchange.gone and failed is None
         if exchange.sent:
-            say(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
+            log_event(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
         elif exchange.refusal is not None:
             self._say(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:
             self._say(400, "the body ended before it was whole; nothing was taken")
         elif not exchange.gone and not exchange.left:
             if failed is None:
-                fault = say_fault(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
-            self._say(500, f"a mistake of ours; the log tells more under the id {fault}", fault=fault)
+                fault = log_internal_error(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
+            self._say(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
         return False
 
     def _overdue(self) -> None:
@@ -275,7 +277,7 @@ class Connection:
             if self._bye:
                 await self._wire.pipe.send_all(self._bye)
             await self._wire.pipe.finish()
-            self._house.crowd.rest(self)
+            self._house.crowd.mark_idle(self)
             left = config.linger_bytes
             while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):
                 left -= len(data)
@@ -289,7 +291,7 @@ class Connection:
             else:
                 self._wire.pipe.abort()
         except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
-            say_fault(self._house.log, "door.not_closed", error, peer=self.client[0])
+            log_internal_error(self._house.log, "door.not_closed", error, peer=self.client[0])
 
 
 def _too_long(buffer: bytearray, bytes_max: int) -> Refused:

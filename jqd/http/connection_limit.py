@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from jqd.domain.address import ip_of
 
 
-class Guest(Protocol):
+class LimitedConnection(Protocol):
     """A connection, as the crowd sees it."""
 
     address: str
@@ -18,11 +18,11 @@ class Guest(Protocol):
         ...
 
 
-G = TypeVar("G", bound=Guest)
+G = TypeVar("G", bound=LimitedConnection)
 FEW = 4  # connections that an address gets of the part for newcomers: enough for a program, and for `jqd` beside it
 
 
-class Crowd(Generic[G]):
+class ConnectionLimit(Generic[G]):
     """The connections there are, and who has to give way when there are too many.
 
     The one that has been idle for longest goes: an idle connection holds nothing, and a client that wants it again
@@ -58,20 +58,20 @@ class Crowd(Generic[G]):
         """Give the place back. Once is enough, more often does no harm."""
         if guest not in self.present:
             return
-        self.stir(guest)
+        self.mark_busy(guest)
         self.present.discard(guest)
         home = self._addresses[guest.address]
         home.present -= 1
         if not home.present:
             del self._addresses[guest.address]
 
-    def rest(self, guest: G) -> None:
+    def mark_idle(self, guest: G) -> None:
         """It has nothing to say from now on."""
         if guest in self.present:
             self._idle[guest] = None
             self._addresses[guest.address].idle[guest] = None
 
-    def stir(self, guest: G) -> None:
+    def mark_busy(self, guest: G) -> None:
         if guest in self._idle:
             del self._idle[guest]
             del self._addresses[guest.address].idle[guest]

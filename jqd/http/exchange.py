@@ -8,11 +8,11 @@ from typing import NamedTuple
 import trio
 
 from jqd.http.body import body_of
-from jqd.http.config import DoorConfig
+from jqd.http.config import ListenerConfig
 from jqd.http.head import Head, Headers, Refused
-from jqd.http.request import Answer, Stream
+from jqd.http.request import Response, Stream
 from jqd.http.response import BODILESS, CONTINUE, Dates, render_head
-from jqd.http.transport import Pipe
+from jqd.http.transport import Transport
 
 OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
 READ_BYTES = 65_536
@@ -47,7 +47,7 @@ class Wire:
         "write_due_s",
     )
 
-    def __init__(self, pipe: Pipe, config: DoorConfig, dates: Dates, ends: "Ends") -> None:
+    def __init__(self, pipe: Transport, config: ListenerConfig, dates: Dates, ends: "Ends") -> None:
         self.pipe = pipe
         self.client, self.server, self.scheme = ends
         self.config = config
@@ -203,7 +203,7 @@ class Exchange:
 
     # ------------------------------------------------------------ out
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, answer: Response) -> None:
         self.begin(answer.status, answer.headers)
         try:
             if answer.stream is not None:
@@ -302,5 +302,5 @@ class Exchange:
         return body
 
 
-App = Callable[[Exchange], Awaitable[Answer | None]]
+App = Callable[[Exchange], Awaitable[Response | None]]
 """What a door asks. None: it has answered by itself, or there is nobody to answer."""

@@ -19,7 +19,7 @@ import trio
 
 from jqd.http.connection_limit import address_of
 from jqd.http.exchange import App, Exchange
-from jqd.http.request import Answer, Asked
+from jqd.http.request import Request, Response
 
 # Begun in a turn. While 200 connections of one address pushed without a pause, another one's request met 8 of theirs
 # until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
@@ -37,7 +37,7 @@ TOOK_S_MAX = 0.1  # what a turn counts for at most: the process may have been he
 WEIGHT_S_MAX = 0.002  # and for each request's weight, ten times what it takes: the rest of the turn was somebody else's
 BODIED = frozenset({"POST", "PUT", "PATCH"})
 
-Whose = Callable[[Asked], str]
+Whose = Callable[[Request], str]
 """Who makes a request, as far as that can be known by its head."""
 
 
@@ -50,10 +50,10 @@ class Urgency(enum.IntEnum):
     """It may be as much work as many requests."""
 
 
-Urgent = Callable[[Asked], Urgency]
+Urgent = Callable[[Request], Urgency]
 
 
-def weight_of(asked: Asked) -> int:
+def weight_of(asked: Request) -> int:
     """In how many requests' place one is begun: a large body is as much work as many small ones."""
     length = asked.heading.headers.get("content-length", "")
     if length.isdecimal():
@@ -61,12 +61,12 @@ def weight_of(asked: Asked) -> int:
     return WEIGHT_UNSAID if asked.heading.method in BODIED else 1
 
 
-def by_address(asked: Asked) -> str:
+def by_address(asked: Request) -> str:
     """Of whom nothing else is known."""
     return address_of(asked.peer or "")
 
 
-def not_urgent(_: Asked) -> Urgency:
+def not_urgent(_: Request) -> Urgency:
     """Of what nothing else is known."""
     return Urgency.NOT
 
@@ -84,7 +84,7 @@ class _Waiting:
         """Whether it counts the turns for all."""
 
 
-class Others:
+class OtherAddresses:
     """Whether there is more than one who asks."""
 
     __slots__ = ("_changed_s", "_latest")
@@ -105,7 +105,7 @@ class Others:
         return now_s - self._changed_s < OTHERS_S
 
 
-class Turns:
+class FairQueue:
     """The lines of one door, for one kind of what is asked."""
 
     def __init__(
@@ -114,8 +114,8 @@ class Turns:
         *,
         beside: int = EACH_BESIDE,
         pauses: int = PAUSES,
-        others: Others | None = None,
-        also: Others | None = None,
+        others: OtherAddresses | None = None,
+        also: OtherAddresses | None = None,
     ) -> None:
         """`beside`: in place of `each`, while others ask. `others`: of another kind that the same ones ask.
 
@@ -124,7 +124,7 @@ class Turns:
         self._each = each
         self._beside = beside
         self._pauses = pauses
-        self.others = others or Others()
+        self.others = others or OtherAddresses()
         self._also = also or self.others
         self._under_way: dict[str, int] = {}
         self._lines: dict[str, dict[_Waiting, None]] = {}
@@ -137,7 +137,7 @@ class Turns:
     def share(self, app: App, whose: Whose = by_address) -> App:
         """`app`, whose requests are begun in turn. `whose`: who has a line."""
 
-        async def begin(asked: Exchange) -> Answer | None:
+        async def begin(asked: Exchange) -> Response | None:
             owner = whose(asked)
             try:
                 if not self.enter(owner):
@@ -223,21 +223,21 @@ class Turns:
             self._lines.pop(owner, None)
 
 
-class Lines:
+class AddressQueues:
     """All lines of one door, by what is asked."""
 
     def __init__(self) -> None:
-        self.requests = Turns()
-        self.urgent = Turns(beside=EACH, pauses=0, others=self.requests.others)
-        self.reports = Turns(others=self.requests.others)
+        self.requests = FairQueue()
+        self.urgent = FairQueue(beside=EACH, pauses=0, others=self.requests.others)
+        self.reports = FairQueue(others=self.requests.others)
         """What is urgent and large: 10,000 outcomes may be as much work as 10,000 requests."""
-        self.handshakes = Turns(also=self.requests.others)
+        self.handshakes = FairQueue(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
         """`app`, whose requests are begun in turn."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
-        async def begin(asked: Exchange) -> Answer | None:
+        async def begin(asked: Exchange) -> Response | None:
             how = urgent(asked)
             is_large = how is Urgency.ANY_SIZE and weight_of(asked) > 1
             return await (large if is_large else soon if how else behind)(asked)

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from jqd.http.request import Heading
+from jqd.http.request import RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -65,12 +65,12 @@ class Head:
     """Whether the client wants the connection kept."""
     expects: bool
     """Whether it waits for a 100 before it sends the body."""
-    heading: Heading = field(init=False)
+    heading: RequestHead = field(init=False)
     """The same for an application."""
 
     def __post_init__(self) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
-        self.heading = Heading(self.method, self.path, self.raw_path.decode("ascii"), self.query, headers)
+        self.heading = RequestHead(self.method, self.path, self.raw_path.decode("ascii"), self.query, headers)
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""A mistake of ours, said once: an id that the client sees too, the kind of the exception and where it came from.
+"""An internal error, said once: an id that the client sees too, the kind of the exception and where it came from.
 
 Never what it says: messages of exceptions hold bytes of requests, and those hold secrets.
 """
@@ -30,14 +30,14 @@ def leaf(error: BaseException) -> BaseException:
     return error
 
 
-def say_fault(log: Any, event: str, error: BaseException, **fields: object) -> str:
+def log_internal_error(log: Any, event: str, error: BaseException, **fields: object) -> str:
     """Log `error` in one line, and return the id it was given. Never raises: whoever calls has no way out left."""
     fault = new_id()
-    say(log.error, event, id=fault, error=type(leaf(error)).__name__, place=place_of(error), **fields)
+    log_event(log.error, event, id=fault, error=type(leaf(error)).__name__, place=place_of(error), **fields)
     return fault
 
 
-def say(write: Callable[..., object], event: str, **fields: object) -> bool:
+def log_event(write: Callable[..., object], event: str, **fields: object) -> bool:
     """Log one line, and tell whether that could be done. Never raises."""
     try:
         write(event, **fields)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from jqd.domain.clock import processor_s
-from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, Others
+from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, OtherAddresses
 
 LARGE_BYTES = EACH * WEIGHT_BYTES  # of a body: a turn of its own, and its beginning is the least of it
 DISK_RATE = 256 << 20  # bytes a second of the disk, where the pushes of all stand in one line
@@ -44,7 +44,7 @@ class _Large:
         return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
-class Large:
+class LargeBodyQueue:
     """Requests whose large body has come: while others ask, those of each owner go one after the other.
 
     Of such a one the beginning is the least: it is decoded, checked, and goes to the disk, where everybody's pushes
@@ -54,7 +54,7 @@ class Large:
     """
 
     def __init__(self, cpu_s: Callable[[], float] = processor_s) -> None:
-        self.others = Others()
+        self.others = OtherAddresses()
         self._cpu_s = cpu_s  # of all threads: large JSON is read in one of its own
         self._owners: dict[str, _Large] = {}
 

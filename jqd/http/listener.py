@@ -14,13 +14,13 @@ import trio
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.log import get_logger
 from jqd.http.certificate import Certificate
-from jqd.http.config import DoorConfig
-from jqd.http.connection import Connection, House
+from jqd.http.config import ListenerConfig
+from jqd.http.connection import Connection, ServerContext
 from jqd.http.exchange import App
 from jqd.http.fairness import Urgent, Whose, by_address, not_urgent
-from jqd.http.internal_error import say, say_fault
-from jqd.http.tls import TlsPipe
-from jqd.http.transport import SocketPipe
+from jqd.http.internal_error import log_event, log_internal_error
+from jqd.http.tls import TlsTransport
+from jqd.http.transport import SocketTransport
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
 LOOKED = 64  # connections looked at in one piece: half a millisecond, where each has a request under way
@@ -36,22 +36,22 @@ async def serve_http(
     listener: socket.socket,
     *,
     stopped: Callable[[], Awaitable[None]],
-    config: DoorConfig | None = None,
+    config: ListenerConfig | None = None,
     log: Any = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on `listener`, and close that, until `stopped` returns. Raises ConfigError for its certificate."""
-    await Door(app, listener, config, log).serve(stopped, task_status=task_status)
+    await Listener(app, listener, config, log).serve(stopped, task_status=task_status)
 
 
-class Door:
+class Listener:
     """One listening socket and the connections that came through it."""
 
     def __init__(
         self,
         app: App,
         listener: socket.socket,
-        config: DoorConfig | None = None,
+        config: ListenerConfig | None = None,
         log: Any = None,
         *,
         whose: Whose = by_address,
@@ -60,10 +60,10 @@ class Door:
     ) -> None:
         """`whose`: who has turns of their own. `urgent`: what does not wait behind theirs. `clock`: says how near a
         certificate's end is. Raises ConfigError for the certificate."""
-        self.config = config = config or DoorConfig()
+        self.config = config = config or ListenerConfig()
         self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
-        self._house = House(app, config, self._log, (host, port), whose=whose, urgent=urgent)
+        self._house = ServerContext(app, config, self._log, (host, port), whose=whose, urgent=urgent)
         self._house.warn = self._say
         self.certificate = Certificate(config, self._log, clock or SystemClock())
         self._listener = listener
@@ -93,7 +93,7 @@ class Door:
                 await self.close()
                 nursery.cancel_scope.cancel()
 
-    def change(self, config: DoorConfig) -> None:
+    def change(self, config: ListenerConfig) -> None:
         """Hold to other limits from the next request on, and read the certificate again for the next connection.
 
         How many connections there may be is looked at when the next one comes: none is closed for it. Raises
@@ -163,8 +163,8 @@ class Door:
         crowd, connection = self._house.crowd, None
         try:
             sock.setblocking(False)
-            pipe, tls = SocketPipe(sock), self.certificate.context
-            connection = Connection(self._house, TlsPipe(pipe, tls) if tls else pipe, client)
+            pipe, tls = SocketTransport(sock), self.certificate.context
+            connection = Connection(self._house, TlsTransport(pipe, tls) if tls else pipe, client)
             if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
@@ -174,7 +174,7 @@ class Door:
                 nursery.start_soon(self._turn_away, connection)
                 return
         except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
-            say_fault(self._log, "door.not_admitted", error, peer=client[0])
+            log_internal_error(self._log, "door.not_admitted", error, peer=client[0])
             if connection is not None:
                 crowd.leave(connection)
         try:
@@ -200,4 +200,4 @@ class Door:
             self._said[event] = (said_s, times + 1)
             return
         self._said[event] = (now_s, 0)
-        say(self._log.warning, event, times=times + 1, **fields)
+        log_event(self._log.warning, event, times=times + 1, **fields)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 @dataclass(slots=True, eq=False)
-class Heading:
+class RequestHead:
     """What the head of a request says. Requests with the same head share it: it is not changed, but for its verdict."""
 
     method: str
@@ -25,11 +25,11 @@ class Heading:
     """What the application makes of it, kept for the next request with this head; the application's alone."""
 
 
-class Asked(Protocol):
+class Request(Protocol):
     """One request whose head has come. Its body is read by who wants it, once."""
 
     @property
-    def heading(self) -> Heading: ...
+    def heading(self) -> RequestHead: ...
 
     @property
     def peer(self) -> str | None:
@@ -74,7 +74,7 @@ Write = Callable[[bytes], Awaitable[bool]]
 Stream = Callable[[Write], Awaitable[None]]
 
 
-class Answer(Struct, frozen=True, gc=False):
+class Response(Struct, frozen=True, gc=False):
     """A whole answer. Its length is the door's to say."""
 
     status: int
@@ -87,5 +87,5 @@ class Answer(Struct, frozen=True, gc=False):
     """Writes the body, in place of one that is whole: it returns when a piece is not wanted any more, soon."""
 
 
-Core = Callable[[Asked], Awaitable[Answer | None]]
+Core = Callable[[Request], Awaitable[Response | None]]
 """An application. None: there is nobody to answer, or nothing to say."""

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from jqd.domain import media
 from jqd.domain.clock import Clock, SystemClock
 from jqd.http.head import Headers
-from jqd.http.request import Answer
+from jqd.http.request import Response
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TOO_SLOW = "the request came too slowly, or was not complete in time; nothing was taken"
@@ -43,7 +43,7 @@ def render_head(status: int, headers: Sequence[tuple[bytes, bytes]], date: bytes
     return b"".join((line, date, fields, b"\r\n" if fields else b"", more, b"\r\n"))
 
 
-def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Answer:
+def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Response:
     """Says what is wrong (RFC 9457), and closes the connection."""
     told: dict[str, object] = {
         "type": "about:blank",
@@ -56,10 +56,10 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
     headers: Headers = [(b"content-type", media.PROBLEM.encode()), (b"connection", b"close")]
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
-    return Answer(status, headers, json.dumps(told).encode())
+    return Response(status, headers, json.dumps(told).encode())
 
 
-def render_whole(answer: Answer, date: bytes) -> bytes:
+def render_whole(answer: Response, date: bytes) -> bytes:
     """An answer that stands for itself, outside of any exchange."""
     length = (b"content-length", b"%d" % len(answer.body))
     return render_head(answer.status, [*answer.headers, length], date, b"") + answer.body

@@ -8,7 +8,7 @@ import trio
 
 from jqd.domain.errors import ConfigError
 from jqd.http.head import Refused
-from jqd.http.transport import NotAgreedError, Pipe, Turn
+from jqd.http.transport import NotAgreedError, Transport, Turn
 
 HELLO = b"\x16"  # the first byte of a handshake
 FIRST_BYTES = 4_096  # read at first: a hello has some 500
@@ -55,12 +55,12 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-class TlsPipe:
+class TlsTransport:
     """A Pipe through TLS, over another."""
 
     __slots__ = ("_ended", "_kept", "_plain", "_raw", "_stream", "_under")
 
-    def __init__(self, raw: Pipe, context: ssl.SSLContext) -> None:
+    def __init__(self, raw: Transport, context: ssl.SSLContext) -> None:
         self._raw = raw
         self._under = _Under(raw)
         self._kept = _Context(context)
@@ -141,7 +141,7 @@ class _Context:
 class _Under(trio.abc.Stream):
     """What trio's stream takes for its transport. To close it is to say that nothing more comes: who owns it closes."""
 
-    def __init__(self, raw: Pipe) -> None:
+    def __init__(self, raw: Transport) -> None:
         self._raw = raw
         self.ahead = b""
         """What was read already."""

@@ -25,7 +25,7 @@ class NotAgreedError(Exception):
         self.last = last
 
 
-class Pipe(Protocol):
+class Transport(Protocol):
     """Both directions of one connection."""
 
     async def begin(self, turn: Turn) -> None:
@@ -67,7 +67,7 @@ class Pipe(Protocol):
         ...
 
 
-class SocketPipe:
+class SocketTransport:
     """A Pipe over a socket that does not block."""
 
     __slots__ = ("_sock", "_straight")

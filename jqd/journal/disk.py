@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 
 FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
 MOUNTS = Path("/proc/self/mountinfo")
@@ -26,7 +26,7 @@ REMOTE = frozenset(
 )
 
 
-def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Finding]:
+def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Diagnostic]:
     """What there is to say of the place where the journal lies, or will lie once it is made."""
     place = directory.absolute()
     while not place.exists():
@@ -34,7 +34,7 @@ def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Finding]:
     return [*_writes(place, directory), *examine_room(place), *_kind(place, mounts)]
 
 
-def _writes(place: Path, directory: Path) -> Iterator[Finding]:
+def _writes(place: Path, directory: Path) -> Iterator[Diagnostic]:
     try:
         with tempfile.TemporaryFile(dir=place, prefix=".doctor-") as file:
             file.write(b"jqd")
@@ -43,7 +43,7 @@ def _writes(place: Path, directory: Path) -> Iterator[Finding]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         there = "" if place == directory.absolute() else f" ({directory} does not exist yet)"
-        yield Finding(
+        yield Diagnostic(
             "disk_unwritable",
             Severity.REFUSE,
             f"nothing can be written and synced in {place}",
@@ -54,12 +54,12 @@ def _writes(place: Path, directory: Path) -> Iterator[Finding]:
         )
 
 
-def examine_room(place: Path) -> Iterator[Finding]:
+def examine_room(place: Path) -> Iterator[Diagnostic]:
     """Whether the disk that has this directory is nearly full. Raises OSError."""
     state = os.statvfs(place)
     free = state.f_bavail * state.f_frsize
     if free < FREE_BYTES:
-        yield Finding(
+        yield Diagnostic(
             "disk_nearly_full",
             Severity.WARN,
             f"{place} has {free >> 20} MiB left",
@@ -68,10 +68,10 @@ def examine_room(place: Path) -> Iterator[Finding]:
         )
 
 
-def _kind(place: Path, mounts: Path) -> Iterator[Finding]:
+def _kind(place: Path, mounts: Path) -> Iterator[Diagnostic]:
     kind = _file_system(place, mounts)
     if kind in PASSING:
-        yield Finding(
+        yield Diagnostic(
             "disk_passing",
             Severity.WARN,
             f"{place} lies on {kind}",
@@ -79,7 +79,7 @@ def _kind(place: Path, mounts: Path) -> Iterator[Finding]:
             "name a directory on a disk with --data-dir; for a container, one that is mounted from outside",
         )
     elif kind in REMOTE:
-        yield Finding(
+        yield Diagnostic(
             "disk_remote",
             Severity.WARN,
             f"{place} lies on {kind}",

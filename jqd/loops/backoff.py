@@ -12,7 +12,7 @@ from jqd.domain.log import get_logger
 STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)
 
 
-class Pace:
+class LoopBackoff:
     """Whether one loop reaches the store, or how often it tried in vain."""
 
     def __init__(self, loop: str, *, source: random.Random) -> None:
@@ -25,13 +25,13 @@ class Pace:
         self._source = source
         self._log = get_logger(loop)
 
-    def went_well(self) -> None:
+    def succeeded(self) -> None:
         """The store answered, or what was stuck goes on."""
         if self.failures:
             self._log.info(f"{self.loop}.{'goes_on' if self.stuck else 'store_back'}", tries=self.failures)
         self.failures, self.reason, self.stuck = 0, None, False
 
-    async def wait_after(self, error: StoreAway | StoreRefused | JournalError) -> None:
+    async def wait_after_failure(self, error: StoreAway | StoreRefused | JournalError) -> None:
         """Note the failure and wait before the next try. What needs a human is logged as an error."""
         self.failures += 1
         self.stuck = isinstance(error, JournalError)

@@ -21,7 +21,7 @@ from typing import Annotated
 import trio
 from msgspec import Meta
 
-from jqd.domain.errors import Pressed, StoreAway, StoreRefused
+from jqd.domain.errors import Overloaded, StoreAway, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.units import Bytes, Count, Seconds
 from jqd.store import Store
@@ -33,7 +33,7 @@ RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # until a try ma
 
 
 @dataclass(frozen=True, slots=True)
-class PressureConfig:
+class BackpressureConfig:
     """From where on pushes are refused, each with its unit and reason."""
 
     waiting_jobs_max: Count = 10_000_000  # some 3.5 GiB of the store's memory at 200 B a job
@@ -57,11 +57,11 @@ class Watermark:
         return self.reached is not before
 
 
-class Pressure:
+class Backpressure:
     """The watermarks of one daemon."""
 
     def __init__(
-        self, config: PressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
+        self, config: BackpressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
     ) -> None:
         """`behind`: bytes of the journal that some partition of the store never had."""
         self.config = config
@@ -81,7 +81,7 @@ class Pressure:
         told = [self._told(mark) for mark in self._marks.values() if mark.reached]
         return "; ".join(told) or None
 
-    def refusal(self) -> Pressed | None:
+    def refusal(self) -> Overloaded | None:
         """What a push is answered with now; None: it is taken."""
         reached = [mark.name for mark in self._marks.values() if mark.reached]
         if not reached:
@@ -89,7 +89,7 @@ class Pressure:
         self.refused += 1
         least = max(RETRY_S[name] for name in reached)
         # Spread: all who are told the same second would come back in the same.
-        return Pressed(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
+        return Overloaded(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
 
     def stats(self) -> Mapping[str, object]:
         marks = {

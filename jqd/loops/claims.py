@@ -16,7 +16,7 @@ from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.job import Held
 from jqd.domain.log import get_logger, logging_with
 from jqd.loops.ageing import Ageing
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.loops.permits import Permits
 from jqd.loops.reconcile import reconcile
@@ -50,7 +50,7 @@ class Row(NamedTuple):
     claims: "Claims"
 
 
-class Taken(NamedTuple):
+class ClaimedJobs(NamedTuple):
     """What became of a claim."""
 
     jobs: int
@@ -95,7 +95,7 @@ class Claims:
         `drained`: why we are to begin nothing, or None. `permits`: of other partitions, where there are some.
         `log_fields`: say of which partition a line is.
         """
-        self.pace = Pace("dispatch", source=source)
+        self.pace = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
         self.lock = trio.Lock()
@@ -205,9 +205,9 @@ class Claims:
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 self.rows, self.is_claiming = [], False
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
         self.since_s, self.is_claiming = None, False
         self.changed()
 
@@ -255,14 +255,14 @@ class Claims:
         due_ms = 0 if promoted.moved == PROMOTE_JOBS else promoted.next_due_ms
         self._due_s = float("inf") if due_ms is None else due_ms / 1000
 
-    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "Taken":
+    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "ClaimedJobs":
         async with self.lock:
             owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
             if owner is None or not self.may_claim or offer is None:
-                return Taken(0, moved=False)
+                return ClaimedJobs(0, moved=False)
             reach = self._reach(offer, row, no_worse_than)
             if offer.worker.priority_min > reach.priority_max:
-                return Taken(0, moved=False)
+                return ClaimedJobs(0, moved=False)
             with offer.promised():
                 return await self._claim_for(offer, owner, row.jobtype, reach, suspects)
 
@@ -273,7 +273,9 @@ class Claims:
             return Reach(worst, Ages(self._scheduler.period_ms, no_worse_than, row.priority))
         return Reach(min(no_worse_than, worst), None)
 
-    async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects) -> "Taken":
+    async def _claim_for(
+        self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects
+    ) -> "ClaimedJobs":
         life = self._membership.life
         claimed = await self._claim_with_permits(offer, owner, jobtype, reach, suspects)
         held, sent_back = await self._checked(owner, claimed)
@@ -284,7 +286,7 @@ class Claims:
             # store that went back since knows nothing of that, and has us in that seat still, maybe in a life that
             # seems the same: then `reconcile` gives the jobs back.
             self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
-            return Taken(0, moved=False)
+            return ClaimedJobs(0, moved=False)
         self.reply_lost = False
         if held:
             self._hand_over(offer, jobtype, held)
@@ -296,7 +298,7 @@ class Claims:
             self._outdated()
         if claimed.unheard:
             await self._hear()  # now: while many workers come and go there is another view in a moment
-        return Taken(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
+        return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
 
     async def _claim_with_permits(
         self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects

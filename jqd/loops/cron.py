@@ -12,10 +12,10 @@ import trio
 
 from jqd.domain.array_split import in_steps
 from jqd.domain.clock import Clock
-from jqd.domain.errors import DeskError, JournalRefused, StoreAway, StoreRefused
+from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.schedules import Known, Schedules
-from jqd.loops.settings import Follow
+from jqd.loops.settings import SettingsSync
 from jqd.scheduler import Firing, Last, decide
 
 AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
@@ -26,19 +26,19 @@ AGAIN_S = 1.0  # between looks at a schedule that cannot be fired, because its l
 SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
 TOLD_S = 5.0  # what the others fired must have been told since: ten questions
 
-WEATHER = (StoreAway, StoreRefused, JournalRefused, DeskError)  # the last: this daemon shuts down, or was too slow
+WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: this daemon shuts down, or was too slow
 
 Fire = Callable[[Sequence[Firing], Callable[[str], bool]], Awaitable[Mapping[str, str]]]
 
 
-class Dates:
+class CronLoop:
     """One for a daemon."""
 
     def __init__(
         self,
         *,
         schedules: Schedules,
-        follows: Sequence[Follow],
+        follows: Sequence[SettingsSync],
         last: Callable[[Known], Awaitable[Last | None]],
         fire: Fire,
         home: Callable[[str], int],

@@ -18,7 +18,7 @@ import trio
 
 from jqd.domain.clock import Clock
 from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims, Row
-from jqd.loops.poison import Alone
+from jqd.loops.poison import PoisonGuard
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 
@@ -31,7 +31,7 @@ TROUBLE_S = 0.5  # a partition whose call takes so long holds up no others
 class Dispatch:
     """One for all partitions; the runners work on many batches meanwhile."""
 
-    def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: Alone) -> None:
+    def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: PoisonGuard) -> None:
         """`claims`: one for each partition of the store."""
         self._claims = claims
         self._scheduler = scheduler

@@ -14,7 +14,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.store import Member, Owner, Renewed, Store
 
@@ -24,7 +24,7 @@ MOTION_S = (
 )
 
 
-class Renew:
+class Heartbeat:
     """Renews while there is a seat; `barrier` takes it, and takes it anew."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Renew:
         cancelled: Callable[[Sequence[tuple[str, int]]], None],
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
-        self.pace = Pace("renew", source=source)
+        self.pace = LoopBackoff("renew", source=source)
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -60,7 +60,7 @@ class Renew:
                     self._log.warning("renew.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
                     membership.disturbed()
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
                 with trio.move_on_after(MOTION_S if membership.in_motion else membership.config.renew_s):
                     await membership.wait_hurry()
@@ -102,7 +102,7 @@ class Renew:
         membership = self._membership
         sent_at_s, life = self._clock.boot_s(), membership.life
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
-        self.pace.went_well()
+        self.pace.succeeded()
         if answer.cancels:  # whatever became of our seat: the store tells each once
             self._log.info("renew.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)

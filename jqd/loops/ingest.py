@@ -27,9 +27,9 @@ from jqd.domain.errors import JournalForked, JournalStuck, PositionMismatch, Sto
 from jqd.domain.log import get_logger
 from jqd.domain.record import CARRIED, Lane
 from jqd.journal import Journal
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.chunks import CHUNK_RECORDS, Chunk, chunks
-from jqd.loops.lane_frames import Frames
+from jqd.loops.lane_frames import LaneFrames
 from jqd.store import Store
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
@@ -78,7 +78,7 @@ class Ingest(Generic[Record]):
     def __init__(
         self,
         lane: Lane,
-        rules: LaneRules[Record],
+        settings: LaneRules[Record],
         *,
         journal: Journal,
         store: Store,
@@ -88,13 +88,13 @@ class Ingest(Generic[Record]):
     ) -> None:
         """`rolled_back`: called when the store knows less than it said it had applied. `reader`: of the journal."""
         self.lane = lane
-        self.pace = Pace("ingest", source=source)
-        self._rules = rules
+        self.pace = LoopBackoff("ingest", source=source)
+        self._settings = settings
         self._journal = journal
         self._store = store
         self._rolled_back = rolled_back
         self.reader = reader
-        self._frames = Frames[Record](lane, journal)
+        self._frames = LaneFrames[Record](lane, journal)
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
@@ -134,7 +134,7 @@ class Ingest(Generic[Record]):
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
             except (StoreAway, StoreRefused, JournalStuck) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
 
     @property
     def waits(self) -> bool:
@@ -197,7 +197,7 @@ class Ingest(Generic[Record]):
     async def _find_position(self) -> None:
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
-        self.pace.went_well()
+        self.pace.succeeded()
         # When `recheck` was called meanwhile, this answer may be of the life before.
         self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
@@ -256,9 +256,9 @@ class Ingest(Generic[Record]):
                 return False
             slices = await self._journal.read(token)
             if self.pace.stuck:
-                self.pace.went_well()
+                self.pace.succeeded()
             await self._frames.open(slices)
-            for chunk in chunks(slices, self._frames.records, self._rules.size_bytes, self._rules.mine):
+            for chunk in chunks(slices, self._frames.records, self._settings.size_bytes, self._settings.mine):
                 if not await self._send_behind(nursery, chunk):
                     return False
             if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
@@ -301,8 +301,8 @@ class Ingest(Generic[Record]):
         if self._stopped:
             return False
         self._flights.append(flight := Flight(self._end, chunk.end, chunk.records, gone))
-        if self._rules.gather_s and len(chunk.records) < CHUNK_RECORDS:
-            self._due_s = trio.current_time() + self._rules.gather_s
+        if self._settings.gather_s and len(chunk.records) < CHUNK_RECORDS:
+            self._due_s = trio.current_time() + self._settings.gather_s
         await self._send(nursery, flight)
         return True
 
@@ -325,7 +325,7 @@ class Ingest(Generic[Record]):
                 self._recheck = True  # an earlier one may have been done after this answer
             self._waiting.cancel()
         else:
-            self.pace.went_well()
+            self.pace.succeeded()
             flight.is_done = True
             self._let_go_of_done()
 
@@ -341,7 +341,7 @@ class Ingest(Generic[Record]):
     async def _apply(self, flight: Flight[Record]) -> object:
         journal_id = self._journal.journal_id
         if flight.records:
-            return await self._rules.apply(journal_id, flight.start, flight.end, flight.records)
+            return await self._settings.apply(journal_id, flight.start, flight.end, flight.records)
         await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
         return None
 
@@ -354,7 +354,7 @@ class Ingest(Generic[Record]):
         flight = self._flights.popleft()
         self._advance(flight.end)
         if flight.records:
-            self._rules.applied(flight.records, flight.answer)
+            self._settings.applied(flight.records, flight.answer)
             self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:

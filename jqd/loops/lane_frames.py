@@ -17,7 +17,7 @@ BREATH_S = 0.001  # between pieces, for others: a push needs some ten passes of 
 Record = TypeVar("Record")
 
 
-class Frames(Generic[Record]):
+class LaneFrames(Generic[Record]):
     """See the module."""
 
     def __init__(self, lane: Lane, journal: Journal) -> None:
@@ -61,7 +61,7 @@ async def expect_readable(journal: Journal, lanes: Iterable[Lane], applied: Mapp
 
 
 def _decode(journal: Journal, lane: Lane, slices: Sequence[Slice]) -> None:
-    frames = Frames[Any](lane, journal)
+    frames = LaneFrames[Any](lane, journal)
     for piece in slices:
         frames.records(piece)
 

@@ -11,7 +11,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.lease import LeaseConfig, Trust
 from jqd.loops import store_standing
 from jqd.loops.store_standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
-from jqd.store import Look, Owner, Renewed
+from jqd.store import Owner, Renewed, StoreLook
 
 
 class Membership:
@@ -81,7 +81,7 @@ class Membership:
 
     # ------------------------------------------------------------ what happened
 
-    def looked(self, look: Look) -> None:
+    def looked(self, look: StoreLook) -> None:
         """We know who answers, and that is where we take a seat. An answer from before a disturbance says nothing."""
         if self._disturbed.is_set():
             return

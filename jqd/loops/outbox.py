@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from jqd.domain.chaining import UNREADABLE, Left
+from jqd.domain.chaining import UNREADABLE, OutboxLeft
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.jobid import ID_LENGTH
 from jqd.domain.log import get_logger
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store, Waiting
 
 ENTRIES = 100  # in one push: some ms of the store, one sync
@@ -44,10 +44,10 @@ SHELVES_HOLD_S = 5.0  # what a store told longer ago makes nobody wait: it may b
 class Push(Protocol):
     """Pushes the jobs of entries; says which have to wait. Raises JournalRefused, StoreAway, StoreRefused."""
 
-    def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[Left]: ...
+    def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[OutboxLeft]: ...
 
 
-class Rest(NamedTuple):
+class OutboxRest(NamedTuple):
     """Of what could not be pushed."""
 
     until_s: float
@@ -59,19 +59,19 @@ class Rest(NamedTuple):
     """When it was met last, tried or not."""
 
 
-NO_REST = Rest(0.0, "", math.inf, 0.0)
+NO_REST = OutboxRest(0.0, "", math.inf, 0.0)
 
 
 class Outbox:
     """One for each partition of the store."""
 
     def __init__(self, *, store: Store, push: Push, clock: Clock, source: random.Random) -> None:
-        self.pace = Pace("outbox", source=source)
+        self.pace = LoopBackoff("outbox", source=source)
         self._store = store
         self._push = push
         self._clock = clock
         self._bell = trio.Event()
-        self._rests: dict[bytes, Rest] = {}
+        self._rests: dict[bytes, OutboxRest] = {}
         """What could not be pushed."""
         self.shelves: dict[str, Shelf] = {}
         """What waits for the quotas of tenants, as the store told last."""
@@ -118,9 +118,9 @@ class Outbox:
                     await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 self._bell.set()  # it may be ours
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
 
     async def _empty(self, rang: bool) -> bool:
         """Push what is new, if it rang, and what was left. Returns whether some waits for a quota now."""
@@ -217,7 +217,7 @@ class Outbox:
             before = self._rests.get(entry, NO_REST)
             if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
-            self._rests[entry] = Rest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
+            self._rests[entry] = OutboxRest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
         if self.shelves and self._clock.mono_s() - self._told_s > SHELF_LOOK_S:
             await self._look_at_shelves()  # a turn may last: pushes are not to pass by what waits meanwhile
         return [*rest, *waits], spent

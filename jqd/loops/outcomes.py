@@ -19,7 +19,7 @@ from jqd.domain.job import INTERRUPTED, Held, Outcome
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.journal import Journal
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import Runner, Stopped
 from jqd.scheduler import Scheduler
@@ -31,7 +31,7 @@ T = TypeVar("T")
 REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered again this often
 
 
-class Settle:
+class OutcomesLoop:
     """Takes each stopped job once, and keeps it until its end is written or it is handed back."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Settle:
         source: random.Random,
     ) -> None:
         """`say_view`: tells the store which workers get nothing for now, if it has not heard it."""
-        self.pace = Pace("settle", source=source)
+        self.pace = LoopBackoff("settle", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
@@ -92,9 +92,9 @@ class Settle:
                     else:
                         await self._release_unheard()
                 except (StoreAway, StoreRefused) as error:
-                    await self.pace.wait_after(error)
+                    await self.pace.wait_after_failure(error)
                 else:
-                    self.pace.went_well()
+                    self.pace.succeeded()
 
     def _take(self) -> Sequence[Outcome]:
         """What stopped: outcomes to be written. All else goes to `run_returns`."""
@@ -121,7 +121,7 @@ class Settle:
             else:
                 self._log.info("settle.batch", count=len(outcomes))
                 break
-        self._runner.noted()
+        self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
         """Return what promises nobody anything, these or what stopped since. Gives those that wait for the disk."""
@@ -149,7 +149,7 @@ class Settle:
             except StaleOwner as error:
                 # Our epoch was burnt, and these jobs were made ready with that.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))
-        self._runner.out_of_hand(batch)
+        self._runner.forget(batch)
         for _ in batch:
             self._returned.popleft()
         self._log.info("settle.returned", count=len(batch))

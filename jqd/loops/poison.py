@@ -14,7 +14,7 @@ AGAIN_S = 60.0  # so long none follows a wait in vain: waiting costs a seventh o
 OTHERS = 3  # times the time that a suspect took belong to other jobs afterwards
 
 
-class Alone:
+class PoisonGuard:
     """Remembers since when our hand is being emptied, and what suspects cost. Pure but for the clock.
 
     One for all partitions of the store: jobs of all of them die with us.

@@ -6,7 +6,7 @@ import trio
 
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.log import get_logger
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
 
 PURGE_EVERY_S = 5.0  # keep times are hours; this bounds how far the archive may overshoot its number of jobs
@@ -17,7 +17,7 @@ class Purge:
     """Several daemons purging at once is harmless: the script is idempotent."""
 
     def __init__(self, *, store: Store, source: random.Random) -> None:
-        self.pace = Pace("purge", source=source)
+        self.pace = LoopBackoff("purge", source=source)
         self._store = store
         self._log = get_logger("purge")
 
@@ -30,8 +30,8 @@ class Purge:
                 while purged := await self._store.purge(PURGE_ROWS):
                     rows += purged
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
                 continue
-            self.pace.went_well()
+            self.pace.succeeded()
             if rows:
                 self._log.info("purge.batch", rows=rows)

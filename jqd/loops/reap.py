@@ -8,7 +8,7 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.lease import Heartbeats
 from jqd.domain.log import get_logger
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.store import Member, Store
 
@@ -19,7 +19,7 @@ class Reap:
     """Watches the members that each renewal reports."""
 
     def __init__(self, *, store: Store, membership: Membership, clock: Clock, source: random.Random) -> None:
-        self.pace = Pace("reap", source=source)
+        self.pace = LoopBackoff("reap", source=source)
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -55,9 +55,9 @@ class Reap:
                 try:
                     await self._reap(sysid, member)
                 except (StoreAway, StoreRefused) as error:
-                    await self.pace.wait_after(error)
+                    await self.pace.wait_after_failure(error)
                 else:
-                    self.pace.went_well()
+                    self.pace.succeeded()
                     self._dead.pop(sysid, None)
 
     async def _reap(self, sysid: str, member: Member) -> None:

@@ -15,12 +15,12 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, JournalRefused, JournalStuck, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, decode_rules, encode_rules
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.journal import Journal
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.loops.settings_gc import useless
-from jqd.runner import Views, Workers
+from jqd.runner import WorkerRegistry, WorkerViews
 from jqd.runner.registry import KIND
 from jqd.runner.worker_health import VIEW
 from jqd.store import Store
@@ -40,7 +40,7 @@ Say = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
 """Journals the rules that its argument makes, and makes them known here. Raises JournalRefused."""
 
 
-class Follow:
+class SettingsSync:
     """One partition of the store."""
 
     def __init__(
@@ -48,23 +48,23 @@ class Follow:
         *,
         store: Store,
         membership: Membership,
-        workers: Workers,
-        views: Views,
+        workers: WorkerRegistry,
+        views: WorkerViews,
         told: Callable[[], bool],
         clock: Clock,
         source: random.Random,
     ) -> None:
         """`told`: whether all rules of ours are in that store: before that it may know no worker of a sign."""
-        self.pace = Pace("rules", source=source)
+        self.pace = LoopBackoff("rules", source=source)
         self.unknown: set[str] = set()
         """Workers that we heard of and that no rule in the store knows."""
-        self.learned: list[Rule] = []
+        self.learned: list[Setting] = []
         """What others said, until it stands in our journal, too."""
         self.told_at_s: float | None = None
         """All that was said before is known here, on the clock since boot. None: nothing was told yet."""
         self._store = store
         self._membership = membership
-        self._rules = workers.rules
+        self._settings = workers.settings
         self._workers = workers
         self._views = views
         self._viewed = 0  # the revision of our view that this store has
@@ -86,8 +86,8 @@ class Follow:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        self._rules.askers += 1
-        await self._rules.loaded.wait()  # what our journal says is no news
+        self._settings.askers += 1
+        await self._settings.loaded.wait()  # what our journal says is no news
         while True:
             try:
                 more = await self.hear()
@@ -96,9 +96,9 @@ class Follow:
                 self._log.debug("rules.store_changed", error=str(error))
                 await trio.sleep(FOLLOW_S)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
                 if not more:
                     await self._rest()
 
@@ -119,7 +119,7 @@ class Follow:
         async with self._asking:
             if self._has_view(revision):
                 return
-            self._rules.look_again()  # the other partitions are told, too, without anybody waiting for them
+            self._settings.look_again()  # the other partitions are told, too, without anybody waiting for them
             self._says_at_s = 0.0
             try:
                 await self._ask()
@@ -133,12 +133,12 @@ class Follow:
 
     async def _rest(self) -> None:
         """Until the next question is due, or somebody wants to know what is new."""
-        if not self._rules.told.is_set():
+        if not self._settings.told.is_set():
             await trio.sleep(FIRST_S)
             return
-        asked = self._rules.asked
+        asked = self._settings.asked
         await trio.sleep(AGAIN_S)
-        if self._rules.wanted == self._answered:
+        if self._settings.wanted == self._answered:
             with trio.move_on_after(FOLLOW_S - AGAIN_S):
                 await asked.wait()
 
@@ -147,42 +147,42 @@ class Follow:
         if self._life != self._membership.life:
             # Numbers of another life say nothing; nor do we know what it has of us.
             self._life, self.rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
-        wanted = self._rules.asking()
+        wanted = self._settings.asking()
         asked_at_s = self._clock.boot_s()
         # Ours of an earlier life is heard first: a pause outlasts a restart.
-        is_due = self._rules.told.is_set() and (not self._viewed or trio.current_time() >= self._says_at_s)
+        is_due = self._settings.told.is_set() and (not self._viewed or trio.current_time() >= self._says_at_s)
         view = self._views.look() if is_due else None
         said = [view] if view is not None and view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
-        answer = await self._store.follow_rules(self.rules_at, self._signs_at, signs, said)
-        self._rules.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
+        answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, said)
+        self._settings.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
         if view is not None and said:
             self._viewed, self._says_at_s = view.revision, trio.current_time() + SAID_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
-        news = self._rules.take(answer.rules)
-        self.learned += [rule for rule in news if rule.kind != VIEW]
-        self._workers.heard(answer.alive)
+        news = self._settings.take(answer.settings)
+        self.learned += [setting for setting in news if setting.kind != VIEW]
+        self._workers.heard_from(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
             self.told_at_s = asked_at_s
-            self._rules.told.set()
+            self._settings.told.set()
             self._answered = wanted
-            self._rules.looked(wanted)
+            self._settings.looked(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL
 
-    async def forget(self, rules: Sequence[Rule]) -> Sequence[Rule]:
+    async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:
         """Drop in this partition what nobody needs any more; those that stay in it, or may."""
         if self._life is None or self._life != self._membership.life:
-            return rules  # our number of the last sign is of another life
+            return settings  # our number of the last sign is of another life
         try:
-            return await self._store.forget_rules(self._signs_at, rules)
+            return await self._store.forget_settings(self._signs_at, settings)
         except (StoreAway, StoreRefused) as error:
             self._log.warning("rules.not_forgotten", error=str(error))  # they are looked at again in TIDY_S
-            return rules
+            return settings
 
 
-class Upkeep:
+class SettingsUpkeep:
     """What the rules of this daemon need besides: those in its journal are read at the start, and it says what it found
     out."""
 
@@ -190,19 +190,19 @@ class Upkeep:
         self,
         *,
         journal: Journal,
-        workers: Workers,
-        follows: Sequence[Follow],
-        views: Views,
+        workers: WorkerRegistry,
+        follows: Sequence[SettingsSync],
+        views: WorkerViews,
         say: Say,
         unneeded: Callable[[], Mapping[tuple[str, str], bytes]],
         clock: Clock,
         source: random.Random,
     ) -> None:
         """`unneeded`: what is to be said of options that nobody needs."""
-        self.pace = Pace("rules", source=source)
+        self.pace = LoopBackoff("rules", source=source)
         self._follows = follows
         self._journal = journal
-        self._rules = workers.rules
+        self._settings = workers.settings
         self._workers = workers
         self._views = views
         self._say = say
@@ -219,9 +219,9 @@ class Upkeep:
             try:
                 await self._say_news()
             except JournalRefused as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
                 if self._clock.mono_s() >= tidy_at_s:
                     tidy_at_s = self._clock.mono_s() + TIDY_S
                     await self.tidy()
@@ -234,13 +234,13 @@ class Upkeep:
         """
         self._workers.forget_silent()
         await self._say(self._unneeded)
-        gone_all = await useless(self._rules, self._workers, self._clock.wall_ms()) + self._views.stale()
+        gone_all = await useless(self._settings, self._workers, self._clock.wall_ms()) + self._views.stale()
         for at in range(0, min(len(gone_all), TIDY_RULES * TIDY_CALLS), TIDY_RULES):
             gone = gone_all[at : at + TIDY_RULES]
-            kept = {rule.key for follow in self._follows for rule in await follow.forget(gone)}
-            for rule in gone:
-                if rule.key not in kept:
-                    self._rules.forget(rule)
+            kept = {setting.key for follow in self._follows for setting in await follow.forget(gone)}
+            for setting in gone:
+                if setting.key not in kept:
+                    self._settings.forget(setting)
             self._log.info("rules.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
@@ -249,11 +249,11 @@ class Upkeep:
             async with aclosing(self._journal.read_range(Lane.RULES, self._journal.start, self._journal.end)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
-                        self._rules.take(decode_rules(piece.body)[piece.first : piece.stop])
+                        self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
         except (JournalDamaged, JournalStuck) as error:
             # The lane reports it, too, and turns health red. What a store knows of our rules comes from there.
             self._log.error("rules.unreadable", error=str(error))
-        self._rules.loaded.set()
+        self._settings.loaded.set()
 
     async def _say_news(self) -> None:
         await self._say(self._workers.farewells)
@@ -266,8 +266,11 @@ class Upkeep:
         deletion that has not come here yet.
         """
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
-        learned = [rule for follow in self._follows for rule in follow.learned if self._rules.holds(rule)]
-        kept = [*learned, *(rule for worker_id in unknown if (rule := self._rules.get(KIND, worker_id)) is not None)]
+        learned = [setting for follow in self._follows for setting in follow.learned if self._settings.holds(setting)]
+        kept = [
+            *learned,
+            *(setting for worker_id in unknown if (setting := self._settings.get(KIND, worker_id)) is not None),
+        ]
         counts = [len(follow.learned) for follow in self._follows]
         for piece in _pieces(kept):
             await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))
@@ -276,15 +279,15 @@ class Upkeep:
             follow.unknown -= unknown
 
 
-def _pieces(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
+def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
     """Such as one frame takes."""
-    piece: list[Rule] = []
+    piece: list[Setting] = []
     size_bytes = 0
-    for rule in rules:
-        if piece and (len(piece) == KEPT_RULES or size_bytes + rule.size_bytes > KEPT_BYTES):
+    for setting in settings:
+        if piece and (len(piece) == KEPT_RULES or size_bytes + setting.size_bytes > KEPT_BYTES):
             yield piece
             piece, size_bytes = [], 0
-        piece.append(rule)
-        size_bytes += rule.size_bytes
+        piece.append(setting)
+        size_bytes += setting.size_bytes
     if piece:
         yield piece

@@ -7,10 +7,10 @@ import trio
 
 from jqd.domain.audit import IN_A_ROW, is_old, stale
 from jqd.domain.schedules import FIRED, SCHEDULE
-from jqd.domain.settings import AUDIT, Rule, Rules
+from jqd.domain.settings import AUDIT, Setting, SettingTable
 from jqd.domain.tenant import tenant_of
 from jqd.domain.tokens import TOKEN, over
-from jqd.runner import Workers
+from jqd.runner import WorkerRegistry
 from jqd.runner.handler import is_deleted
 from jqd.runner.registry import HANDLER, KIND
 
@@ -23,53 +23,55 @@ SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs 
 # What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
 
 
-async def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
+async def useless(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:
     """Those to be dropped everywhere, the oldest of each sort first."""
     silent = sorted(workers.silent(), key=lambda one: one[0])
-    deleted = sorted(await _those(rules.every(but=AUDIT), _is_deleted), key=lambda rule: rule.at_ms)
-    kept, left, gone = Counter[str](), Counter(map(_sort, deleted)), list[Rule]()
-    for since_s, rule in silent:
-        kept[tenant_of(rule.name)] += 1
-        if since_s > SILENT_S or kept[tenant_of(rule.name)] > SILENT_MAX:
-            gone.append(rule)
+    deleted = sorted(await _those(settings.every(but=AUDIT), _is_deleted), key=lambda setting: setting.at_ms)
+    kept, left, gone = Counter[str](), Counter(map(_sort, deleted)), list[Setting]()
+    for since_s, setting in silent:
+        kept[tenant_of(setting.name)] += 1
+        if since_s > SILENT_S or kept[tenant_of(setting.name)] > SILENT_MAX:
+            gone.append(setting)
     gone.reverse()
     # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
-    ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
-    gone += [rule for rule in rules.all(FIRED) if rule.name in ended and not rule.is_deleted]
-    gone += await stale(rules, now_ms)
-    gone += [rule for rule in rules.all(TOKEN) if over(rule, now_ms)]
-    for rule in deleted:
-        if is_stale(rule, now_ms) or left[_sort(rule)] > DELETED_MAX:
-            left[_sort(rule)] -= 1
-            gone.append(rule)
+    ended = {
+        setting.name for setting in deleted if setting.kind == SCHEDULE and now_ms - setting.at_ms > FIRED_S * 1000
+    }
+    gone += [setting for setting in settings.all(FIRED) if setting.name in ended and not setting.is_deleted]
+    gone += await stale(settings, now_ms)
+    gone += [setting for setting in settings.all(TOKEN) if over(setting, now_ms)]
+    for setting in deleted:
+        if is_stale(setting, now_ms) or left[_sort(setting)] > DELETED_MAX:
+            left[_sort(setting)] -= 1
+            gone.append(setting)
     return gone
 
 
-def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
+def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> list[Setting]:
     """Those of a frame that are copied when its segment goes: what holds, but for what nobody needs any more."""
-    return [rule for rule in frame if rules.holds(rule) and not is_stale(rule, now_ms)]
+    return [setting for setting in frame if settings.holds(setting) and not is_stale(setting, now_ms)]
 
 
-def is_stale(rule: Rule, now_ms: int) -> bool:
+def is_stale(setting: Setting, now_ms: int) -> bool:
     """Whether it says that there is none any more, or who did what, and said so long ago; or a token is over."""
-    if is_old(rule, now_ms) or over(rule, now_ms):
+    if is_old(setting, now_ms) or over(setting, now_ms):
         return True
-    kept_s = DELETED_S if rule.kind == KIND else ENDED_S
-    return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)
+    kept_s = DELETED_S if setting.kind == KIND else ENDED_S
+    return now_ms - setting.at_ms > kept_s * 1000 and _is_deleted(setting)
 
 
-async def _those(rules: Sequence[Rule], is_so: Callable[[Rule], bool]) -> list[Rule]:
-    found: list[Rule] = []
-    for at in range(0, len(rules), IN_A_ROW):
+async def _those(settings: Sequence[Setting], is_so: Callable[[Setting], bool]) -> list[Setting]:
+    found: list[Setting] = []
+    for at in range(0, len(settings), IN_A_ROW):
         if at:
             await trio.lowlevel.checkpoint()
-        found += filter(is_so, rules[at : at + IN_A_ROW])
+        found += filter(is_so, settings[at : at + IN_A_ROW])
     return found
 
 
-def _sort(rule: Rule) -> tuple[str, str]:
-    return rule.kind, tenant_of(rule.name)
+def _sort(setting: Setting) -> tuple[str, str]:
+    return setting.kind, tenant_of(setting.name)
 
 
-def _is_deleted(rule: Rule) -> bool:
-    return rule.is_deleted or (rule.kind == HANDLER and is_deleted(rule.body))
+def _is_deleted(setting: Setting) -> bool:
+    return setting.is_deleted or (setting.kind == HANDLER and is_deleted(setting.body))

@@ -32,7 +32,7 @@ class Manager:
     """We are killed when nothing was said for so long. None: no watch is kept."""
 
 
-class Notify:
+class SystemdNotifier:
     """What the manager is told."""
 
     def __init__(self, manager: Manager, rounds: Callable[[], int], status: Callable[[], str]) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import trio
 
 
-class Endings:
+class Waiters:
     """A bell per waited-for job. A hint only: a job may end through another daemon, so waiters also look by time."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from jqd.domain.diagnostic import PASSING, Finding, Severity, refusals
+from jqd.domain.diagnostic import PASSING, Diagnostic, Severity, refusals
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.domain.log import get_logger
 from jqd.store import StoreConfig, examine
 
 LOOK_S = 10.0  # between looks; so long may a bad setting go unnoticed
 
-Examine = Callable[[], Awaitable[list[Finding]]]
+Examine = Callable[[], Awaitable[list[Diagnostic]]]
 Record = TypeVar("Record", contravariant=True)
 
 
@@ -35,7 +35,7 @@ class Watch:
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was looked at
-        self._findings: list[Finding] = []
+        self._findings: list[Diagnostic] = []
         self._log = get_logger("watch")
 
     @property
@@ -100,12 +100,12 @@ class Watch:
 
         return guarded
 
-    def _note(self, finding: Finding) -> None:
+    def _note(self, finding: Diagnostic) -> None:
         note = self._log.error if finding.severity is Severity.REFUSE else self._log.warning
         note("watch.finding", code=finding.code, what=finding.what, why=finding.why, mend=finding.mend)
 
 
-def _acceptable(findings: list[Finding]) -> bool:
+def _acceptable(findings: list[Diagnostic]) -> bool:
     return all(finding.is_loss for finding in refusals(findings))
 
 
@@ -114,11 +114,11 @@ def watch_over(settings: StoreConfig) -> Watch:
     return Watch(partial(examine, settings), accept_loss=settings.i_accept_loss)
 
 
-def watch_disk(*looks: Callable[[], Iterable[Finding]]) -> Watch:
+def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
     """A watch over what these find of the disk, which may stand still: each look waits for at most one thread."""
     limiter = trio.CapacityLimiter(1)
 
-    async def look() -> list[Finding]:
+    async def look() -> list[Diagnostic]:
         with trio.move_on_after(LOOK_S):
             found = await trio.to_thread.run_sync(
                 lambda: [finding for one in looks for finding in one()], abandon_on_cancel=True, limiter=limiter
@@ -132,7 +132,7 @@ def watch_disk(*looks: Callable[[], Iterable[Finding]]) -> Watch:
 def watch_nothing() -> Watch:
     """For a store that has no server."""
 
-    async def nothing_to_say() -> list[Finding]:
+    async def nothing_to_say() -> list[Diagnostic]:
         return []
 
     return Watch(nothing_to_say, accept_loss=False)

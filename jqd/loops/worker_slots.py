@@ -6,19 +6,19 @@ from collections.abc import Callable
 import trio
 
 from jqd.domain.errors import StoreAway, StoreRefused
-from jqd.loops.backoff import Pace
-from jqd.runner import Gates
+from jqd.loops.backoff import LoopBackoff
+from jqd.runner import Capacity
 from jqd.store import CALL_JOBS_MAX, Hold, Store
 
 LOOK_S = 0.25  # a slot may be free for so long before it is used; what this daemon hears itself frees it at once
 
 
-class Lent:
+class WorkerSlots:
     """One for each partition of the store. Looking renews no lease."""
 
-    def __init__(self, *, store: Store, gates: Gates, mine: Callable[[str], bool], source: random.Random) -> None:
+    def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""
-        self.pace = Pace("lent", source=source)
+        self.pace = LoopBackoff("lent", source=source)
         self._store = store
         self._gates = gates
         self._mine = mine
@@ -35,6 +35,6 @@ class Lent:
                     over = (claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)
                     self._gates.ended(over)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()

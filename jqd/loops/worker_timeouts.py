@@ -23,7 +23,7 @@ from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
 from jqd.journal import Journal
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import Report, end_attempt
 from jqd.store import Lease, Silent, Store
@@ -33,7 +33,7 @@ LOOK_JOBS = 500  # told of in one look: a script must stay below about 5 ms
 NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker fell silent
 
 
-class Silence:
+class WorkerTimeouts:
     """One for each partition of the store."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Silence:
         source: random.Random,
         backoff: Backoff,
     ) -> None:
-        self.pace = Pace("silence", source=source)
+        self.pace = LoopBackoff("silence", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -66,9 +66,9 @@ class Silence:
                     pass
             except StoreChanged as error:
                 self._marks.forget()
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                await self.pace.wait_after(error)  # what was set aside is told again after a while
+                await self.pace.wait_after_failure(error)  # what was set aside is told again after a while
             await trio.sleep(LOOK_S)
 
     async def _look(self) -> bool:
@@ -78,7 +78,7 @@ class Silence:
             self._life = life
             self._marks.forget()
         found = await self._store.find_silent(dict(self._old_marks(now_s)), LOOK_JOBS)
-        self.pace.went_well()
+        self.pace.succeeded()
         self._marks.note(found.now, self._clock.mono_s())
         self._silences_s = found.silences_s
         if found.given_back:

@@ -30,18 +30,18 @@ from jqd.domain.errors import (
     JournalForked,
     JournalRefused,
     JournalStuck,
-    SeatRefused,
     StaleOwner,
     StoreAway,
     StoreChanged,
     StoreError,
     StoreRefused,
+    SysidRefused,
     SysidTaken,
 )
 from jqd.domain.log import get_logger
 from jqd.domain.record import ENDINGS, Lane
 from jqd.journal import Journal
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
 from jqd.loops.lane_frames import expect_readable
 from jqd.loops.membership import Membership
@@ -49,7 +49,7 @@ from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
 from jqd.loops.store_standing import Past
 from jqd.runner import Runner
-from jqd.store import Look, Owner, Store
+from jqd.store import Owner, Store, StoreLook
 
 WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # what the store must know before anybody may claim a job
 RESIGN_S = 60.0  # a disk that still works takes less; so long one bad disk may stop the claims of all daemons
@@ -57,7 +57,7 @@ LEAVE_S = 5.0  # to give the seat back; where that fails, the others take us for
 NOTICE_S = 1.0  # so often the store is asked whether it is still the same, while its lanes are waited for
 
 
-class Barrier:
+class Recovery:
     """Takes the seat at every life of the store, and sees this daemon through."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Barrier:
 
         `period_ms`: in which a job that waits gains a step of priority.
         """
-        self.pace = Pace("barrier", source=source)
+        self.pace = LoopBackoff("barrier", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -121,14 +121,14 @@ class Barrier:
                 await self._pass()
             except StaleOwner as error:
                 self._log.warning("barrier.again", error=str(error))
-                await self.pace.wait_after(StoreAway(str(error)))
-            except (JournalStuck, SeatRefused) as error:
+                await self.pace.wait_after_failure(StoreAway(str(error)))
+            except (JournalStuck, SysidRefused) as error:
                 await self._resign(error)
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
+                await self.pace.wait_after_failure(error)
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
                 return
 
     async def _pass(self) -> None:
@@ -174,7 +174,7 @@ class Barrier:
             # It is in another life already, or another server answers: every daemon that looks sees that.
             self._log.info("barrier.life_is_over", error=str(error))
 
-    async def _take_seat(self, look: Look, *, through: bool) -> None:
+    async def _take_seat(self, look: StoreLook, *, through: bool) -> None:
         """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
         membership = self._membership
         # Who sits under our name is an earlier process of ours, as the journal's lock proves, or we do since an answer
@@ -239,7 +239,7 @@ class Barrier:
             if position is None or (lane in lanes and max(position, read) < goal)
         ]
 
-    async def _resign(self, error: JournalStuck | SeatRefused) -> None:
+    async def _resign(self, error: JournalStuck | SysidRefused) -> None:
         """End the work in hand and give the seat back, as at an orderly stop: nobody waits for us any more."""
         owner = self._membership.owner
         self._runner.stop_work()
@@ -261,7 +261,7 @@ class Barrier:
         assert owner is not None, "the seat was taken above"
         async with self._claims:
             lost = await self._store.reassert(owner, self._runner.get_running_jobs(), self._runner.get_generations())
-            self._runner.lose(lost)
+            self._runner.drop_lost(lost)
             await reconcile(self._store, self._runner, owner)
         if lost:
             self._log.warning("barrier.lost", count=len(lost))
@@ -278,7 +278,7 @@ class Barrier:
             is_noted = False
             while not is_noted:
                 try:
-                    await self._runner.wait_noted(job_id)
+                    await self._runner.wait_durable(job_id)
                     is_noted = True
                 except JournalRefused as error:
                     if trio.current_time() - begun_s >= RESIGN_S:

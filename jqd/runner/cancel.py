@@ -14,7 +14,7 @@ import trio
 
 from jqd.domain.job import Held
 from jqd.domain.log import get_logger
-from jqd.runner.delivery import Parcel, Shared
+from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.transport import Carrier
 
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
@@ -48,19 +48,19 @@ class Asked:
 class Teller:
     """Bounds how many workers are spoken to at once. As many tasks wait as cancelled jobs are at work here."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
         self._tellers = trio.CapacityLimiter(TELLERS)
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
-    async def tell(self, carrier: Carrier, parcel: Parcel, job_id: str) -> None:
+    async def tell(self, carrier: Carrier, delivery: Delivery, job_id: str) -> None:
         """Tell the worker of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
-            async with self._one_of(parcel.worker.id), self._tellers:
-                if self._shared.parcels.get(job_id) is not parcel:
+            async with self._one_of(delivery.worker.id), self._tellers:
+                if self._shared.deliveries.get(job_id) is not delivery:
                     return
-                if await self._told(carrier, parcel, job_id):
+                if await self._told(carrier, delivery, job_id):
                     return
 
     @asynccontextmanager
@@ -73,15 +73,15 @@ class Teller:
             if not limiter.borrowed_tokens:  # then nobody waits either
                 self._by_worker.pop(worker_id, None)
 
-    async def _told(self, carrier: Carrier, parcel: Parcel, job_id: str) -> bool:
+    async def _told(self, carrier: Carrier, delivery: Delivery, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
-        assert parcel.sent is not None, "what was not sent is withdrawn instead"
-        told = await carrier.cancel(parcel.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
+        assert delivery.sent is not None, "what was not sent is withdrawn instead"
+        told = await carrier.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
         if told is None:
             return True
         status, why = told
         if 200 <= status < 300:
             self._shared.counters.cancels_told += 1
             return True
-        log.info("runner.cancel_untold", job_id=job_id, worker=parcel.worker.id, status=status, why=why)
+        log.info("runner.cancel_untold", job_id=job_id, worker=delivery.worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

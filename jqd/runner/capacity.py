@@ -10,16 +10,16 @@ from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Clock
 from jqd.domain.job import Held
 from jqd.domain.tenant import bare, tenant_of
-from jqd.runner.circuit_breaker import Gate
+from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
-from jqd.runner.crash_isolation import Solitude, Suspects
+from jqd.runner.crash_isolation import Isolation, Suspects
 from jqd.runner.endpoint import host_of
-from jqd.runner.protocols import style_of
+from jqd.runner.protocols import protocol_of
 from jqd.runner.pulls import Pulls
-from jqd.runner.registry import Workers
-from jqd.runner.ssrf import Reach
+from jqd.runner.registry import WorkerRegistry
+from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport import Connections
-from jqd.runner.version_shares import Turns
+from jqd.runner.version_shares import VersionShares
 from jqd.runner.worker import Worker
 
 Claim = tuple[str, int]
@@ -40,33 +40,38 @@ NO_RESTS: Mapping[str, Rest] = {}
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
 
-class Gates:
+class Capacity:
     """One gate for each worker that batches are posted to, and a hint when one of them may have room again."""
 
     def __init__(
-        self, config: RunnerConfig, workers: Workers, source: random.Random, clock: Clock, connections_max: int = 0
+        self,
+        config: RunnerConfig,
+        workers: WorkerRegistry,
+        source: random.Random,
+        clock: Clock,
+        connections_max: int = 0,
     ) -> None:
         """`connections_max`: to all workers together; 0: as configured."""
         self._config = config
-        self._reach = Reach(config.worker_networks)
+        self._reach = SsrfGuard(config.worker_networks)
         self._workers = workers
         self._source = source
         self._clock = clock
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, CircuitBreaker] = {}
         self.suspects = Suspects()
-        self._solitudes: dict[str, Solitude] = {}  # by host and port, and by URL: several may be registered at either
+        self._solitudes: dict[str, Isolation] = {}  # by host and port, and by URL: several may be registered at either
         self._heard: dict[str, Mapping[str, Rest]] = {}  # daemon → worker's id → its rest
         self._free = trio.Event()
-        self._lent: dict[Claim, tuple[Gate, str]] = {}
+        self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
         """Polls of workers that ask for jobs by themselves."""
-        self.turns = Turns()
+        self.turns = VersionShares()
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
         )
         workers.watch(self.note_free)
 
-    def posting(self) -> list[tuple[Worker, Gate]]:
+    def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
         """Workers that batches are posted to from here."""
         workers = self._workers.list()
         if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
@@ -78,15 +83,15 @@ class Gates:
         gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
         return [(worker, gate) for worker, gate in gates if not gate.barred]
 
-    def gate(self, worker: Worker) -> Gate:
+    def gate(self, worker: Worker) -> CircuitBreaker:
         """The gate of one worker, as wide as our share of what it registered."""
         share = self._workers.share
-        max_jobs, batch = max(1, share(worker.max_jobs)), style_of(worker).batch(worker)
+        max_jobs, batch = max(1, share(worker.max_jobs)), protocol_of(worker).batch(worker)
         if batch is not None and batch > worker.max_jobs:
             batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
         gate = self._gates.get(worker.id)
         if gate is None:
-            gate = self._gates[worker.id] = Gate(
+            gate = self._gates[worker.id] = CircuitBreaker(
                 max_jobs=max_jobs,
                 batch=batch,
                 backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
@@ -99,10 +104,10 @@ class Gates:
         gate.registered_at_ms = worker.registered_at_ms
         if gate.endpoint != worker.endpoint:
             gate.endpoint = worker.endpoint
-            gate.house = self._solitudes.setdefault(worker.endpoint, Solitude())
+            gate.house = self._solitudes.setdefault(worker.endpoint, Isolation())
         if gate.url != (url := worker.url or ""):
             gate.url = url
-            gate.solitude = self._solitudes.setdefault(url, Solitude())
+            gate.isolation = self._solitudes.setdefault(url, Isolation())
         if gate.judged is not worker:
             gate.judged, gate.barred = worker, self._bar(worker)
         if self._heard:
@@ -124,7 +129,7 @@ class Gates:
         if before:
             self.note_free()
 
-    def _hear(self, worker_id: str, gate: Gate) -> None:
+    def _hear(self, worker_id: str, gate: CircuitBreaker) -> None:
         said = (rests[worker_id] for rests in self._heard.values() if worker_id in rests)
         its = max((rest for rest in said if rest.registered_at_ms == gate.registered_at_ms), default=None)
         if its is None:
@@ -137,7 +142,7 @@ class Gates:
         host = host_of(worker.url) if worker.url is not None else None
         return (host is not None and self._reach.judge_host(host, worker.standing_here)) or ""
 
-    def _begin(self, gate: Gate, worker: Worker) -> None:
+    def _begin(self, gate: CircuitBreaker, worker: Worker) -> None:
         """A worker that left and came back, or moved, begins anew.
 
         Unless nobody could be reached there a moment ago: then it is tried with one job first, when its pause is over.
@@ -148,7 +153,7 @@ class Gates:
         if moved or (afresh and not (gate.unreached and gate.is_open(now_s))):
             gate.begin(now_s)
 
-    def ailing(self) -> dict[str, Gate]:
+    def ailing(self) -> dict[str, CircuitBreaker]:
         """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
         return {
             worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint or gate.barred
@@ -159,11 +164,11 @@ class Gates:
         gate = self._gates.get(worker_id)
         return gate.in_hand if gate is not None else 0
 
-    def at(self, endpoint: str) -> list[Gate]:
+    def at(self, endpoint: str) -> list[CircuitBreaker]:
         """Of all workers at that host and port: when one cannot be reached there, none can."""
         return [gate for gate in self._gates.values() if gate.endpoint == endpoint]
 
-    def lend(self, gate: Gate, held: Held) -> None:
+    def lend(self, gate: CircuitBreaker, held: Held) -> None:
         """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""
         self._lent[held.job.id, held.fence] = gate, held.job.jobtype
 

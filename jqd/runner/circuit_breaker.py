@@ -24,7 +24,7 @@ import random
 from collections.abc import Collection
 
 from jqd.domain.backoff import Backoff
-from jqd.runner.crash_isolation import Solitude
+from jqd.runner.crash_isolation import Isolation
 
 WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
@@ -73,7 +73,7 @@ class Speed:
         self._busy_s, self._ended = 0.0, 0
 
 
-class Gate:
+class CircuitBreaker:
     """Slots, windows and breaker of one worker."""
 
     def __init__(
@@ -104,9 +104,9 @@ class Gate:
         """Host and port of the worker."""
         self.url = ""
         """Where it is, as it registered."""
-        self.solitude = Solitude()
+        self.isolation = Isolation()
         """Of this worker, and of all that are registered at its very URL."""
-        self.house = Solitude()
+        self.house = Isolation()
         """Of all that are registered there."""
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
@@ -162,7 +162,7 @@ class Gate:
 
     def is_kept(self, now_s: float) -> bool:
         """Whether a suspect has the worker to itself, or waits for that, here or at all that is there."""
-        return self.solitude.is_kept(now_s) or self.house.is_kept(now_s)
+        return self.isolation.is_kept(now_s) or self.house.is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
         """Whether nothing may be sent now, not even jobs that were handed over already."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jqd.domain.units import Bytes, Count, Seconds, Times
 from jqd.runner.outcome import MAX_INTERRUPTIONS
-from jqd.runner.ssrf import Reach
+from jqd.runner.ssrf import SsrfGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,6 @@ class RunnerConfig:
 
     def __post_init__(self) -> None:
         try:
-            Reach(self.worker_networks)
+            SsrfGuard(self.worker_networks)
         except ValueError as error:
             raise ValueError(f"runner.worker_networks lists networks such as 10.1.0.0/16: {error}") from error

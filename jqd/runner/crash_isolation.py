@@ -170,7 +170,7 @@ class _Owner(NamedTuple):
     """Nothing but its group goes there before."""
 
 
-class Solitude:
+class Isolation:
     """Who has one worker, or one host and port, to itself. A request enters when it is sent, and its jobs leave one by
     one."""
 
@@ -318,7 +318,7 @@ class Solitude:
 class Stay:
     """One request at a worker, and at the host and port where that is one of several perhaps."""
 
-    def __init__(self, worker: str, own: Solitude, house: Solitude) -> None:
+    def __init__(self, worker: str, own: Isolation, house: Isolation) -> None:
         self._worker, self._own, self._house = worker, own, house
         self._stands_back = False  # its worker need not become empty yet: another one's suspects are at work
 
@@ -352,7 +352,7 @@ class Stay:
             house.bear(self, self._worker, now_s, send_s)
         return wait_s
 
-    def _stand_back(self, place: Solitude, *, back: bool) -> None:
+    def _stand_back(self, place: Isolation, *, back: bool) -> None:
         if back != self._stands_back:
             self._stands_back = back
             place.waiting += -1 if back else 1
@@ -383,5 +383,5 @@ class Stay:
         for place in (self._own, self._house):
             place.left(self, now_s)
 
-    def _place(self, extent: Extent) -> Solitude:
+    def _place(self, extent: Extent) -> Isolation:
         return self._house if extent is Extent.ALL else self._own

@@ -1,7 +1,7 @@
 """The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
 
 A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
-when, for its timeout and a margin, neither its own outcome came nor any other of the same parcel. "Begun" counts as
+when, for its timeout and a margin, neither its own outcome came nor any other of the same delivery. "Begun" counts as
 such a report once for each job.
 """
 
@@ -14,43 +14,43 @@ import trio
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Clock
-from jqd.domain.job import Fate, Held, Outcome, entrust
+from jqd.domain.job import Fate, Held, Outcome, lease_claim
 from jqd.domain.lease import allowed_silence_s
 from jqd.domain.log import get_logger
-from jqd.runner.capacity import Gates
-from jqd.runner.circuit_breaker import Gate
+from jqd.runner.capacity import Capacity
+from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
 from jqd.runner.counters import Counters
 from jqd.runner.crash_isolation import COMPANY_LOSSES, Extent, Stay
-from jqd.runner.in_flight import Entry, Ledger, Phase
+from jqd.runner.in_flight import InFlightJob, InFlightJobs, Phase
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
-from jqd.runner.protocols import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
-from jqd.runner.registry import Workers
+from jqd.runner.protocols import Answer, Chain, ItemFailures, Judgement, Refused, Sending, Started, Unclear, WorkerSaid
+from jqd.runner.registry import WorkerRegistry
 from jqd.runner.worker import Worker
 
-Ended = tuple[Entry, Report]
+Ended = tuple[InFlightJob, Report]
 
 
 @dataclass(slots=True)
-class Shared:
+class DeliveryContext:
     """What all deliveries of a runner share."""
 
-    ledger: Ledger
-    workers: Workers
+    in_flight: InFlightJobs
+    workers: WorkerRegistry
     clock: Clock
     source: random.Random
     trusts: Callable[[], bool]
     backoff: Backoff
     daemon: str
     config: RunnerConfig
-    gates: Gates
+    gates: Capacity
     wrong: Callable[[bytes, Sequence[str]], str]
     """What is wrong with jobs that are to follow, or nothing; the scopes that they are bound by."""
     counters: Counters = field(default_factory=Counters)
-    parcels: dict[str, "Parcel"] = field(default_factory=dict)
-    """Id of each job queued or running → its parcel."""
-    open: dict["Parcel", None] = field(default_factory=dict)
-    """Parcels with jobs still waited for, oldest first."""
+    deliveries: dict[str, "Delivery"] = field(default_factory=dict)
+    """Id of each job queued or running → its delivery."""
+    open: dict["Delivery", None] = field(default_factory=dict)
+    """Deliveries with jobs still waited for, oldest first."""
     posts: int = 0
 
     def end(self, held: Held, report: Report, worker: str, started_at_ms: int, scopes: Sequence[str] = ()) -> Outcome:
@@ -67,12 +67,12 @@ class Shared:
             wrong=lambda follows: self.wrong(follows, scopes),
         )
 
-    def entrust(self, entries: Sequence[Entry], worker_id: str, heartbeat_s: float | None) -> int:
+    def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
         """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
         longest_s = max(entry.held.job.timeout_s for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
-        handed = partial(entrust, worker=worker_id, silence_s=silence_s)
-        self.ledger.stop((entry, handed(entry.held, started_at_ms=entry.started_at_ms)) for entry in entries)
+        handed = partial(lease_claim, worker=worker_id, silence_s=silence_s)
+        self.in_flight.stop((entry, handed(entry.held, started_at_ms=entry.started_at_ms)) for entry in entries)
         self.counters.entrusted += len(entries)
         return silence_s
 
@@ -82,24 +82,27 @@ class Shared:
         return f"{self.daemon or 'jqd'}-{mark}-{self.posts}"
 
 
-class Parcel:
+class Delivery:
     """A `Listener` of the carrier."""
 
     def __init__(
-        self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, losses: int = 0
+        self,
+        shared: DeliveryContext,
+        worker: Worker,
+        gate: CircuitBreaker,
+        jobtype: str,
+        entries: Sequence[InFlightJob],
+        *,
+        losses: int = 0,
     ) -> None:
         """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
-        self.stay = Stay(worker.url or worker.id, gate.solitude, gate.house)
+        self.stay = Stay(worker.url or worker.id, gate.isolation, gate.house)
         self.missing = {entry.held.job.id: entry for entry in entries}
-        """Jobs without an outcome so far."""
         self.size = len(self.missing)
-        """Jobs of the request."""
         self.scope = trio.CancelScope()
         self.sent: Sending | None = None
-        """What goes out with it, or went out."""
         self.set_out_at_s = 0.0
-        """When a connection was asked for."""
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""
@@ -112,13 +115,12 @@ class Parcel:
         self._heard_at_s = 0.0
         self._timeout_min_s = 0.0
         self._log = get_logger("runner")
-        shared.parcels.update(dict.fromkeys(self._ids, self))
+        shared.deliveries.update(dict.fromkeys(self._ids, self))
         shared.open[self] = None
 
     # ------------------------------------------------ what the carrier tells
 
     def pack(self) -> list[Held]:
-        """What the request will carry."""
         self.size = len(self.missing)
         self._ids = frozenset(self.missing)
         return [entry.held for entry in self.missing.values()]
@@ -147,7 +149,7 @@ class Parcel:
         self.sent_at_s = self._heard_at_s = now_s
         self._had_room = self.gate.in_hand <= self.worker.max_jobs
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
-        self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
+        self._shared.in_flight.sent(self.missing.values(), self._shared.clock.wall_ms())
         self.stay.entered(len(self.missing), self.losses, now_s)
         self._shared.counters.posts += 1
         self._shared.counters.sent += len(self.missing)
@@ -166,7 +168,7 @@ class Parcel:
         ended: list[Ended] = []
         try:
             for answer in answers:
-                if not isinstance(answer, Said):
+                if not isinstance(answer, WorkerSaid):
                     self._heard(ended)
                     ended = []
                     self._said_else(answer)
@@ -191,13 +193,12 @@ class Parcel:
     # ------------------------------------------------ how jobs leave
 
     def report(self, job_id: str, report: Report) -> bool:
-        """An attempt ended. False when the job is not of this parcel, or an earlier verdict stands: the first wins."""
+        """An attempt ended. False: the job is not of this delivery, or an earlier outcome stands."""
         entry = self._take(job_id)
         self._heard([(entry, report)] if entry is not None else [])
         return entry is not None
 
     def report_all(self, report: Report) -> None:
-        """The same for every job still waited for."""
         self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s())
 
     def entrust(self) -> None:
@@ -205,7 +206,7 @@ class Parcel:
         entries = self._take_all()
         self.stay.fewer(len(entries))  # nobody hears of its death from us any more
         for entry in entries:
-            del self._shared.parcels[entry.held.job.id]
+            del self._shared.deliveries[entry.held.job.id]
             self._shared.gates.lend(self.gate, entry.held)
         if entries:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
@@ -217,7 +218,7 @@ class Parcel:
             self._return(entry, refused=refused, interruption=interruption)
         self._after()
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: InFlightJob) -> None:
         """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
         del self.missing[entry.held.job.id]
         self._return(entry)
@@ -252,7 +253,7 @@ class Parcel:
                 # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
                 self.gate.back_off(self._sent_at_s(), now_s, why="it did not answer in the time of its jobs")
 
-    def split(self) -> "list[Parcel]":
+    def split(self) -> "list[Delivery]":
         """What is still waited for, in two halves to be sent anew."""
         entries = self._hand_on()
         half = (len(entries) + 1) // 2
@@ -272,25 +273,24 @@ class Parcel:
             return
         self._end([(entry, report) for entry in self._take_all()], self._shared.clock.mono_s(), cleared=False)
 
-    def repacked(self) -> "Parcel":
+    def repacked(self) -> "Delivery":
         """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
         return self._of(self._hand_on())
 
     # ------------------------------------------------
 
-    def _of(self, entries: Sequence[Entry]) -> "Parcel":
-        """Another for the same worker."""
-        return Parcel(self._shared, self.worker, self.gate, self.jobtype, entries, losses=self.losses)
+    def _of(self, entries: Sequence[InFlightJob]) -> "Delivery":
+        return Delivery(self._shared, self.worker, self.gate, self.jobtype, entries, losses=self.losses)
 
-    def _hand_on(self) -> list[Entry]:
-        """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""
+    def _hand_on(self) -> list[InFlightJob]:
+        """Leave the jobs still waited for to other deliveries. Cancelled ones go back instead."""
         for entry in [entry for entry in self.missing.values() if entry.cancelled]:
             self.drop(entry)
         entries = self._take_all()
         if self.sent_at_s is not None:
             self.stay.fewer(len(entries))
         self._shared.open.pop(self, None)
-        self._shared.ledger.requeue(entries)
+        self._shared.in_flight.requeue(entries)
         return entries
 
     def _sent_at_s(self) -> float:
@@ -307,27 +307,27 @@ class Parcel:
         outcomes = [(one, shared.end(one.held, report, name, one.started_at_ms, scopes)) for one, report in ended]
         self._leave([entry for entry, _ in ended], now_s, ended=True)
         shared.gates.suspects.cleared(one.job_id for _, one in outcomes if cleared or one.fate is not Fate.RETRY)
-        shared.ledger.stop(outcomes)
+        shared.in_flight.stop(outcomes)
         shared.counters.ended(one.fate for _, one in outcomes)
         self._after()
 
-    def _return(self, entry: Entry, *, refused: bool = False, interruption: str = "") -> None:
+    def _return(self, entry: InFlightJob, *, refused: bool = False, interruption: str = "") -> None:
         """`interruption`: what ends its attempt, if it is at work: what its worker had no room for has not begun."""
         shared = self._shared
         self._leave([entry], shared.clock.mono_s())
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is Phase.RUNNING and is_begun:
             report = interrupted(interruption)
-            shared.ledger.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
+            shared.in_flight.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
             shared.counters.interrupted += 1
         else:
-            shared.ledger.give_back(entry, refused=refused)
+            shared.in_flight.give_back(entry, refused=refused)
             shared.counters.returned += 1
 
-    def _leave(self, entries: Sequence[Entry], now_s: float, *, ended: bool = False) -> None:
+    def _leave(self, entries: Sequence[InFlightJob], now_s: float, *, ended: bool = False) -> None:
         job_ids = [entry.held.job.id for entry in entries]
         for job_id in job_ids:
-            del self._shared.parcels[job_id]
+            del self._shared.deliveries[job_id]
         if self.sent_at_s is not None:
             self.stay.fewer(len(job_ids))
         self.gate.give(self.jobtype, job_ids, now_s, ended=ended)
@@ -347,8 +347,7 @@ class Parcel:
             self._note_unclear("an outcome without job_id")
         return job_id
 
-    def _take(self, job_id: str) -> Entry | None:
-        """It is waited for no more. None: it was not."""
+    def _take(self, job_id: str) -> InFlightJob | None:
         entry = self.missing.pop(job_id, None)
         if entry is None:
             if job_id in self._ids:
@@ -357,7 +356,7 @@ class Parcel:
                 self._shared.counters.unknown_ids += 1
         return entry
 
-    def _take_all(self) -> list[Entry]:
+    def _take_all(self) -> list[InFlightJob]:
         entries = [*self.missing.values()]
         self.missing.clear()
         return entries

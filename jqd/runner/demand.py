@@ -15,7 +15,7 @@ from jqd.domain.tenant import tenant_of
 Span = tuple[int, int]
 
 
-class Wishes:
+class Demand:
     """Gathers them from one worker after the other."""
 
     def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:

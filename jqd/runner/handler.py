@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
 from jqd.domain.job_options import FIELDS, NOTHING, Expiry, Retries, Timeout, TypeOptions, Waits
 from jqd.domain.tenant import bare, tenant_of
-from jqd.runner.ssrf import Standing
-from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
+from jqd.runner.ssrf import AddressPolicy
+from jqd.runner.worker import Batch, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker, WorkerSpec
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
@@ -75,7 +75,7 @@ class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False
 
     number: int
     set_at_ms: int
-    standing: Standing = Standing.LOOPBACK
+    standing: AddressPolicy = AddressPolicy.LOOPBACK
     """Of whoever said it: how near the address may be that its URL leads to."""
     machine: str = ""
     """Where that was judged."""
@@ -112,10 +112,10 @@ def shares(handler: Handler) -> dict[int, float]:
     return found
 
 
-def card_of(name: str, definition: Definition) -> Card:
+def spec_of(name: str, definition: Definition) -> WorkerSpec:
     """What its endpoint would say if it registered. Raises Invalid."""
     options = definition.options
-    return Card(
+    return WorkerSpec(
         name=name,
         url=definition.body,
         jobs=(name,),
@@ -148,8 +148,8 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
     for version in handler.versions:
         if version.out:
             continue
-        card, own, part = card_of(bare(name), version), id_of(name, version.number), parts[version.number]
-        said = {field: getattr(card, field) for field in Card.__struct_fields__}
+        card, own, part = spec_of(bare(name), version), id_of(name, version.number), parts[version.number]
+        said = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
         said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
         said["tenant"] = tenant_of(name)
         options = version.options.of_jobs

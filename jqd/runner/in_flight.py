@@ -36,7 +36,7 @@ class Phase(enum.IntEnum):
 QUEUED, RUNNING, STOPPED = Phase  # to read a member of an enumeration costs as much as a call, and each job goes by
 
 
-class Entry:
+class InFlightJob:
     """One job in hand."""
 
     __slots__ = ("begun", "cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
@@ -83,19 +83,19 @@ class Stopped(NamedTuple):
     """Of those unheard, which a worker may have been told of: the connection broke over the answer."""
 
 
-class Ledger:
+class InFlightJobs:
     """Every change of a job's phase goes through here."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._outcomes: deque[tuple[Entry, Outcome, int]] = deque()  # with its weight
-        self._returned: deque[Entry] = deque()
+        self._entries: dict[str, InFlightJob] = {}
+        self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # with its weight
+        self._returned: deque[InFlightJob] = deque()
         self._unheard: deque[tuple[tuple[str, int], bool]] = deque()
         self._at_work = 0
         self._untaken_bytes = 0
-        self._unnoted: list[Entry] = []  # their outcomes were taken, and are on their way to the disk
+        self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
         self._refusal: JournalRefused | None = None
-        self._asked: dict[Entry, trio.Event] = {}  # rung when it is noted or refused
+        self._asked: dict[InFlightJob, trio.Event] = {}  # rung when it is noted or refused
         self._some_stopped = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -117,7 +117,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, job_id: str) -> Entry | None:
+    def find(self, job_id: str) -> InFlightJob | None:
         """The entry of a job in hand."""
         return self._entries.get(job_id)
 
@@ -129,7 +129,7 @@ class Ledger:
         """Id → generation of the contents in hand that were exchanged once."""
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
-    def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
+    def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
         """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
         entries = []
         for each in held:
@@ -137,7 +137,7 @@ class Ledger:
             assert known is None or (known.phase is STOPPED and known.held.fence < each.fence), (
                 f"job {each.job.id} is in hand already (fence {known.held.fence}, now {each.fence})"
             )
-            entry = self._entries[each.job.id] = Entry(each, worker_id)
+            entry = self._entries[each.job.id] = InFlightJob(each, worker_id)
             entries.append(entry)
         if entries:
             self._at_work += len(entries)
@@ -145,20 +145,20 @@ class Ledger:
                 self._idle = trio.Event()
         return entries
 
-    def sent(self, entries: Iterable[Entry], at_ms: int) -> None:
+    def sent(self, entries: Iterable[InFlightJob], at_ms: int) -> None:
         """Their request goes out now."""
         for entry in entries:
             assert entry.phase is not STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
             entry.phase, entry.started_at_ms = RUNNING, at_ms
 
-    def requeue(self, entries: Iterable[Entry]) -> None:
+    def requeue(self, entries: Iterable[InFlightJob]) -> None:
         """They are to be sent again."""
         for entry in entries:
             assert entry.phase is not STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
             entry.begun = entry.begun or entry.phase is RUNNING
             entry.phase = QUEUED
 
-    def stop(self, ended: Iterable[tuple[Entry, Outcome]]) -> None:
+    def stop(self, ended: Iterable[tuple[InFlightJob, Outcome]]) -> None:
         for entry, outcome in ended:
             assert outcome.job_id == entry.held.job.id
             self._stop(entry)
@@ -168,7 +168,7 @@ class Ledger:
             self._untaken_bytes += weight
             self._some_stopped.set()
 
-    def give_back(self, entry: Entry, *, refused: bool = False) -> None:
+    def give_back(self, entry: InFlightJob, *, refused: bool = False) -> None:
         """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
         self._stop(entry)
         if refused and not entry.begun:
@@ -176,7 +176,7 @@ class Ledger:
         self._returned.append(entry)
         self._some_stopped.set()
 
-    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         """These are in no hand of ours any more, and their workers do not know that they have them. `told`: one may."""
         self._unheard.extend((claim, told) for claim in claims)
         self._some_stopped.set()
@@ -209,7 +209,7 @@ class Ledger:
             self._some_stopped = trio.Event()
         return stopped
 
-    def noted(self) -> None:
+    def mark_durable(self) -> None:
         """All outcomes taken so far are in the journal, on disk."""
         self._refusal = None
         for entry in self._unnoted:
@@ -236,14 +236,14 @@ class Ledger:
             bell.set()
         self._asked.clear()
 
-    async def wait_noted(self, entry: Entry) -> None:
+    async def wait_durable(self, entry: InFlightJob) -> None:
         """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
         while not entry.noted:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._asked.setdefault(entry, trio.Event()).wait()
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.
 
         The job may be here again under a later claim, whose end the store does not know yet.
@@ -265,7 +265,7 @@ class Ledger:
         """Until nothing is queued or running."""
         await self._idle.wait()
 
-    def _stop(self, entry: Entry) -> None:
+    def _stop(self, entry: InFlightJob) -> None:
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
         self._at_work -= 1
@@ -273,9 +273,9 @@ class Ledger:
             self._idle.set()
 
 
-def posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:
+def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:
     """`entries` in order, cut where a POST has enough jobs or bytes."""
-    posts: list[list[Entry]] = []
+    posts: list[list[InFlightJob]] = []
     size = 0
     for entry in entries:
         length = len(entry.held.job.argument)

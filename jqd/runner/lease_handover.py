@@ -5,32 +5,32 @@ The hand-over is a record like any outcome: journaled, synced, applied. Who wait
 
 from collections.abc import Collection, Iterable, Sequence
 
-from jqd.runner.delivery import Shared
-from jqd.runner.in_flight import Entry
+from jqd.runner.delivery import DeliveryContext
+from jqd.runner.in_flight import InFlightJob
 from jqd.runner.pulls import Pull
 
 Claim = tuple[str, int]
 """A job's id and the fence."""
 
 
-class Handing:
+class LeaseHandover:
     """Of one runner."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}
 
-    def begin(self, pull: Pull, entries: Sequence[Entry]) -> None:
+    def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
         """Hand jobs over to who waits; untried back if nobody does any more."""
         shared = self._shared
         if pull.is_over:
             for entry in entries:
-                shared.ledger.give_back(entry)
+                shared.in_flight.give_back(entry)
             shared.counters.returned += len(entries)
             return
         pull.bring([entry.held for entry in entries])
         pull.handed_s = shared.clock.boot_s()
-        shared.ledger.sent(entries, shared.clock.wall_ms())
+        shared.in_flight.sent(entries, shared.clock.wall_ms())
         for entry in entries:
             self._coming[entry.held.job.id, entry.held.fence] = pull
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
@@ -48,6 +48,6 @@ class Handing:
             if void is None or claim[0] in void or not self._shared.trusts() or claim[1] < epoch:
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
                 pull.failed(claim[0])
-                self._shared.ledger.unheard([claim])
+                self._shared.in_flight.release_undelivered([claim])
             elif not pull.arrived(claim[0]):
-                self._shared.ledger.unheard([claim])
+                self._shared.in_flight.release_undelivered([claim])

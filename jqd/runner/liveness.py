@@ -13,7 +13,7 @@ SPREAD_S = 2.0  # so long a sign may take from another daemon to us
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 
 
-class Signs:
+class Liveness:
     """By worker's id, of whom a registration is known."""
 
     def __init__(self, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class Signs:
         now_s = self._clock.mono_s()
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
-    def came(self, worker_id: str, ttl_s: float | None) -> None:
+    def record_heartbeat(self, worker_id: str, ttl_s: float | None) -> None:
         self.unreachable_since_s.pop(worker_id, None)
         self._heard_at_s[worker_id] = self._clock.mono_s()
         now_s = self.seen_at_s[worker_id] = self.now_s()
@@ -46,7 +46,7 @@ class Signs:
             for told in self._outgoing:
                 told.add(worker_id)
 
-    def looked(self) -> float:
+    def begin_sync(self) -> float:
         """All that came elsewhere up to now is about to be noted. Returns now."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
@@ -54,7 +54,7 @@ class Signs:
         self._looked_at_s = now_s
         return now_s
 
-    def noted(self, worker_id: str, age_ms: int) -> None:
+    def mark_durable(self, worker_id: str, age_ms: int) -> None:
         """A sign of so long ago, wherever it came."""
         at_s = self._clock.mono_s() - max(0, age_ms) / 1000
         self._heard_at_s[worker_id] = max(at_s, self._heard_at_s.get(worker_id, at_s))

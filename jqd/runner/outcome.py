@@ -174,7 +174,7 @@ def _delay_s(report: Report, own_s: float) -> float:
     return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
 
 
-def says_again(outcome: Outcome, report: Report) -> bool:
+def is_repeat(outcome: Outcome, report: Report) -> bool:
     """Whether `report` repeats what led to `outcome`, as a worker does that has not got our answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED

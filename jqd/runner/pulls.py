@@ -16,7 +16,7 @@ from typing import NamedTuple
 import trio
 
 from jqd.domain.job import Held
-from jqd.runner.demand import Wishes
+from jqd.runner.demand import Demand
 from jqd.runner.worker import Worker, takes_type
 
 Kind = tuple[tuple[str, ...] | None, int, int]
@@ -175,7 +175,7 @@ class Pulls:
             for pull in pulls:
                 pull.close()
 
-    def wish(self, wishes: Wishes) -> None:
+    def wish(self, wishes: Demand) -> None:
         """Add what all of them take. As many steps as there are kinds of workers, however many polls wait."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)

@@ -14,15 +14,15 @@ import msgspec
 from jqd.domain.clock import Clock
 from jqd.domain.job_options import TypeOptions
 from jqd.domain.log import get_logger
-from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.handler import Handler, id_of, workers_of
-from jqd.runner.liveness import SPREAD_S, Signs
-from jqd.runner.ssrf import Reach, Standing, machine, standing_of
-from jqd.runner.worker import Card, Worker, jobs_of, new_id, refused
-from jqd.runner.worker_index import Roll
+from jqd.runner.liveness import SPREAD_S, Liveness
+from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, standing_of
+from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
+from jqd.runner.worker_index import WorkerIndex
 
 KIND, HANDLER = "worker", "handler"  # of rules
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
@@ -39,21 +39,21 @@ _decoder = msgspec.msgpack.Decoder(Worker)
 _handlers = msgspec.msgpack.Decoder(Handler)
 
 
-class Workers:
+class WorkerRegistry:
     """The registry. Expiry is by monotonic time and noticed when somebody looks."""
 
-    def __init__(self, rules: Rules | None = None, *, clock: Clock, reach: Reach | None = None) -> None:
+    def __init__(self, settings: SettingTable | None = None, *, clock: Clock, reach: SsrfGuard | None = None) -> None:
         """`rules`: where registrations come from and go to; None: of this registry alone.
 
         `reach`: which addresses a registration may name; None: as without any setting.
         """
-        self.rules = rules or Rules()
+        self.settings = settings or SettingTable()
         self._clock = clock
-        self._reach = reach or Reach()
+        self._reach = reach or SsrfGuard()
         self._log = get_logger("workers")
-        self._workers = Roll()
+        self._workers = WorkerIndex()
         self._lasting_s = math.inf  # until then no ttl runs out
-        self._signs = Signs(clock)
+        self._signs = Liveness(clock)
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
         self._watchers: list[Callable[[], None]] = []
@@ -64,15 +64,20 @@ class Workers:
         self._placed, self._placed_until_s = (0, 1), float("-inf")
         self._handlers: dict[str, Handler] = {}
         self._versions: dict[str, Worker] = {}  # those that handlers are
-        self.rules.read(KIND, _read)
-        self.rules.read(HANDLER, _read_handler)
-        self.rules.watch(KIND, self._ruled)
-        self.rules.watch(HANDLER, self._handled)
+        self.settings.read(KIND, _read)
+        self.settings.read(HANDLER, _read_handler)
+        self.settings.watch(KIND, self._ruled)
+        self.settings.watch(HANDLER, self._handled)
 
     # ------------------------------------------------------------ registering
 
     def check(
-        self, card: Card, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None = None, tenant: str = ""
+        self,
+        card: WorkerSpec,
+        *,
+        options: Mapping[str, TypeOptions] | None = None,
+        peer: str | None = None,
+        tenant: str = "",
     ) -> Worker:
         """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
 
@@ -117,8 +122,8 @@ class Workers:
         Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
         Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
         """
-        rule = self.rules.get(KIND, worker_id)
-        known = _read(rule) if rule is not None and not rule.is_deleted else None
+        setting = self.settings.get(KIND, worker_id)
+        known = _read(setting) if setting is not None and not setting.is_deleted else None
         is_same = known and known.url and url and server_of(known.url) == server_of(url)
         return known.secrets if known and is_same else ()
 
@@ -133,12 +138,12 @@ class Workers:
         silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
         return silent_s <= known.ttl_s and _saying(worker) in self._former.get(worker.id, ())
 
-    def register(self, card: Card, *, peer: str | None = None) -> Worker:
+    def register(self, card: WorkerSpec, *, peer: str | None = None) -> Worker:
         """Take a registration without a journal: only this process knows of it. Raises Invalid."""
         worker = self.check(card, peer=peer)
         if not self.knows(worker):
             bodies = {(KIND, worker.id): body_of(worker)}
-            self.rules.take(self.rules.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
+            self.settings.take(self.settings.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
         self.repeated(worker.id)
         return worker
 
@@ -231,13 +236,13 @@ class Workers:
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
-        self._signs.came(worker_id, worker.ttl_s)
+        self._signs.record_heartbeat(worker_id, worker.ttl_s)
 
-    def heard(self, ages_ms: Mapping[str, int]) -> None:
+    def heard_from(self, ages_ms: Mapping[str, int]) -> None:
         """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
-        now_s = self._signs.looked()
+        now_s = self._signs.begin_sync()
         for worker_id, age_ms in ages_ms.items():
-            self._signs.noted(worker_id, age_ms)
+            self._signs.mark_durable(worker_id, age_ms)
             if worker_id in self._workers:
                 self._signs.seen_at_s[worker_id] = now_s + SPREAD_S
             else:
@@ -265,32 +270,32 @@ class Workers:
             pulls = worker.url is None and worker.ttl_s is None
             if pulls and (self._signs.silence_s(worker.id) or 0.0) > PULL_SILENT_S:
                 self.unregister(worker.id, "silent")
-        self._signs.keep({rule.name for rule in self.rules.all(KIND)})
+        self._signs.keep({setting.name for setting in self.settings.all(KIND)})
 
-    def silent(self) -> Iterator[tuple[float, Rule]]:
+    def silent(self) -> Iterator[tuple[float, Setting]]:
         """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
         now_s = self._signs.now_s()
-        for rule in self.rules.all(KIND):
-            if rule.name not in self._workers and not rule.is_deleted:
-                yield now_s - self._signs.seen_at_s.setdefault(rule.name, now_s), rule
+        for setting in self.settings.all(KIND):
+            if setting.name not in self._workers and not setting.is_deleted:
+                yield now_s - self._signs.seen_at_s.setdefault(setting.name, now_s), setting
 
     # ------------------------------------------------------------ within
 
     def _back(self, worker_id: str) -> Worker | None:
         """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
-        rule = self.rules.get(KIND, worker_id)
-        if rule is not None and worker_id not in self.leaving:
-            self._ruled(rule)
+        setting = self.settings.get(KIND, worker_id)
+        if setting is not None and worker_id not in self.leaving:
+            self._ruled(setting)
         return self._workers.get(worker_id)
 
-    def _ruled(self, rule: Rule) -> None:
+    def _ruled(self, setting: Setting) -> None:
         """A registration holds from now on."""
-        self.leaving.pop(rule.name, None)
-        if rule.is_deleted:
-            self._remove(rule.name, "unregistered")
-            self._signs.seen_at_s.pop(rule.name, None)
+        self.leaving.pop(setting.name, None)
+        if setting.is_deleted:
+            self._remove(setting.name, "unregistered")
+            self._signs.seen_at_s.pop(setting.name, None)
             return
-        worker = _read(rule)
+        worker = _read(setting)
         known = self._workers.get(worker.id)
         self._workers.put(worker)
         self._repeated_at_s[worker.id] = self._clock.mono_s()
@@ -301,22 +306,22 @@ class Workers:
             self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
         now_s = self._signs.seen_at_s[worker.id] = self._signs.now_s()
         self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
-        self._signs.noted(worker.id, self._clock.wall_ms() - rule.at_ms)
+        self._signs.mark_durable(worker.id, self._clock.wall_ms() - setting.at_ms)
         self._signs.unreachable_since_s.pop(worker.id, None)
         who = {"worker": worker.id, "name": worker.name}
         self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
         for watcher in self._watchers:
             watcher()
 
-    def _handled(self, rule: Rule) -> None:
+    def _handled(self, setting: Setting) -> None:
         """A handler has another version, or none any more."""
-        handler, versions = (Handler(0), []) if rule.is_deleted else _read_handler(rule)
-        self._handlers[rule.name] = handler
-        self._versions = {one.id: one for one in self._versions.values() if one.handler != rule.name}
+        handler, versions = (Handler(0), []) if setting.is_deleted else _read_handler(setting)
+        self._handlers[setting.name] = handler
+        self._versions = {one.id: one for one in self._versions.values() if one.handler != setting.name}
         self._versions |= {one.id: one for one in versions}
         for version in handler.versions:
-            self.leaving.pop(id_of(rule.name, version.number), None)
-        self._log.info("workers.handler", name=rule.name, version=handler.last, versions=len(versions))
+            self.leaving.pop(id_of(setting.name, version.number), None)
+        self._log.info("workers.handler", name=setting.name, version=handler.last, versions=len(versions))
         for watcher in self._watchers:
             watcher()
 
@@ -329,7 +334,7 @@ class Workers:
         if more > 0 and (why := NAMES.why_no_more(tenant, self._workers.names, more)):
             raise refused("jobs", f'{why}, or say "*" for every one')
 
-    def _same_server(self, card: Card, tenant: str) -> Worker | None:
+    def _same_server(self, card: WorkerSpec, tenant: str) -> Worker | None:
         return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))
 
     def _expire(self) -> None:
@@ -355,18 +360,18 @@ class Workers:
         return True
 
 
-def _read(rule: Rule) -> Worker:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> Worker:
+    return _decoder.decode(setting.body)
 
 
-def _read_handler(rule: Rule) -> tuple[Handler, list[Worker]]:
-    handler = _handlers.decode(rule.body)
-    return handler, workers_of(rule.name, handler)
+def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
+    handler = _handlers.decode(setting.body)
+    return handler, workers_of(setting.name, handler)
 
 
 def _saying(worker: Worker) -> bytes:
     """What it says of itself, but for its trouble, by which a registration may be known again."""
-    said = msgspec.structs.replace(worker, trouble=None, standing=Standing.LOOPBACK, machine="")
+    said = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
     return hashlib.blake2b(_encoder.encode(said), digest_size=16).digest()
 
 

@@ -18,16 +18,16 @@ from jqd.domain.log import get_logger
 from jqd.domain.pauses import Paused
 from jqd.runner.batch_linger import Linger
 from jqd.runner.cancel import Asked, Teller
-from jqd.runner.capacity import Gates
+from jqd.runner.capacity import Capacity
 from jqd.runner.config import RunnerConfig
 from jqd.runner.deliver import deliver
-from jqd.runner.delivery import Parcel, Shared
-from jqd.runner.demand import Wishes
-from jqd.runner.in_flight import Entry, Ledger, Phase, Stopped, posts_of
-from jqd.runner.lease_handover import Handing
+from jqd.runner.delivery import Delivery, DeliveryContext
+from jqd.runner.demand import Demand
+from jqd.runner.in_flight import InFlightJob, InFlightJobs, Phase, Stopped, posts_of
+from jqd.runner.lease_handover import LeaseHandover
 from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
-from jqd.runner.registry import Workers
+from jqd.runner.registry import WorkerRegistry
 from jqd.runner.transport import Pool, Post
 from jqd.runner.worker import Worker
 
@@ -45,20 +45,18 @@ class Running(NamedTuple):
 
 
 class Runner:
-    """The ledger of held jobs and the tasks that carry them."""
-
     def __init__(
         self,
         config: RunnerConfig,
         *,
-        workers: Workers,
+        workers: WorkerRegistry,
         clock: Clock,
         source: random.Random,
         trusts: Callable[[], bool],
         backoff: Backoff,
         daemon: str,
         pool: Pool,
-        gates: Gates,
+        gates: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
     ) -> None:
         """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `Shared`.
@@ -66,42 +64,44 @@ class Runner:
         """
         self._config = config
         self._workers = workers
-        self.paused = Paused(workers.rules)
+        self.paused = Paused(workers.settings)
         self._gates = gates
         self._clock = clock
         self._pool = pool
-        self._ledger = Ledger()
+        self._in_flight = InFlightJobs()
         self.is_served = True
         """Whether some worker takes jobs, or may by time alone, as after a back-off: one that comes gives a hint."""
-        self.get_running_jobs = self._ledger.fences
-        self.get_generations = self._ledger.generations
-        self.wait_stopped = self._ledger.wait_stopped
-        self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates, wrong)
+        self.get_running_jobs = self._in_flight.fences
+        self.get_generations = self._in_flight.generations
+        self.wait_stopped = self._in_flight.wait_stopped
+        self._shared = DeliveryContext(
+            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong
+        )
         self._mark = f"{source.getrandbits(32):08x}"
-        self._start: Callable[[Parcel], None] | None = None
-        self._early: list[Parcel] = []
+        self._start: Callable[[Delivery], None] | None = None
+        self._early: list[Delivery] = []
         self._teller = Teller(self._shared)
-        self._tell: Callable[[Parcel, str], None] | None = None
+        self._tell: Callable[[Delivery, str], None] | None = None
         self._asked = Asked()
         self._linger = Linger()
         self._work = trio.Event()
-        self._handing = Handing(self._shared)
+        self._handing = LeaseHandover(self._shared)
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry parcels until cancelled. Requests under way end with it; their jobs stay in hand."""
+        """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in hand."""
         carrier = Post(self._pool, self._gates.connections, self._config)
         async with trio.open_nursery() as nursery:
 
-            def start(parcel: Parcel) -> None:
-                nursery.start_soon(deliver, self._shared, carrier, parcel, self._mark, start)
+            def start(delivery: Delivery) -> None:
+                nursery.start_soon(deliver, self._shared, carrier, delivery, self._mark, start)
 
-            def tell(parcel: Parcel, job_id: str) -> None:
-                nursery.start_soon(self._teller.tell, carrier, parcel, job_id)
+            def tell(delivery: Delivery, job_id: str) -> None:
+                nursery.start_soon(self._teller.tell, carrier, delivery, job_id)
 
             self._start, self._tell = start, tell
-            for parcel in self._early:
-                start(parcel)
+            for delivery in self._early:
+                start(delivery)
             self._early.clear()
             task_status.started()
             try:
@@ -115,7 +115,7 @@ class Runner:
         """What workers with a free slot take; nothing when nobody is free."""
         if self._is_backlogged():
             return []
-        now_s, wishes = self._clock.mono_s(), Wishes(self.paused.types.names, self.paused.tenants.names)
+        now_s, wishes = self._clock.mono_s(), Demand(self.paused.types.names, self.paused.tenants.names)
         self._gates.pulls.wish(wishes)
         posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
@@ -169,10 +169,10 @@ class Runner:
         """
         if not held:
             return
-        for each in [each for each in held if each.job.id in self._shared.parcels]:
+        for each in [each for each in held if each.job.id in self._shared.deliveries]:
             self._drop_void(each)
         self._linger.over(jobtype)
-        entries = self._ledger.take(worker_id, held)
+        entries = self._in_flight.take(worker_id, held)
         if back := self._asked.taken(held) | {each.job.id for each in held if each.job.jobtype != jobtype}:
             self._give_back([entry for entry in entries if entry.held.job.id in back])
             entries = [entry for entry in entries if entry.held.job.id not in back]
@@ -189,16 +189,15 @@ class Runner:
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
         self._gates.turns.took(worker, jobtype, len(entries))
         for part, losses in self._posts(entries, gate.post_jobs_max):
-            parcel = Parcel(self._shared, worker, gate, jobtype, part, losses=losses)
+            delivery = Delivery(self._shared, worker, gate, jobtype, part, losses=losses)
             if self._start is None:
-                self._early.append(parcel)
+                self._early.append(delivery)
             else:
-                self._start(parcel)
+                self._start(delivery)
         self._work.set()
 
     def at_work(self, job_id: str) -> bool:
-        """Whether a job is queued or running here."""
-        return job_id in self._shared.parcels
+        return job_id in self._shared.deliveries
 
     async def wait_free(self) -> None:
         await self._gates.wait_free()
@@ -207,52 +206,51 @@ class Runner:
 
     @property
     def in_hand(self) -> int:
-        """The number of those that `get_running_jobs` would give."""
-        return len(self._ledger)
+        return len(self._in_flight)
 
     @property
     def is_working(self) -> bool:
         """Whether a job is queued or running here: all others in hand have stopped, and the store is to hear of it."""
-        return self._ledger.at_work > 0
+        return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
         """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `out_of_hand`."""
         backlogged = self._is_backlogged()
-        stopped = self._ledger.get_stopped(limit)
+        stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
             self._gates.note_free()
         return stopped
 
-    def noted(self) -> None:
+    def mark_durable(self) -> None:
         """All outcomes taken so far are in the journal, on disk."""
-        self._ledger.noted()
+        self._in_flight.mark_durable()
 
     def refused(self, error: JournalRefused) -> None:
         """The journal takes no outcomes now; it is asked again until `noted`."""
-        self._ledger.refused(error)
+        self._in_flight.refused(error)
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
+    def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
         """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `Handing.arrived`."""
         claims = [*claims]
-        self._gates.ended(self._ledger.out_of_hand(claims))
+        self._gates.ended(self._in_flight.forget(claims))
         self._handing.arrived(claims, epoch, void)
 
-    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         """These are in the hands of workers that do not know it, or hardly (`told`). They go back untried."""
-        self._ledger.unheard(claims, told=told)
+        self._in_flight.release_undelivered(claims, told=told)
 
-    def lose(self, job_ids: Iterable[str]) -> None:
+    def drop_lost(self, job_ids: Iterable[str]) -> None:
         """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
         for job_id in job_ids:
-            if (parcel := self._shared.parcels.get(job_id)) is not None:
-                parcel.drop(parcel.missing[job_id])
+            if (delivery := self._shared.deliveries.get(job_id)) is not None:
+                delivery.drop(delivery.missing[job_id])
 
-    def spare(self, claims: Iterable[tuple[str, int]]) -> None:
+    def skip_succeeded(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store knows of a success in each of these (id, fence). Of a job claimed since, nothing more is sent."""
         for job_id, fence in claims:
-            parcel = self._shared.parcels.get(job_id)
-            if parcel is not None and parcel.missing[job_id].held.fence > fence:
-                parcel.withdraw(job_id)
+            delivery = self._shared.deliveries.get(job_id)
+            if delivery is not None and delivery.missing[job_id].held.fence > fence:
+                delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
         """These claims (id, fence) were cancelled. What is not sent yet goes back untried; else its worker is told.
@@ -260,13 +258,13 @@ class Runner:
         A cancel of a claim that is not in hand is remembered for a while: its answer may be on its way.
         """
         for job_id, fence in claims:
-            entry, parcel = self._ledger.find(job_id), self._shared.parcels.get(job_id)
+            entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
                 self._asked.note(job_id, fence)
-            elif parcel is None or entry.held.fence > fence:
+            elif delivery is None or entry.held.fence > fence:
                 continue  # that claim has stopped, and its end is told
-            elif not parcel.withdraw(job_id) and self._tell is not None:
-                self._tell(parcel, job_id)
+            elif not delivery.withdraw(job_id) and self._tell is not None:
+                self._tell(delivery, job_id)
 
     # ------------------------------------------------ for the API
 
@@ -276,29 +274,29 @@ class Runner:
         It says by its fence which it means, or who it is. False when there is no such job at work here: there never
         was, it timed out, it was reported already or entrusted to its worker.
         """
-        parcel = self._shared.parcels.get(job_id)
-        if parcel is None or parcel.sent_at_s is None or (worker_id and parcel.worker.id != worker_id):
+        delivery = self._shared.deliveries.get(job_id)
+        if delivery is None or delivery.sent_at_s is None or (worker_id and delivery.worker.id != worker_id):
             return False
-        if fence and parcel.missing[job_id].held.fence != fence:
+        if fence and delivery.missing[job_id].held.fence != fence:
             return False
-        return parcel.report(job_id, report)
+        return delivery.report(job_id, report)
 
     def ended(self, job_id: str) -> Outcome | None:
         """How a job's attempt ended here, without its result, until the store knows it; else None."""
-        entry = self._ledger.find(job_id)
+        entry = self._in_flight.find(job_id)
         return entry.outcome if entry is not None else None
 
-    async def wait_noted(self, job_id: str) -> None:
+    async def wait_durable(self, job_id: str) -> None:
         """Until what `ended` gives is in the journal, on disk. Raises JournalRefused when that cannot be said in time.
 
         The outcome stays in hand then, and gets there when the journal takes it.
         """
-        entry = self._ledger.find(job_id)
+        entry = self._in_flight.find(job_id)
         if entry is None or entry.outcome is None:
             return
         try:
             with trio.fail_after(NOTED_S):
-                await self._ledger.wait_noted(entry)
+                await self._in_flight.wait_durable(entry)
         except trio.TooSlowError:
             raise _kept(job_id, f"the disk takes more than {NOTED_S:g} s", full=False) from None
         except JournalRefused as error:
@@ -318,7 +316,7 @@ class Runner:
 
         One that its worker keeps for itself is here until the store knows so: it says itself whose that job is then.
         """
-        entry = self._ledger.find(job_id)
+        entry = self._in_flight.find(job_id)
         if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
             return None
         return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype, entry.lease)
@@ -326,9 +324,9 @@ class Runner:
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""
         return {
-            "in_hand": len(self._ledger),
-            "at_work": self._ledger.at_work,
-            "untaken": self._ledger.untaken,
+            "in_hand": len(self._in_flight),
+            "at_work": self._in_flight.at_work,
+            "untaken": self._in_flight.untaken,
             **self._shared.counters.snapshot(),
             "workers": self._gates.load(self._clock.mono_s()),
         }
@@ -341,18 +339,17 @@ class Runner:
         It is right however the doubt ends: where the store still takes us for the owner, the jobs would hang otherwise.
         """
         if self._shared.open:
-            self._log.warning("runner.stop_work", count=self._ledger.at_work)
-        for parcel in [*self._shared.open]:
-            parcel.give_back(interruption=interruption)
-            parcel.scope.cancel()
+            self._log.warning("runner.stop_work", count=self._in_flight.at_work)
+        for delivery in [*self._shared.open]:
+            delivery.give_back(interruption=interruption)
+            delivery.scope.cancel()
 
     async def drain(self) -> None:
-        """Until no job is queued or running."""
-        await self._ledger.wait_idle()
+        await self._in_flight.wait_idle()
 
     # ------------------------------------------------
 
-    def _posts(self, entries: Sequence[Entry], jobs_max: int) -> Iterator[tuple[list[Entry], int]]:
+    def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
         """What goes out in one request each, suspects apart from others, and how often those were lost."""
         found = [(entry, self._gates.suspects.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
@@ -366,20 +363,23 @@ class Runner:
 
     def _drop_void(self, held: Held) -> None:
         """End the attempt at work here of a job that we claimed anew: it was taken from us in between, and is void."""
-        parcel = self._shared.parcels.get(held.job.id)
-        if parcel is not None and (entry := parcel.missing[held.job.id]).held.fence < held.fence:
+        delivery = self._shared.deliveries.get(held.job.id)
+        if delivery is not None and (entry := delivery.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
-            parcel.drop(entry)
+            delivery.drop(entry)
 
-    def _give_back(self, entries: Sequence[Entry]) -> None:
+    def _give_back(self, entries: Sequence[InFlightJob]) -> None:
         for entry in entries:
-            self._ledger.give_back(entry)
+            self._in_flight.give_back(entry)
         self._shared.counters.returned += len(entries)
 
     def _is_backlogged(self) -> bool:
         """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""
         config = self._config
-        return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
+        return (
+            self._in_flight.untaken >= config.untaken_jobs_max
+            or self._in_flight.untaken_bytes >= config.untaken_bytes_max
+        )
 
     async def _keep_time(self) -> None:
         """Ends attempts that take too long. Sleeps while there are none."""
@@ -388,8 +388,8 @@ class Runner:
             if not self._shared.open:
                 await self._work.wait()
             now_s = self._clock.mono_s()
-            for parcel in [*self._shared.open]:
-                parcel.expire(now_s)
+            for delivery in [*self._shared.open]:
+                delivery.expire(now_s)
             await trio.sleep(self._config.tick_s)
 
 

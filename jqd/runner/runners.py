@@ -21,15 +21,15 @@ class Runners:
     def ended(self, job_id: str) -> Outcome | None:
         return self._of(job_id).ended(job_id)
 
-    async def wait_noted(self, job_id: str) -> None:
-        await self._of(job_id).wait_noted(job_id)
+    async def wait_durable(self, job_id: str) -> None:
+        await self._of(job_id).wait_durable(job_id)
 
     def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
         return self._of(held.job.id).end(held, report, worker_id)
 
-    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         for claim in claims:
-            self._of(claim[0]).unheard([claim], told=told)
+            self._of(claim[0]).release_undelivered([claim], told=told)
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         return self._of(attempt.job_id).succeed_late(attempt, report)

@@ -48,7 +48,7 @@ LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
 
 
-class Standing(enum.IntEnum):
+class AddressPolicy(enum.IntEnum):
     """How near somebody is, or an address. Who is nearer may name addresses that are farther."""
 
     OUTSIDE = 0
@@ -70,24 +70,28 @@ def machine() -> str:
     return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
 
 
-def standing_of(peer: str | None) -> Standing:
+def standing_of(peer: str | None) -> AddressPolicy:
     """Of whoever speaks to us from there. None: a unix socket, or this very process."""
     if peer is None:
-        return Standing.LOOPBACK
+        return AddressPolicy.LOOPBACK
     address = ip_of(peer)
     if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
-        return Standing.OUTSIDE  # through a translator or a tunnel: the IPv4 address in it is of some other network
+        return (
+            AddressPolicy.OUTSIDE
+        )  # through a translator or a tunnel: the IPv4 address in it is of some other network
     standing = place_of(address)
-    return Standing.INSIDE if standing is Standing.NEVER else standing  # a neighbour's link-local address, for instance
+    return (
+        AddressPolicy.INSIDE if standing is AddressPolicy.NEVER else standing
+    )  # a neighbour's link-local address, for instance
 
 
-def place_of(address: IP) -> Standing:
+def place_of(address: IP) -> AddressPolicy:
     """Where an address leads: NEVER, or how near somebody has to be to name it."""
     inner = _inner(address)
     if inner is not None:
-        return max(place_of(inner), Standing.INSIDE if address in LOCAL_CARRIER else Standing.OUTSIDE)
+        return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
     if address.is_loopback:
-        return Standing.LOOPBACK
+        return AddressPolicy.LOOPBACK
     if (
         address in METADATA
         or address.is_link_local
@@ -96,31 +100,31 @@ def place_of(address: IP) -> Standing:
         or address.is_reserved
         or address in THIS_NETWORK
     ):
-        return Standing.NEVER
-    return Standing.OUTSIDE if address.is_global else Standing.INSIDE
+        return AddressPolicy.NEVER
+    return AddressPolicy.OUTSIDE if address.is_global else AddressPolicy.INSIDE
 
 
-class Reach:
+class SsrfGuard:
     """What may be reached here. `networks`: as in `runner.worker_networks`."""
 
     def __init__(self, networks: Sequence[str] = ()) -> None:
         """Raises ValueError for what is no network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
 
-    def why_not(self, address: str, standing: Standing) -> str | None:
+    def why_not(self, address: str, standing: AddressPolicy) -> str | None:
         """Why somebody of that standing may not have us connect there; None when he may."""
         parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
         place = place_of(parsed)
-        if place is Standing.NEVER:
+        if place is AddressPolicy.NEVER:
             return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
         if self._networks:
             inside = any((_inner(parsed) or parsed) in network for network in self._networks)
             return None if inside else f"{address} is in none of runner.worker_networks"
         if place <= standing:
             return None
-        if place is Standing.LOOPBACK:
+        if place is AddressPolicy.LOOPBACK:
             return (
                 f"{address} is the daemon's own machine, which only who registers from there may name; register at the"
                 " daemon's loopback address, or give the address that the worker is reached by from there"
@@ -130,13 +134,13 @@ class Reach:
             " runner.worker_networks of the daemon, or register from inside"
         )
 
-    def judge_host(self, host: str, standing: Standing) -> str | None:
+    def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
         """Why this host of a URL may not be reached, as far as that is known without looking it up; else None."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
-    async def judge_name(self, host: str, standing: Standing) -> str | None:
+    async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
         """The same, by all that is known of the name now. Waits LOOK_UP_S at most."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)

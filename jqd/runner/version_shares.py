@@ -13,7 +13,7 @@ from jqd.runner.worker import Worker
 Roomy = tuple[float, int, Worker]  # which part of it is free, and how much
 
 
-class Turns:
+class VersionShares:
     """Of all handlers."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, why_no_url
 from jqd.runner.headers import HEADERS_MAX, why_no_headers
 from jqd.runner.signature import SECRETS_MAX, why_no_secrets
-from jqd.runner.ssrf import Standing, machine
+from jqd.runner.ssrf import AddressPolicy, machine
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -78,7 +78,7 @@ Heartbeat = Annotated[
 ]
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself."""
 
     name: Name
@@ -156,13 +156,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise refused("batch", f"style {style} has one job in a request, not {self.batch}; leave batch out")
 
 
-class Declared(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class DeclaredOptions(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A jobtype that a worker takes, and what counts for its jobs where their pushers leave it out."""
 
     name: Name
 
 
-class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One registration. Fields in its file that this version does not know are passed over."""
 
     id: str = msgspec.field(name="id")
@@ -177,7 +177,7 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The name of the handler that it is a version of."""
     share: float = 1.0
     """Its part of that handler's batches."""
-    standing: Standing = Standing.LOOPBACK
+    standing: AddressPolicy = AddressPolicy.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to."""
     machine: str = ""
     """Where that was judged."""
@@ -193,10 +193,10 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
-    def standing_here(self) -> Standing:
+    def standing_here(self) -> AddressPolicy:
         """How near an address may be that this daemon connects to for it."""
         foreign = self.machine not in ("", machine())
-        return min(self.standing, Standing.INSIDE) if foreign else self.standing
+        return min(self.standing, AddressPolicy.INSIDE) if foreign else self.standing
 
     @property
     def endpoint(self) -> str:
@@ -223,14 +223,14 @@ def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
     return jobtype in jobs or (SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs)
 
 
-def jobs_of(card: Card, tenant: str) -> tuple[str, ...] | None:
+def jobs_of(card: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
     """What a tenant's worker takes that says so, as jqd knows it."""
     if card.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in card.jobs))
 
 
-def new_id(card: Card) -> str:
+def new_id(card: WorkerSpec) -> str:
     """The same for one server at all daemons, before they heard of each other; those that pull cannot be told apart."""
     if card.url is None:
         return secrets.token_hex(8)

@@ -13,13 +13,13 @@ import msgspec
 
 from jqd.domain import address
 from jqd.domain.clock import Clock
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
-from jqd.runner.capacity import Gates, Rest
-from jqd.runner.circuit_breaker import Gate
+from jqd.runner.capacity import Capacity, Rest
+from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.endpoint import host_of
-from jqd.runner.registry import Workers
-from jqd.runner.ssrf import Standing, machine, standing_of
+from jqd.runner.registry import WorkerRegistry
+from jqd.runner.ssrf import AddressPolicy, machine, standing_of
 
 VIEW = "view"  # a kind of rule
 ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most four times a second while it changes
@@ -32,7 +32,7 @@ KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is 
 Health = Literal["ok", "backed_off", "unreachable"]
 
 
-class Seen(NamedTuple):
+class WorkerHealth(NamedTuple):
     """How one daemon sees one worker."""
 
     state: Health
@@ -48,13 +48,13 @@ class Seen(NamedTuple):
     """Which registration of the worker that counts for."""
 
 
-WELL = Seen("ok", 0)
+WELL = WorkerHealth("ok", 0)
 
 
-class View(msgspec.Struct, frozen=True):
+class WorkerView(msgspec.Struct, frozen=True):
     """What one daemon says to all."""
 
-    rows: dict[str, Seen]
+    rows: dict[str, WorkerHealth]
     """By worker's id."""
     url: str = ""
     """Where clients and workers reach it; empty: it does not know."""
@@ -63,41 +63,41 @@ class View(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(View)
+_decoder = msgspec.msgpack.Decoder(WorkerView)
 
 
-class Views:
+class WorkerViews:
     """Ours, and those of the others as far as they were told."""
 
-    def __init__(self, daemon: str, workers: Workers, gates: Gates, clock: Clock, pause_s_max: float) -> None:
+    def __init__(self, daemon: str, workers: WorkerRegistry, gates: Capacity, clock: Clock, pause_s_max: float) -> None:
         """`pause_s_max`: no worker gets nothing for longer, whatever it asked for."""
         self._daemon = daemon
         self._workers = workers
-        self._rules = workers.rules
+        self._settings = workers.settings
         self._gates = gates
         self._clock = clock
         self._pause_s_max = pause_s_max
         self.url = ""
         """Where this daemon is reached, from when it listens."""
         self._made = 0  # the revision of ours, of this life
-        self._known: dict[str, View] = {}
+        self._known: dict[str, WorkerView] = {}
         self._ends: dict[str, tuple[float, int]] = {}
         """By worker's id the end of its pause, as its gate has it and as it was said."""
-        self._rules.read(VIEW, _read)
-        self._rules.watch(VIEW, self._ruled)
+        self._settings.read(VIEW, _read)
+        self._settings.watch(VIEW, self._ruled)
 
-    def look(self) -> Rule:
+    def look(self) -> Setting:
         """Ours as it is now: another rule where something changed since the last look."""
         now_ms = self._clock.wall_ms()
-        body = _encoder.encode(View(self._rows(), self.url, machine()))
-        rule = self._rules.get(VIEW, self._daemon)
-        if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
-            (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
-            self._made = rule.revision
-            self._rules.take([rule])
-        return rule
+        body = _encoder.encode(WorkerView(self._rows(), self.url, machine()))
+        setting = self._settings.get(VIEW, self._daemon)
+        if setting is None or bytes(setting.body) != body or now_ms - setting.at_ms > AGAIN_S * 1000:
+            (setting,) = self._settings.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
+            self._made = setting.revision
+            self._settings.take([setting])
+        return setting
 
-    def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, Seen]:
+    def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, WorkerHealth]:
         """How these daemons see a worker; those whose view is not known here are left out."""
         views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
         return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
@@ -105,29 +105,29 @@ class Views:
     def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
         """Where these daemons are reached by somebody at `peer`: a loopback address leads elsewhere from elsewhere."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
-        near = standing_of(peer) is Standing.LOOPBACK
+        near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def recent(self) -> list[str]:
         """Daemons that said theirs not long ago, whether they live or not: while the store is away nobody knows."""
         now_ms = self._clock.wall_ms()
-        return sorted(rule.name for rule in self._rules.all(VIEW) if now_ms - rule.at_ms < RECENT_S * 1000)
+        return sorted(setting.name for setting in self._settings.all(VIEW) if now_ms - setting.at_ms < RECENT_S * 1000)
 
-    def stale(self) -> list[Rule]:
+    def stale(self) -> list[Setting]:
         """Views of daemons that are gone."""
         now_ms = self._clock.wall_ms()
-        return [rule for rule in self._rules.all(VIEW) if now_ms - rule.at_ms > KEPT_S * 1000]
+        return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 
-    def _rows(self) -> dict[str, Seen]:
+    def _rows(self) -> dict[str, WorkerHealth]:
         """Also of workers that were taken out just now."""
         ailing = self._gates.ailing()
-        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
+        now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
         here = [worker_id for worker_id, gate in ailing.items() if worker_id in known or gate.is_shut(now_s)]
         known_view = self._known.get(self._daemon)
         before = known_view.rows if known_view else {}
-        rows: dict[str, Seen] = {}
+        rows: dict[str, WorkerHealth] = {}
         self._ends = {worker_id: end for worker_id, end in self._ends.items() if worker_id in ailing}
         for worker_id in _fair(here, ailing, now_s)[:ROWS_MAX]:
             gate = ailing[worker_id]
@@ -137,10 +137,10 @@ class Views:
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
             until_ms = self._until_ms(worker_id, gate, now_ms) if gate.failures else 0
             complaint, why = gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX]
-            rows[worker_id] = Seen(state, since_ms, complaint, why, until_ms, gate.registered_at_ms)
+            rows[worker_id] = WorkerHealth(state, since_ms, complaint, why, until_ms, gate.registered_at_ms)
         return rows
 
-    def _until_ms(self, worker_id: str, gate: Gate, now_ms: int) -> int:
+    def _until_ms(self, worker_id: str, gate: CircuitBreaker, now_ms: int) -> int:
         """The end of a pause by the store's clock: said once, unless that clock was set meanwhile."""
         until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
         until_s, said_ms = self._ends.get(worker_id, (0.0, 0))
@@ -149,15 +149,15 @@ class Views:
         self._ends[worker_id] = gate.open_until_s, until_ms
         return until_ms
 
-    def _ruled(self, rule: Rule) -> None:
-        before = self._known.get(rule.name)
-        if rule.is_deleted:
-            self._known.pop(rule.name, None)
+    def _ruled(self, setting: Setting) -> None:
+        before = self._known.get(setting.name)
+        if setting.is_deleted:
+            self._known.pop(setting.name, None)
         else:
-            self._known[rule.name] = _read(rule)
-        if rule.name != self._daemon:
-            self._gates.heard(rule.name, self._rests(rule.name, before))
-        elif rule.revision != self._made:
+            self._known[setting.name] = _read(setting)
+        if setting.name != self._daemon:
+            self._gates.heard(setting.name, self._rests(setting.name, before))
+        elif setting.revision != self._made:
             self._resume()
 
     def _resume(self) -> None:
@@ -168,13 +168,13 @@ class Views:
                 why = self._known[self._daemon].rows[worker_id].why
                 self._gates.gate(worker).resume(rest.until_s, why)
 
-    def _rests(self, daemon: str, before: View | None) -> dict[str, Rest]:
+    def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Rest]:
         """Whom another daemon gives nothing, by our clock.
 
         Not whom it cannot reach: that is between the two, and who stands elsewhere may reach it.
         """
         view, known = self._known.get(daemon), self._gates.rests(daemon)
-        now_ms, now_s = self._rules.now_ms(self._clock), self._clock.mono_s()
+        now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         rests: dict[str, Rest] = {}
         for worker_id, seen in view.rows.items() if view is not None else ():
             if seen.state != "backed_off":
@@ -188,7 +188,7 @@ class Views:
         return rests
 
 
-def _fair(worker_ids: Iterable[str], ailing: Mapping[str, Gate], now_s: float) -> list[str]:
+def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:
     """Those that get nothing for now first, for that has to come to all; who is away last. Of these one of each tenant,
     then a second of each: nobody's workers push out those of others."""
     ranked: list[tuple[int, int, str]] = []
@@ -201,10 +201,10 @@ def _fair(worker_ids: Iterable[str], ailing: Mapping[str, Gate], now_s: float) -
     return [worker_id for *_, worker_id in sorted(ranked)]
 
 
-def _is_away(gate: Gate) -> bool:
+def _is_away(gate: CircuitBreaker) -> bool:
     """Whether it cannot be reached from here: that is between the two."""
     return gate.unreached or bool(gate.barred)
 
 
-def _read(rule: Rule) -> View:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> WorkerView:
+    return _decoder.decode(setting.body)

@@ -9,7 +9,7 @@ Server = tuple[str, str | None, str, str]
 """Tenant, URL, name and style: who registers the same once more is the same worker."""
 
 
-class Roll:
+class WorkerIndex:
     """By id."""
 
     def __init__(self) -> None:

@@ -7,17 +7,17 @@ import msgspec
 
 from jqd.domain.audit import Note, notes
 from jqd.domain.tokens import Role
-from jqd.service.services import Desk
-from jqd.service.settings import say
+from jqd.service.services import Services
+from jqd.service.settings import save
 
 
-async def noted(desk: Desk, act: str, what: str) -> None:
+async def noted(services: Services, act: str, what: str) -> None:
     """Note an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
 
     What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
     """
-    if desk.principal.token and desk.principal.may(Role.OPERATOR) and not desk.principal.scopes:
-        await say(desk, dict, act=act, what=desk.own(what))
+    if services.principal.token and services.principal.may(Role.OPERATOR) and not services.principal.scopes:
+        await save(services, dict, act=act, what=services.qualified_name(what))
 
 
 def meant(wanted: Any) -> str:
@@ -27,12 +27,12 @@ def meant(wanted: Any) -> str:
 
 
 def found(
-    desk: Desk, *, token: str = "", act: str = "", since_ms: int = 0, before: str = "", limit: int
+    services: Services, *, token: str = "", act: str = "", since_ms: int = 0, before: str = "", limit: int
 ) -> list[tuple[str, Note]]:
-    """The newest notes that fit, of whom the desk acts for. `before`: the name of one, and later ones are left out."""
+    """The newest notes that fit, of the service's principal. `before`: the name of one; later ones are left out."""
     fit = []
-    for name, note in notes(desk.workers.rules, before):
-        if not desk.principal.sees(note.tenant) or note.at_ms < since_ms:
+    for name, note in notes(services.workers.settings, before):
+        if not services.principal.can_see(note.tenant) or note.at_ms < since_ms:
             continue
         if (token and note.token != token) or (act and act not in note.act):
             continue

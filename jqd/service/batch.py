@@ -14,7 +14,7 @@ from jqd.domain import decode_errors
 from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.domain.errors import Fault, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS, faults_of
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 from jqd.service.job import NOT_YET, NewJob
 from jqd.service.job_limits import faults, longest_if_good
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
@@ -63,14 +63,14 @@ class Batch(Struct):
         return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
 
 
-def read_array(data: bytes, single: bool, config: DeskConfig) -> Batch:
+def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
     """Check a MessagePack array of jobs. `single`: its one job came alone. Raises Unreadable, TooLarge."""
     _expect_array(data, single, config)
     # Where something is wrong: find out what, and with which job.
     return _read_good(data, single, config) or finish(_item_by_item(data, single, config, SAID_MAX))
 
 
-def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
+def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
     """As `read_array`, of an array that is large: nothing that is done between two steps takes long.
 
     One that is no MessagePack is read up to its fault once more, in one piece: the decoder's words tell what it is.
@@ -96,7 +96,7 @@ def read_in_pieces(data: bytes, config: DeskConfig) -> Steps[Batch]:
     return whole
 
 
-def _expect_array(data: bytes, single: bool, config: DeskConfig) -> None:
+def _expect_array(data: bytes, single: bool, config: ServiceConfig) -> None:
     if len(data) == single:
         raise Unreadable(EMPTY)
     expect_bytes(len(data) - single, single, config)
@@ -106,7 +106,7 @@ def _expect_array(data: bytes, single: bool, config: DeskConfig) -> None:
     expect_size(size, config)
 
 
-def _read_good(data: bytes, single: bool, config: DeskConfig) -> Batch | None:
+def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None:
     """None when something is wrong."""
     try:
         jobs = _jobs_decoder.decode(data)
@@ -121,7 +121,7 @@ def _read_good(data: bytes, single: bool, config: DeskConfig) -> Batch | None:
     return Batch(single, len(jobs), data, jobs, plain=plain)
 
 
-def expect_bytes(size: int, single: bool, config: DeskConfig) -> None:
+def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
     """Raises TooLarge."""
     limit = config.job_bytes_max if single else config.array_bytes_max
     if size > limit:
@@ -129,7 +129,7 @@ def expect_bytes(size: int, single: bool, config: DeskConfig) -> None:
         raise TooLarge(f"{what} at most {limit} bytes, this one {size}")
 
 
-def expect_size(size: int | None, config: DeskConfig) -> None:
+def expect_size(size: int | None, config: ServiceConfig) -> None:
     """`size`: of an array; None when it is not known, for what comes is none. Raises Unreadable, TooLarge."""
     if size is None:
         return
@@ -139,7 +139,7 @@ def expect_size(size: int | None, config: DeskConfig) -> None:
         raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
 
 
-def _item_by_item(data: bytes, single: bool, config: DeskConfig, said_max: int) -> Steps[Batch]:
+def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: int) -> Steps[Batch]:
     """`said_max`: wrong jobs of which all is said."""
     try:
         items = _items_decoder.decode(data)

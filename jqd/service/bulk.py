@@ -10,7 +10,7 @@ import trio
 from msgspec import Meta
 
 from jqd.domain.dates import instant_ms
-from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Pressed
+from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Overloaded
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
 from jqd.service.audit import meant, noted
@@ -18,11 +18,11 @@ from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
 from jqd.service.job import Date
-from jqd.service.job_filter import EVERYTHING, Text, narrow
+from jqd.service.job_filter import EVERYTHING, Text, make_job_filter
 from jqd.service.listing import fitting, page_of
 from jqd.service.quotas import looked
 from jqd.service.server_only import any_reserved, may_change
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import JobView
 
 STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
@@ -46,7 +46,7 @@ Act = Callable[[Sequence[Found]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Promised(Coming):
+class BulkAccepted(Coming):
     """No job: a pusher's id that was reserved for a push, which did not come in time."""
 
     why: str
@@ -103,74 +103,76 @@ class Tally(msgspec.Struct):
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
-async def _note(desk: Desk, act: str, wanted: Filter | Clean) -> None:
+async def _note(services: Services, act: str, wanted: Filter | Clean) -> None:
     if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
-        await noted(desk, act, meant(wanted))
+        await noted(services, act, meant(wanted))
 
 
-async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
+async def cancel_many(services: Services, wanted: Filter) -> Tally:
     """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted, UNENDED, "cancelled")
-    await _note(desk, "jobs cancel", wanted)
+    await _note(services, "jobs cancel", wanted)
 
     async def act(found: Sequence[Found]) -> None:
-        await record_cancels(desk, found)
+        await record_cancels(services, found)
         tally.changed += _jobs_in(found)
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in UNENDED and may_change(desk, view), act)
+    await _each_piece(services, wanted, tally, lambda view: view.state in UNENDED and may_change(services, view), act)
     return tally
 
 
-async def retry_many(desk: Desk, wanted: Filter) -> Tally:
+async def retry_many(services: Services, wanted: Filter) -> Tally:
     """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted, AGAIN, "tried anew")
-    await _note(desk, "jobs retry", wanted)
+    await _note(services, "jobs retry", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
 
     async def act(found: Sequence[Found]) -> None:
-        await _retry_each(desk, found, wanted, tally)
+        await _retry_each(services, found, wanted, tally)
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in AGAIN and may_change(desk, view), act)
+    await _each_piece(services, wanted, tally, lambda view: view.state in AGAIN and may_change(services, view), act)
     return tally
 
 
-async def delete_many(desk: Desk, wanted: Filter) -> Tally:
+async def delete_many(services: Services, wanted: Filter) -> Tally:
     """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted, ENDED, "deleted")
-    await _note(desk, "jobs delete", wanted)
+    await _note(services, "jobs delete", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
 
     async def act(found: Sequence[Found]) -> None:
-        tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
+        tally.changed += len(await services.store.delete_dead([view.id for view in found]))
 
-    await _each_piece(desk, wanted, tally, lambda view: view.state in ENDED and may_change(desk, view), act)
+    await _each_piece(services, wanted, tally, lambda view: view.state in ENDED and may_change(services, view), act)
     return tally
 
 
-async def clean(desk: Desk, wanted: Clean) -> Tally:
+async def clean(services: Services, wanted: Clean) -> Tally:
     """Delete what succeeded or was cancelled before a date, never what failed. Raises Invalid, Interrupted."""
     tally = Tally()
     try:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
-    await _note(desk, "jobs clean", wanted)
-    if wanted.dry_run or desk.principal.is_bound or any_reserved(desk):  # the store asks for nothing but the date
+    await _note(services, "jobs clean", wanted)
+    if (
+        wanted.dry_run or services.principal.is_bound or any_reserved(services)
+    ):  # the store asks for nothing but the date
 
         async def act(found: Sequence[Found]) -> None:
-            tally.changed += len(await desk.store.delete_dead(await _without_results(desk, found)))
+            tally.changed += len(await services.store.delete_dead(await _without_results(services, found)))
 
         everything = Filter(cursor=wanted.cursor, dry_run=wanted.dry_run)
         await _each_piece(
-            desk, everything, tally, lambda view: _ended_before(view, before_ms) and may_change(desk, view), act
+            services, everything, tally, lambda view: _ended_before(view, before_ms) and may_change(services, view), act
         )
         return tally
     tally.cursor, until_s = MORE, trio.current_time() + WITHIN_S
     with _telling(tally):
         for _ in range(STEPS_MAX):
-            gone = await desk.store.clean_ended(before_ms, STEP_JOBS)
+            gone = await services.store.clean_ended(before_ms, STEP_JOBS)
             tally.changed += gone
             if not gone:
                 tally.cursor = ""
@@ -206,21 +208,27 @@ def _tally_for(wanted: Filter, states: Sequence[State], done: str) -> Tally:
     return Tally()
 
 
-async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
+async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
-    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
+    narrowed = make_job_filter(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
     with _telling(tally):
         if wanted.job_ids is not None:
-            await _act_on(await _named(desk, wanted, tally, may), wanted, tally, act)
+            await _act_on(await _named(services, wanted, tally, may), wanted, tally, act)
             return
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
             page = await page_of(
-                desk, wanted.state, wanted.name, wanted.tag, narrowed.step(STEP_JOBS), tally.cursor, narrowed.row_bytes
+                services,
+                wanted.state,
+                wanted.name,
+                wanted.tag,
+                narrowed.step(STEP_JOBS),
+                tally.cursor,
+                narrowed.row_bytes,
             )
             tally.cursor = page.cursor
-            fit = await fitting(desk, narrowed, [*filter(may, page.jobs)])
+            fit = await fitting(services, narrowed, [*filter(may, page.jobs)])
             await _act_on(fit, wanted, tally, act)
             if not tally.cursor or trio.current_time() >= until_s:
                 return
@@ -233,20 +241,20 @@ async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: A
 
 
 def _jobs_in(found: Sequence[Found]) -> int:
-    return sum(not isinstance(each, Promised) for each in found)
+    return sum(not isinstance(each, BulkAccepted) for each in found)
 
 
-async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
+async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
     """Those named that fit; of the others it is told why not."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
     async def one(given: str) -> None:
         try:
-            job_id = await resolve(desk, given)
-            found[given] = job = await find(desk, job_id, named=job_id != given, given=given)
+            job_id = await resolve(services, given)
+            found[given] = job = await find(services, job_id, named=job_id != given, given=given)
             if job_id != given and isinstance(job, Coming):
-                found[given] = await _come(desk, given, job)
+                found[given] = await _come(services, given, job)
         except NotFound as error:
             found[given] = error
 
@@ -256,11 +264,11 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
         job = found[given]
         if isinstance(job, NotFound):
             tally.refuse(given, 404, str(job))
-        elif isinstance(job, Promised):
+        elif isinstance(job, BulkAccepted):
             tally.refuse(given, 404, job.why)
             fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
         elif not may(job):
-            why = "" if may_change(desk, job) else ", and only for the master key to change"
+            why = "" if may_change(services, job) else ", and only for the master key to change"
             tally.refuse(given, 409, f"job {given} is {job.state.value}{why}")
         elif not _fits(job, wanted):
             tally.refuse(given, 409, f"job {given} is none of those that the filter means")
@@ -269,17 +277,17 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
     return fit
 
 
-async def _come(desk: Desk, given: str, job: Coming) -> Found:
+async def _come(services: Services, given: str, job: Coming) -> Found:
     """One that is on its way under its pusher's id, or what is told of an id whose push did not come in time."""
     try:
-        await expect_promised(desk, given)
+        await expect_promised(services, given)
     except NotFound as error:
-        return Promised(job.id, job.created_at_ms, str(error))
+        return BulkAccepted(job.id, job.created_at_ms, str(error))
     return job
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
-    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
+    narrowed = make_job_filter(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
     if isinstance(view, Coming):
         known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
         return known and wanted.state in (None, view.state)
@@ -291,19 +299,19 @@ def _fits(view: Found, wanted: Filter) -> bool:
     )
 
 
-async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
+async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
     """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended; of a quota
     that is spent it says how many were left for that."""
     left = len(views)
-    await looked(desk)
+    await looked(services)
 
     async def one(found: Found) -> None:
         # A list tells no arguments, and the change is the whole job once more.
         nonlocal left
-        view = await desk.store.get_job(found.id)
-        if isinstance(view, JobView) and may_change(desk, view):
+        view = await services.store.get_job(found.id)
+        if isinstance(view, JobView) and may_change(services, view):
             try:
-                await change(desk, view, Kind.RETRY)
+                await change(services, view, Kind.RETRY)
             except (Conflict, Denied) as error:
                 if wanted.job_ids is not None:
                     tally.refuse(bare(view.name) or view.id, 409, str(error))
@@ -313,17 +321,17 @@ async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally:
 
     try:
         await _side_by_side(views, one)
-    except Pressed as error:
+    except Overloaded as error:
         why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
-        raise Pressed(why, retry_after_s=error.retry_after_s) from error
+        raise Overloaded(why, retry_after_s=error.retry_after_s) from error
 
 
-async def _without_results(desk: Desk, found: Sequence[Found]) -> list[str]:
+async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
     """The ids of those that have no result, which pages do not tell."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
     async def one(job_id: str) -> None:
-        view = await desk.store.get_job(job_id)
+        view = await services.store.get_job(job_id)
         if isinstance(view, JobView) and view.result is None:
             free.append(job_id)
 

@@ -11,47 +11,49 @@ from jqd.service.audit import noted
 from jqd.service.edit import latest
 from jqd.service.find import Coming, find, never_given, not_found, resolve
 from jqd.service.server_only import expect_allowed, may_change
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import JobView, OnItsWay
 
 CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
 
 
-async def cancel(desk: Desk, given: str) -> State:
+async def cancel(services: Services, given: str) -> State:
     """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
 
     `given`: the daemon's or the pusher's id. Any other state that is not final: recorded, but running, or not confirmed
     in time. Raises NotFound, JournalRefused, StoreRefused.
     """
-    job_id = await resolve(desk, given)
+    job_id = await resolve(services, given)
     try:
-        before = await find(desk, job_id, named=job_id != given, given=given)
+        before = await find(services, job_id, named=job_id != given, given=given)
     except StoreAway:
         ids = parse_id(job_id)
-        if ids is None or never_given(desk, ids, job_id):
+        if ids is None or never_given(services, ids, job_id):
             raise not_found(job_id) from None
-        if desk.principal.is_bound and (desk.principal.scopes or not desk.taken.is_of(job_id, desk.principal.tenant)):
+        if services.principal.is_bound and (
+            services.principal.scopes or not services.recent_pushes.is_of(job_id, services.principal.tenant)
+        ):
             raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
-    if not may_change(desk, before):
-        expect_allowed(desk, [(await latest(desk, given)).jobtype])
-    await noted(desk, "job cancel", given)
+    if not may_change(services, before):
+        expect_allowed(services, [(await latest(services, given)).jobtype])
+    await noted(services, "job cancel", given)
     for _ in range(CANCELS_MAX):
-        if before.state is State.CANCELLED and not desk.control.settled(desk.where(job_id)):
+        if before.state is State.CANCELLED and not services.control.settled(services.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
         if before.state.is_final and before.state is not State.CANCELLED:
             return before.state
         # Also of one that is cancelled: a retry of it may be recorded and on its way.
         unsure = State.WAITING if before.state is State.CANCELLED else before.state
-        cancelled_to = await record_cancels(desk, [before])
+        cancelled_to = await record_cancels(services, [before])
         if cancelled_to is None:
             return unsure
         try:
-            after = await desk.store.get_job(job_id)
+            after = await services.store.get_job(job_id)
         except StoreAway:
             return unsure
-        if not desk.control.settled(desk.where(job_id)):
+        if not services.control.settled(services.where(job_id)):
             return State.RUNNING  # it rolled back meanwhile: as above
         if isinstance(after, OnItsWay) and after.held:
             return State.RUNNING  # its daemon came sooner than the job's journal
@@ -59,12 +61,12 @@ async def cancel(desk: Desk, given: str) -> State:
             return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
         if after.state.is_final or after.generation <= cancelled_to[job_id]:
             return after.state
-        expect_allowed(desk, [after.jobtype])
+        expect_allowed(services, [after.jobtype])
         before = after  # replaced meanwhile: the cancel was meant for what stood there before
     return before.state
 
 
-async def record_cancels(desk: Desk, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
+async def record_cancels(services: Services, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
     """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them.
 
     Then none of these will start that is not running. None: it is not known to hold them.
@@ -73,22 +75,22 @@ async def record_cancels(desk: Desk, found: Sequence[JobView | Coming]) -> dict[
     replacement may be acknowledged and on its way. All that was acknowledged before now is meant.
     """
     moving = [job.id for job in found if isinstance(job, Coming) or _may_move(job)]
-    up_to, sure = await _up_to_now(desk, moving)
+    up_to, sure = await _up_to_now(services, moving)
     up_to = {job.id: up_to.get(job.id, 0) for job in found}
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
-    position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-    await desk.journal.wsync(position, shielded=True)
-    where = desk.where(*(job.id for job in found))
-    applied = await desk.control.wait_caught_up(Lane.CANCELS, position, desk.config.cancel_s, where)
+    position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+    await services.journal.wsync(position, shielded=True)
+    where = services.where(*(job.id for job in found))
+    applied = await services.control.wait_caught_up(Lane.CANCELS, position, services.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    return up_to if applied and desk.control.settled(where) and sure else None
+    return up_to if applied and services.control.settled(where) and sure else None
 
 
 def _may_move(job: JobView) -> bool:
     return bool(job.name or job.generation or job.state is State.CANCELLED)
 
 
-async def _up_to_now(desk: Desk, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
     """Up to which generation cancels of such jobs are meant, and whether the store said so for all of them.
 
     Which content of such a job is in some journal nobody knows here: all that began before now are meant. The store's
@@ -97,28 +99,30 @@ async def _up_to_now(desk: Desk, job_ids: Sequence[str]) -> tuple[dict[str, int]
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
     for job_id in job_ids:
-        where = desk.where(job_id)
+        where = services.where(job_id)
         if where not in numbers:
             try:
-                numbers[where] = await desk.store.reserve_change(job_id)
+                numbers[where] = await services.store.reserve_change(job_id)
             except StoreAway:
-                numbers[where], sure = (desk.clock.wall_ms() + 1) * 1_000, False
-    return {job_id: numbers[desk.where(job_id)] for job_id in job_ids}, sure
+                numbers[where], sure = (services.clock.wall_ms() + 1) * 1_000, False
+    return {job_id: numbers[services.where(job_id)] for job_id in job_ids}, sure
 
 
-async def purge(desk: Desk, given: str) -> None:
+async def purge(services: Services, given: str) -> None:
     """Delete for good what has ended. Raises NotFound, Conflict while it has not; StoreAway, StoreRefused."""
-    if not desk.principal.may(Role.OPERATOR):
+    if not services.principal.may(Role.OPERATOR):
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
-    job_id = await resolve(desk, given)
-    if desk.principal.is_bound or not desk.principal.is_server:
-        found = await find(desk, job_id, named=job_id != given, given=given)  # another's is not found, before anything
-        if not may_change(desk, found):
-            expect_allowed(desk, [(await latest(desk, given)).jobtype])
-    await noted(desk, "job delete", given)
-    if await desk.store.delete_dead([job_id]):
+    job_id = await resolve(services, given)
+    if services.principal.is_bound or not services.principal.is_server:
+        found = await find(
+            services, job_id, named=job_id != given, given=given
+        )  # another's is not found, before anything
+        if not may_change(services, found):
+            expect_allowed(services, [(await latest(services, given)).jobtype])
+    await noted(services, "job delete", given)
+    if await services.store.delete_dead([job_id]):
         return
-    view = await find(desk, job_id)
+    view = await find(services, job_id)
     if view.state.is_final:
         raise not_found(given)  # deleted by somebody else between the two questions
     raise Conflict(f"job {given} has not ended: it is {view.state.value}; cancel it first")

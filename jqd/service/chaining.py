@@ -8,7 +8,15 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.domain.chaining import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, Left, Over, is_made_of, read_entry
+from jqd.domain.chaining import (
+    FOLLOWERS_BYTES_MAX,
+    FOLLOWERS_MAX,
+    UNREADABLE,
+    OutboxDone,
+    OutboxLeft,
+    is_made_of,
+    read_entry,
+)
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.jobid import partition_of_name
@@ -16,14 +24,14 @@ from jqd.domain.log import get_logger
 from jqd.domain.quotas import FREE, Charge
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch, read_array
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 from jqd.service.find import stands
-from jqd.service.id_reservations import NAMES_PER_CALL, agree, confirm
+from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
 from jqd.service.job import NewJob
 from jqd.service.principal import Principal, in_scope
 from jqd.service.push import take
 from jqd.service.quotas import reserve_owed
-from jqd.service.services import Desk
+from jqd.service.services import Services
 
 NO_REPLACE = (
     "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
@@ -47,7 +55,7 @@ class Following(NamedTuple):
     """What they cost the quota of their tenant."""
 
 
-def wrong(config: DeskConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
+def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
     """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
 
     They are pushed later, for their parent's tenant, whoever told of them: so what jobtypes they may be is asked now.
@@ -73,34 +81,34 @@ def wrong(config: DeskConfig, follows: bytes, scopes: Sequence[str] = ()) -> str
     return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
 
 
-async def follow(desk: Desk, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
+async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:
     """Push the jobs of these entries, as far as the quotas of their tenants have room. `shelved`: they waited for that.
 
     Raises JournalRefused: nothing can be taken now.
     """
-    done = Left({}, {})
+    done = OutboxLeft({}, {})
     refused: list[JournalRefused] = []
 
     async def push(homes: frozenset[int], some: Sequence[Following]) -> None:
-        began_s = desk.clock.mono_s()
-        if (why := desk.silent.why(homes, began_s)) is not None:
+        began_s = services.clock.mono_s()
+        if (why := services.partition_breaker.why(homes, began_s)) is not None:
             done.waits.update((each.entry, why) for each in some)
             return
         try:
             tenant = some[0].tenant
-            done.waits.update(await _push(desk.acting(Principal(tenant)) if tenant else desk, some))
+            done.waits.update(await _push(services.as_principal(Principal(tenant)) if tenant else services, some))
         except JournalRefused as error:
             refused.append(error)  # raised below, outside the nursery, as what it is
         except JqdError as error:
             if isinstance(error, StoreAway):
-                now_s = desk.clock.mono_s()
-                desk.silent.note(homes, str(error), took_s=now_s - began_s, now_s=now_s)
+                now_s = services.clock.mono_s()
+                services.partition_breaker.note(homes, str(error), took_s=now_s - began_s, now_s=now_s)
             done.waits.update((each.entry, str(error)) for each in some)
 
     with ExitStack() as charges:
-        found = await _within(desk, _read(entries, done.waits), done.over, charges, shelved=shelved)
+        found = await _within(services, _read(entries, done.waits), done.over, charges, shelved=shelved)
         async with trio.open_nursery() as nursery:
-            for homes, some in _by_partition(desk, found):
+            for homes, some in _by_partition(services, found):
                 nursery.start_soon(push, homes, some)
     if refused:
         raise refused[0]
@@ -108,7 +116,7 @@ async def follow(desk: Desk, entries: Sequence[bytes], *, shelved: bool = False)
 
 
 async def _within(
-    desk: Desk, found: Iterable[Following], over: dict[str, Over], charges: ExitStack, *, shelved: bool
+    services: Services, found: Iterable[Following], over: dict[str, OutboxDone], charges: ExitStack, *, shelved: bool
 ) -> list[Following]:
     """Those that the quotas of their tenants have room for; behind one that has to wait all of its tenant do."""
     admitted: list[Following] = []
@@ -117,13 +125,15 @@ async def _within(
         if each.tenant in over:
             over[each.tenant].entries.append(each.entry)
             continue
-        if each.tenant in desk.quotas.known:
-            if shelved or not desk.control.owes(each.tenant):
-                charge = await reserve_owed(desk, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items))
+        if each.tenant in services.quotas.known:
+            if shelved or not services.control.owes(each.tenant):
+                charge = await reserve_owed(
+                    services, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items)
+                )
             else:
                 charge = f"others of tenant {each.tenant!r} wait for its quota already"
         if isinstance(charge, str):
-            over[each.tenant] = Over(charge, [each.entry])
+            over[each.tenant] = OutboxDone(charge, [each.entry])
         else:
             admitted.append(each._replace(charge=charges.enter_context(charge)))
     return admitted
@@ -144,12 +154,12 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
     return found
 
 
-def _by_partition(desk: Desk, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
+def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
     """What one call can take each, of one tenant, and the partitions it needs: one that is away holds up no others."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     for each in found:
         names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)
-        where = frozenset(partition_of_name(name, desk.partitions) for name in names)
+        where = frozenset(partition_of_name(name, services.partitions) for name in names)
         batches = parts.setdefault((each.tenant, where), [[]])
         if batches[-1] and sum(len(one.jobs) for one in (*batches[-1], each)) > NAMES_PER_CALL:
             batches.append([])
@@ -157,23 +167,23 @@ def _by_partition(desk: Desk, found: Iterable[Following]) -> list[tuple[frozense
     return [(where, some) for (_, where), batches in parts.items() for some in batches]
 
 
-async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:
+async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, str]:
     owners = [each for each in some for _ in each.jobs]
     jobs = [job for each in some for job in each.jobs]
     items = [item for each in some for item in each.items]
     batch = Batch(False, len(jobs), _encoder.encode(items), jobs)
-    agreed = await agree(desk, batch)
+    agreed = await reserve_ids(services, batch)
     if agreed.jobs:
-        taken = await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
+        taken = await take(services, agreed.array, agreed.jobs, changes=agreed.changes)
         for place, (owner, item) in enumerate(zip(owners, items, strict=True)):
             if owner.charge is not FREE and place not in agreed.known and place not in agreed.refused:
-                home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), desk.partitions)
+                home = partition_of_name(annotate(owner.tenant, str(jobs[place].job_id)), services.partitions)
                 owner.charge.taken([home], len(bytes(item)))
-        await confirm(desk, agreed, taken.position)
+        await confirm_ids(services, agreed, taken.position)
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():
         job_id, owner = str(jobs[place].job_id), owners[place]
-        if not await stands(desk, job_id):
+        if not await stands(services, job_id):
             waits[owner.entry] = why
         elif not is_made_of(job_id, owner.parent):
             # Its parent chose the id. As for any other push with it: the job that stands there stays.

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from jqd.domain.errors import Pressed
+from jqd.domain.errors import Overloaded
 
 WAIT_S = 5.0  # a disk that stands still holds up the first; what comes after it goes on, and is told so itself
 REPEATS_MAX = 32  # of one request, that wait: each has its jobs in memory, of an array of 10,000 some 6 MB
@@ -43,7 +43,7 @@ class Turn:
         self.over.set()
 
 
-class Underway:
+class ConcurrentPushes:
     """Of each name the push that came first."""
 
     def __init__(self) -> None:
@@ -101,6 +101,6 @@ class Underway:
         return next((first for name in names if (first := self._first.get(name)) is not None), None)
 
 
-def _pressed() -> Pressed:
+def _pressed() -> Overloaded:
     why = "this request is being taken already, as it came before under its Idempotency-Key, and that is not over yet"
-    return Pressed(f"{why}: send it again in a moment, it counts once", retry_after_s=AGAIN_S)
+    return Overloaded(f"{why}: send it again in a moment, it counts once", retry_after_s=AGAIN_S)

@@ -1,4 +1,4 @@
-"""Limits of what the desk takes, each with its unit and reason."""
+"""Limits of what the service takes, each with its unit and reason."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class JobConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class DeskConfig:
+class ServiceConfig:
     """How large a job may be, and how long is waited for what."""
 
     job_bytes_max: Bytes = 1 << 20  # one job: a script call of the store must stay near 1 MiB

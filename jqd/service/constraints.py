@@ -15,14 +15,14 @@ from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Job, State, is_name
 from jqd.domain.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
-from jqd.domain.settings import NIL, Rules
+from jqd.domain.settings import NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.job import Date
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
-from jqd.service.services import Desk
-from jqd.service.settings import expect_room, learned, say, told
+from jqd.service.services import Services
+from jqd.service.settings import expect_room, get_or_refresh, save, wait_loaded
 from jqd.store import JobView
 
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
@@ -77,24 +77,24 @@ class Trial(Struct, frozen=True):
     """Of those that match, how many could not start at once."""
 
 
-async def put(desk: Desk, name: str, wish: Limits) -> bool:
+async def put(services: Services, name: str, wish: Limits) -> bool:
     """Say a constraint; it is on disk when this returns. Whether there was none of that name.
 
     Raises Invalid, Conflict, NotYet, JournalRefused.
     """
-    constraint = understood(desk, name, wish)
-    await told(desk)
-    own, new = desk.own(name), list[bool]()
+    constraint = understood(services, name, wish)
+    await wait_loaded(services)
+    own, new = services.qualified_name(name), list[bool]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = desk.constraints.known.get(own)
+        before = services.constraints.known.get(own)
         new.append(before is None)
         if before is None:
             expect_bare_ends("constraint", name)
-            expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in desk.constraints.known.values()))
+            expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in services.constraints.known.values()))
         return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
 
-    await say(desk, make)
+    await save(services, make)
     return new[-1]
 
 
@@ -105,41 +105,43 @@ def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:
     return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
 
 
-async def delete(desk: Desk, name: str) -> None:
+async def delete(services: Services, name: str) -> None:
     """Nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
-    await told(desk)
-    await known(desk, name)
-    await say(desk, lambda: {(CONSTRAINT, desk.own(name)): NIL})
+    await wait_loaded(services)
+    await known(services, name)
+    await save(services, lambda: {(CONSTRAINT, services.qualified_name(name)): NIL})
 
 
-async def known(desk: Desk, name: str) -> Known:
+async def known(services: Services, name: str) -> Known:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
-    await learned(desk, partial(desk.constraints.known.get, desk.own(name)))
-    return find(desk, name)
+    await get_or_refresh(services, partial(services.constraints.known.get, services.qualified_name(name)))
+    return find(services, name)
 
 
-def find(desk: Desk, name: str) -> Known:
+def find(services: Services, name: str) -> Known:
     """Raises NotFound."""
-    one = desk.constraints.known.get(desk.own(name))
+    one = services.constraints.known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no constraint {name[:64]!r}")
     return one
 
 
-async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
+async def try_out(services: Services, name: str, wish: Limits) -> Trial:
     """What it would do to jobs that wait, if it were said now. Raises Invalid, StoreAway."""
-    constraint = understood(desk, name, wish)
-    rules = Rules()
-    alone = Constraints(rules)
-    rule = rules.make({(CONSTRAINT, desk.own(name)): body_of(constraint)}, now_ms=desk.clock.wall_ms(), origin=0)
-    rules.take(rule)
+    constraint = understood(services, name, wish)
+    settings = SettingTable()
+    alone = Constraints(settings)
+    setting = settings.make(
+        {(CONSTRAINT, services.qualified_name(name)): body_of(constraint)}, now_ms=services.clock.wall_ms(), origin=0
+    )
+    settings.take(setting)
     (one,) = alone.known.values()
-    page = await page_of(desk, State.WAITING, None, None, TRIED_JOBS, "")
+    page = await page_of(services, State.WAITING, None, None, TRIED_JOBS, "")
     keys = dict[str, list[int]]()
     matched = failed = looked = 0
     held_s = 0.0
     for view in page.jobs:
-        whole = await desk.store.get_job(view.id) if one.reads_argument else view
+        whole = await services.store.get_job(view.id) if one.reads_argument else view
         await trio.lowlevel.checkpoint()
         began_s, looked = thread_s(), looked + 1
         for item in constraints.items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
@@ -154,7 +156,7 @@ async def try_out(desk: Desk, name: str, wish: Limits) -> Trial:
     return Trial(looked, matched, failed, one.error or None, len(keys), delayed)
 
 
-def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
+def understood(services: Services, name: str, wish: Limits) -> Constraint:
     """As it is kept. Raises Invalid, which points into the expression."""
     found = []
     if not is_name(name):
@@ -183,13 +185,13 @@ def understood(desk: Desk, name: str, wish: Limits) -> Constraint:
             until_ms = instant_ms(wish.pause)
         except ValueError as error:
             raise Invalid(str(error), [Fault("/pause", str(error))]) from error
-        if until_ms <= desk.clock.wall_ms():
+        if until_ms <= services.clock.wall_ms():
             why = f"that date has passed: a pause until {iso(until_ms)} holds nothing up"
             raise Invalid(why, [Fault("/pause", why)])
     plain = Constraint(
         wish.match, rate, wish.concurrency or 0, until_ms, wish.cost or "", wish.key or "", wish.on_error
     )
-    return constraints.with_digest(desk.own(name), plain)
+    return constraints.with_digest(services.qualified_name(name), plain)
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:

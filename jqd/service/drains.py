@@ -5,43 +5,43 @@ from collections.abc import Mapping
 from jqd.domain.errors import NotFound
 from jqd.domain.pauses import DRAIN, body_of
 from jqd.domain.settings import NIL
-from jqd.service.services import Desk
-from jqd.service.settings import say, told
+from jqd.service.services import Services
+from jqd.service.settings import save, wait_loaded
 
 THIS = "this"
 """Stands for the daemon that is asked."""
 
 
-async def drain(desk: Desk, name: str) -> tuple[str, int]:
+async def drain(services: Services, name: str) -> tuple[str, int]:
     """Have that daemon begin nothing, through restarts, until it is resumed: its name, and since when in ms.
 
     Raises NotFound, NotYet.
     """
-    await told(desk)
-    daemon, since_ms = _named(desk, name), list[int]()
+    await wait_loaded(services)
+    daemon, since_ms = _named(services, name), list[int]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
         # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
-        known = daemon in desk.drains.names
-        by = desk.drains.by.get(daemon, "") if known else desk.principal.token
-        since_ms.append(desk.drains.since_ms.get(daemon, desk.clock.wall_ms()))
+        known = daemon in services.drains.names
+        by = services.drains.by.get(daemon, "") if known else services.principal.token
+        since_ms.append(services.drains.since_ms.get(daemon, services.clock.wall_ms()))
         return {(DRAIN, daemon): body_of(since_ms[0], by)}
 
-    await say(desk, make)
+    await save(services, make)
     return daemon, since_ms[0]  # by now somebody else may have resumed it
 
 
-async def resume(desk: Desk, name: str) -> tuple[str, bool]:
+async def resume(services: Services, name: str) -> tuple[str, bool]:
     """Have that daemon begin jobs again: its name, and whether it was drained. Raises NotFound, NotYet."""
-    await told(desk)
-    daemon = name if name in desk.drains.names else _named(desk, name)
-    was_drained = daemon in desk.drains.names
-    await say(desk, lambda: {(DRAIN, daemon): NIL})
+    await wait_loaded(services)
+    daemon = name if name in services.drains.names else _named(services, name)
+    was_drained = daemon in services.drains.names
+    await save(services, lambda: {(DRAIN, daemon): NIL})
     return daemon, was_drained
 
 
-def _named(desk: Desk, name: str) -> str:
-    for peer in desk.control.daemons():
+def _named(services: Services, name: str) -> str:
+    for peer in services.control.daemons():
         if peer.sysid == name or (peer.is_this and name == THIS):
             return peer.sysid
     raise NotFound(f"there is no daemon {name[:64]!r} here; `jqd daemons` lists those of this store")

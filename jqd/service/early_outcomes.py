@@ -6,20 +6,20 @@ those that name the worker alone.
 
 from jqd.domain.job import State
 from jqd.service.find import Coming
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import JobView
 
 
-def lease_of(desk: Desk, job_id: str, worker_id: str) -> int:
+def lease_of(services: Services, job_id: str, worker_id: str) -> int:
     """Of a job that this daemon handed over to that worker: it knows that before the store does. 0: it does not.
 
     It forgets it when the store knows, so whoever asks here first and the store then misses nothing.
     """
-    here = desk.runner.running(job_id)
+    here = services.runner.running(job_id)
     return here.lease if here is not None and here.worker == worker_id else 0
 
 
-def may_come(desk: Desk, view: JobView | Coming, worker_id: str) -> bool:
+def may_come(services: Services, view: JobView | Coming, worker_id: str) -> bool:
     """Whether a job may be on its way into the hand of that worker, or just came there. `view`: got after the report.
 
     A worker may report before its 202 was read, journaled and applied. Until then the store knows the daemon that holds
@@ -31,5 +31,5 @@ def may_come(desk: Desk, view: JobView | Coming, worker_id: str) -> bool:
         return False
     if not view.daemon:
         return view.worker == worker_id  # it came between two looks
-    here = desk.runner.running(view.id) if view.daemon == desk.control.sharers()[0] else None
+    here = services.runner.running(view.id) if view.daemon == services.control.sharers()[0] else None
     return here is None or here.worker == worker_id

@@ -25,7 +25,7 @@ from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.quotas import reserve
 from jqd.service.server_only import expect_allowed
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import EditGiven, JobView
 
 
@@ -56,40 +56,40 @@ LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took l
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
+async def retry(services: Services, given: str, wanted: Edit | None = None) -> JobView:
     """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
 
     Raises Denied, Invalid, NotFound; as `change`.
     """
-    fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
-    view = await _own(desk, given)
-    await noted(desk, "job retry", given)
-    return await change(desk, view, Kind.RETRY, **fields)
+    fields = _fields(services, wanted) if wanted is not None and wanted != Edit() else {}
+    view = await _own(services, given)
+    await noted(services, "job retry", given)
+    return await change(services, view, Kind.RETRY, **fields)
 
 
-async def run_now(desk: Desk, given: str) -> JobView:
+async def run_now(services: Services, given: str) -> JobView:
     """Let a job not wait for its date any longer. Raises Denied, NotFound; as `change`."""
-    view = await _own(desk, given)
-    await noted(desk, "job run-now", given)
-    return await change(desk, view, Kind.RUN_NOW)
+    view = await _own(services, given)
+    await noted(services, "job run-now", given)
+    return await change(services, view, Kind.RUN_NOW)
 
 
-async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
+async def edit(services: Services, given: str, wanted: Edit) -> JobView:
     """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
-    fields = _fields(desk, wanted)
-    view = await _own(desk, given)
-    await noted(desk, "job change", given)
-    return await change(desk, view, Kind.EDIT, **fields)
+    fields = _fields(services, wanted)
+    view = await _own(services, given)
+    await noted(services, "job change", given)
+    return await change(services, view, Kind.EDIT, **fields)
 
 
-async def _own(desk: Desk, given: str) -> JobView:
+async def _own(services: Services, given: str) -> JobView:
     """The job, for whoever may change it. Raises Denied; as `latest`."""
-    view = await latest(desk, given)
-    expect_allowed(desk, [view.jobtype])
+    view = await latest(services, given)
+    expect_allowed(services, [view.jobtype])
     return view
 
 
-def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
+def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
     """What `change` is told: the limits of a push hold here too. Raises Invalid."""
     if wanted == Edit():
         raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
@@ -101,9 +101,9 @@ def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
     if wanted.priority is not msgspec.UNSET:
         fields["priority"] = wanted.priority
     if not (wanted.run_at is msgspec.UNSET and wanted.delay is msgspec.UNSET):
-        fields["eligible_at_ms"] = eligible_at_ms(run_at, delay, desk.clock.wall_ms())
+        fields["eligible_at_ms"] = eligible_at_ms(run_at, delay, services.clock.wall_ms())
     if wanted.argument is not msgspec.UNSET:
-        fields["argument"] = _checked(bytes(wanted.argument), desk.config.job_bytes_max)
+        fields["argument"] = _checked(bytes(wanted.argument), services.config.job_bytes_max)
     return fields
 
 
@@ -118,27 +118,27 @@ def _checked(argument: bytes, bytes_max: int) -> bytes:
     return argument
 
 
-async def latest(desk: Desk, given: str) -> JobView:
+async def latest(services: Services, given: str) -> JobView:
     """The job as the store has it; one that is on its way there from here is waited for a moment.
 
     Raises NotFound, or NotYet while it is on its way; StoreAway, StoreRefused.
     """
-    job_id = await resolve(desk, given)
+    job_id = await resolve(services, given)
     named = job_id != given
-    view = await find(desk, job_id, named=named)
+    view = await find(services, job_id, named=named)
     lane = Lane.CHANGES if named else Lane.JOBS
-    if isinstance(view, Coming) and await desk.control.wait_caught_up(
-        lane, desk.journal.end, desk.config.cancel_s, desk.where(job_id)
+    if isinstance(view, Coming) and await services.control.wait_caught_up(
+        lane, services.journal.end, services.config.cancel_s, services.where(job_id)
     ):
-        view = await find(desk, job_id, named=named)
+        view = await find(services, job_id, named=named)
     if isinstance(view, Coming):
         if named:
-            await expect_promised(desk, given)
+            await expect_promised(services, given)
         raise NotYet(f"job {given} is on its way into the store; try again")
     return view
 
 
-async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobView:
+async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -> JobView:
     """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
 
     Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
@@ -149,24 +149,28 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
         _refuse(view, kind)
     if kind is Kind.RETRY and view.outcome and view.outcome.reason == "unreadable":
         raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
-    if kind is not Kind.RETRY or not desk.principal.tenant:
-        return await _change(desk, view, kind, fields, FREE)
-    with await reserve(desk, 1, len(_array(desk, view, kind, fields)), retried=True) as charge:
-        return await _change(desk, view, kind, fields, charge)
+    if kind is not Kind.RETRY or not services.principal.tenant:
+        return await _change(services, view, kind, fields, FREE)
+    with await reserve(services, 1, len(_array(services, view, kind, fields)), retried=True) as charge:
+        return await _change(services, view, kind, fields, charge)
 
 
-async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
+async def _change(services: Services, view: JobView, kind: Kind, fields: dict[str, Any], charge: Charge) -> JobView:
     began_s = trio.current_time()
-    view, given = await _reserve(desk, view, kind)
-    revision, array = given.revision, _array(desk, view, kind, fields)
-    position = desk.journal.write(Lane.CHANGES, 1, _frame(desk, view, kind, given, array, fields))
-    await desk.journal.wsync(position, shielded=True)
-    charge.taken(desk.homes([view.id]), len(array))
-    if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
+    view, given = await _reserve(services, view, kind)
+    revision, array = given.revision, _array(services, view, kind, fields)
+    position = services.journal.write(Lane.CHANGES, 1, _frame(services, view, kind, given, array, fields))
+    await services.journal.wsync(position, shielded=True)
+    charge.taken(services.partitions_of([view.id]), len(array))
+    if not await services.control.wait_caught_up(
+        Lane.CHANGES, position, services.config.cancel_s, services.where(view.id)
+    ):
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
-    after = await desk.store.get_job(view.id)
-    if not desk.control.settled(desk.where(view.id)):  # another daemon may tell it next that the job had ended before
+    after = await services.store.get_job(view.id)
+    if not services.control.settled(
+        services.where(view.id)
+    ):  # another daemon may tell it next that the job had ended before
         detail = (
             f"it is recorded that job {_called(view)} is to be {kind.value}; the store lost data meanwhile, and what "
             "became of the job is known once all daemons have told it again: look at the job in a moment"
@@ -189,26 +193,26 @@ async def _change(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any],
     return after
 
 
-async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
+async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
     """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
 
     Raises Conflict, Denied or NotYet; StoreUnsettled, StoreAway, StoreRefused.
     """
-    deadline_s = trio.current_time() + desk.config.cancel_s
+    deadline_s = trio.current_time() + services.config.cancel_s
     while True:
-        ask = partial(desk.store.reserve_edit, view.id, view.revision)
-        given = await once_noted(desk, desk.where(view.id), ask)
+        ask = partial(services.store.reserve_edit, view.id, view.revision)
+        given = await once_noted(services, services.where(view.id), ask)
         if given is not None:
             return view, given
         if trio.current_time() >= deadline_s:
             detail = f"job {_called(view)} is being changed by somebody else; try again"
             raise NotYet(detail)
         await trio.sleep(BUSY_S)
-        again = await desk.store.get_job(view.id)
+        again = await services.store.get_job(view.id)
         if again is None:
             raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
         if isinstance(again, JobView):
-            expect_allowed(desk, [again.jobtype])  # it may have been replaced by one that is not for him
+            expect_allowed(services, [again.jobtype])  # it may have been replaced by one that is not for him
             view = again
         if view.state not in ALLOWED[kind]:
             _refuse(view, kind)
@@ -231,7 +235,7 @@ def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
     return int(fields.get("eligible_at_ms", view.eligible_at_ms if kept else 0))
 
 
-def _array(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
+def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
     """The job once more, as if it was pushed."""
     job = JobRecord(
         name=bare(view.jobtype),
@@ -246,17 +250,19 @@ def _array(desk: Desk, view: JobView, kind: Kind, fields: dict[str, Any]) -> byt
     )
     if kind is Kind.EDIT:  # who says run now, or again, wants it run
         begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields
-        job.expires_in = _expiry_s(view, begins_ms, desk.clock.wall_ms(), dated=dated)
+        job.expires_in = _expiry_s(view, begins_ms, services.clock.wall_ms(), dated=dated)
     return _encoder.encode([job])
 
 
-def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, array: bytes, fields: dict[str, Any]) -> bytes:
+def _frame(
+    services: Services, view: JobView, kind: Kind, given: EditGiven, array: bytes, fields: dict[str, Any]
+) -> bytes:
     anew, revision, eligible_at_ms = kind is Kind.RETRY, given.revision, _eligible_at_ms(view, kind, fields)
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
     }
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
-    first = desk.journal.ids.take(1).first
+    first = services.journal.ids.take(1).first
     eligible = {0: eligible_at_ms} if eligible_at_ms else {}
     head = Head(first, view.created_at_ms, eligible, changes, life=given.life, tenant=view.tenant)
     return encode_jobs(head, array)

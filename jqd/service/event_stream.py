@@ -46,7 +46,7 @@ class Listener:
         self.bell = trio.Event()
         """Set when there is something to be taken."""
 
-    def hear(self, rows: Sequence[Row]) -> None:
+    def receive(self, rows: Sequence[Row]) -> None:
         """Keep those that are meant, as far as there is room."""
         for row in rows:
             if not self._means(row):

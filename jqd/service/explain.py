@@ -19,72 +19,74 @@ from jqd.service.constraints import job_of
 from jqd.service.find import Coming, worker_of
 from jqd.service.health import why_waiting
 from jqd.service.polls import look
-from jqd.service.services import Desk
-from jqd.service.wait_reason import Cause, Hitch
+from jqd.service.services import Services
+from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
 
 WORDS_MAX = 200  # characters of what an attempt said
 
 
-class Why(NamedTuple):
+class Explanation(NamedTuple):
     """A job, and what keeps it."""
 
     view: JobView | None
     """None: the store does not have it, or does not answer."""
-    hitch: Hitch
+    hitch: WaitReason
 
 
-async def why(desk: Desk, given: str) -> Why:
+async def explain(services: Services, given: str) -> Explanation:
     """Of a job by the daemon's or its pusher's id. Raises NotFound, StoreRefused."""
     try:
-        view = await look(desk, given, 0.0)
+        view = await look(services, given, 0.0)
         if isinstance(view, Coming):
-            return Why(None, _coming(desk))
-        hitch = _by_itself(desk, view)
+            return Explanation(None, _coming(services))
+        hitch = _by_itself(services, view)
         if hitch is None:
-            hitch = _in_turn(desk, view, await desk.store.queue_place(view.id, desk.ageing_ms))
+            hitch = _in_turn(services, view, await services.store.queue_place(view.id, services.ageing_ms))
     except StoreAway as error:
-        return Why(None, Hitch(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}"))
-    return Why(view, hitch._replace(text=hitch.text + _interrupted(view)))
+        return Explanation(
+            None, WaitReason(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}")
+        )
+    return Explanation(view, hitch._replace(text=hitch.text + _interrupted(view)))
 
 
-def _coming(desk: Desk) -> Hitch:
-    held_up = desk.control.run_ready()
+def _coming(services: Services) -> WaitReason:
+    held_up = services.control.run_ready()
     text = "it is in the journal of a daemon, or about to be, and not in the store yet"
-    return Hitch(Cause.NOT_INGESTED, f"{text}: {held_up}" if held_up else f"{text}: it comes in its turn")
+    return WaitReason(Cause.NOT_INGESTED, f"{text}: {held_up}" if held_up else f"{text}: it comes in its turn")
 
 
-def _by_itself(desk: Desk, view: JobView) -> Hitch | None:
+def _by_itself(services: Services, view: JobView) -> WaitReason | None:
     """What its state tells alone; None: it waits for somebody."""
     if view.state.is_final:
-        return _ended(desk, view)
+        return _ended(services, view)
     if view.state is State.RUNNING:
-        return _running(desk, view)
-    if view.eligible_at_ms > desk.clock.wall_ms():
+        return _running(services, view)
+    if view.eligible_at_ms > services.clock.wall_ms():
         return _dated(view)
-    return why_waiting(desk, view.jobtype, view.priority)
+    return why_waiting(services, view.jobtype, view.priority)
 
 
-def _ended(desk: Desk, view: JobView) -> Hitch:
+def _ended(services: Services, view: JobView) -> WaitReason:
     last = view.outcome
     at_ms = last.finished_at_ms if last else 0
     text = f"it has ended: {view.state.value}{f' at {iso(at_ms)}' if at_ms else ''}"
     if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
         text += f" ({words})"
-    if view.state is State.SUCCEEDED and (parents := desk.control.owed(tenant_of(view.jobtype))):
+    if view.state is State.SUCCEEDED and (parents := services.control.owed(tenant_of(view.jobtype))):
         text += f"; what follows {parents} jobs waits for the quota of its tenant, and it may be one of them"
-    return Hitch(Cause.ENDED, text, since_ms=at_ms)
+    return WaitReason(Cause.ENDED, text, since_ms=at_ms)
 
 
-def _running(desk: Desk, view: JobView) -> Hitch:
-    running = desk.runner.running(view.id)
-    worker = worker_of(desk, view)
+def _running(services: Services, view: JobView) -> WaitReason:
+    running = services.runner.running(view.id)
+    worker = worker_of(services, view)
     since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
     where = f" at worker {worker}" if worker else ""
     held = f" in the hand of daemon {view.daemon}" if view.daemon else ""
     asked = "; it was asked to stop" if view.cancel_asked else ""
     text = f"it runs since {iso(since_ms)}{where}{held}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
-    return Hitch(Cause.RUNNING, text, since_ms=since_ms, by=worker)
+    return WaitReason(Cause.RUNNING, text, since_ms=since_ms, by=worker)
 
 
 def _interrupted(view: JobView) -> str:
@@ -97,57 +99,57 @@ def _interrupted(view: JobView) -> str:
     return f"; it was interrupted {often}{words}, and begins anew each time"
 
 
-def _dated(view: JobView) -> Hitch:
+def _dated(view: JobView) -> WaitReason:
     until = iso(view.eligible_at_ms)
     if view.state is not State.RETRYING:
-        return Hitch(Cause.SCHEDULED, f"it is not to begin before {until}", until_ms=view.eligible_at_ms)
+        return WaitReason(Cause.SCHEDULED, f"it is not to begin before {until}", until_ms=view.eligible_at_ms)
     words = telling_line(view.outcome.message)[:WORDS_MAX] if view.outcome else ""
     failed = f"attempt {view.attempts} failed{f' ({words})' if words else ''}"
     text = f"{failed}, and the next one is not to begin before {until}"
-    return Hitch(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
+    return WaitReason(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
 
 
-def _may_know(desk: Desk, constraint: str) -> bool:
+def _may_know(services: Services, constraint: str) -> bool:
     """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
-    who = desk.principal
-    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.looks)
+    who = services.principal
+    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
 
 
-def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
+def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> WaitReason:
     """Of a job that somebody takes."""
-    held_up = desk.control.run_ready()
+    held_up = services.control.run_ready()
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
-        return Hitch(Cause.HELD_UP if held_up else Cause.NEXT, text)
+        return WaitReason(Cause.HELD_UP if held_up else Cause.NEXT, text)
     if place.suspect:
         text = (
             f"it was in hand when {place.deaths} daemons died, so it runs alone: it waits until a daemon that comes to"
             " it has nothing else in hand"
         )
-        return Hitch(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
+        return WaitReason(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
         until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
         name, _, key = place.limited_by.partition(WITHIN)
-        held = place.holds if _may_know(desk, name) else ()
+        held = place.holds if _may_know(services, name) else ()
         holds = f", which counts {', '.join(held)} in a hand" if held else ""
         by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
         if key == FAILED:
             text = (
-                f"constraint {by!r} could not be asked about it{_failure(desk, name, view)}, and holds such jobs up: it"
-                " waits until the constraint is said anew or deleted"
+                f"constraint {by!r} could not be asked about it{_failure(services, name, view)}, and holds such jobs up"
+                ": it waits until the constraint is said anew or deleted"
             )
-            return Hitch(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
+            return WaitReason(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
         for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
-        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(desk, name, key)}"
-        return Hitch(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
+        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(services, name, key)}"
+        return WaitReason(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
     if held_up:
-        return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
-    knows = desk.principal.knows
+        return WaitReason(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
+    knows = services.principal.can_access
     better = tuple((bare(name), ready) for name, ready in place.better if knows(name))
-    more = place.better_types - len(better) if desk.principal.sees_all else 0
+    more = place.better_types - len(better) if services.principal.sees_all else 0
     if not place.ahead and not better:
         text = "it is the next of its type: a worker takes it as soon as one has a free hand"
-        return Hitch(Cause.NEXT, text, ahead=0)
+        return WaitReason(Cause.NEXT, text, ahead=0)
     most = "" if place.exact else "at most "
     said = (
         [f"{most}{place.ahead} {'job' if place.ahead == 1 else 'jobs'} of {bare(view.jobtype)!r}"]
@@ -156,7 +158,7 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
     )
     said += [f"better ones of {name!r} ({ready} ready)" for name, ready in better]
     said += [f"of {more} more types"] if more else []
-    return Hitch(
+    return WaitReason(
         Cause.BEHIND,
         f"it waits behind {', '.join(said)}",
         ahead=place.ahead,
@@ -166,15 +168,15 @@ def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
     )
 
 
-def _counted(desk: Desk, name: str, key: str) -> str:
+def _counted(services: Services, name: str, key: str) -> str:
     """Where that is counted, if it could be elsewhere: while that partition is away nothing of it starts."""
-    known = desk.constraints.known.get(name)
-    if desk.partitions == 1 or known is None or not known.counts:
+    known = services.constraints.known.get(name)
+    if services.partitions == 1 or known is None or not known.counts:
         return ""
-    return f"; partition {home_of(name, key, desk.partitions)} of {desk.partitions} counts it"
+    return f"; partition {home_of(name, key, services.partitions)} of {services.partitions} counts it"
 
 
-def _failure(desk: Desk, name: str, view: JobView) -> str:
+def _failure(services: Services, name: str, view: JobView) -> str:
     """What goes wrong with this job, for who may see the constraint. It may have been said otherwise meanwhile."""
-    error = desk.constraints.failure_of(name, job_of(view)) if desk.principal.sees(tenant_of(name)) else ""
+    error = services.constraints.failure_of(name, job_of(view)) if services.principal.can_see(tenant_of(name)) else ""
     return f" ({error})" if error else ""

@@ -9,9 +9,9 @@ import trio
 from jqd.domain.job import Outcome, State
 from jqd.domain.tenant import bare
 from jqd.service.bulk import STEP_JOBS, STEPS_MAX, WITHIN_S
-from jqd.service.job_filter import Narrow, last_line
+from jqd.service.job_filter import JobFilter, last_line
 from jqd.service.listing import aside, fitting, page_of
-from jqd.service.services import Desk
+from jqd.service.services import Services
 
 GROUPS_MAX = 200  # in one answer, the largest: what nobody would read is only counted
 
@@ -41,17 +41,19 @@ class Failures(NamedTuple):
 
 
 async def failures(
-    desk: Desk, state: State, name: str | None, tag: str | None, narrow: Narrow, cursor: str
+    services: Services, state: State, name: str | None, tag: str | None, narrow: JobFilter, cursor: str
 ) -> Failures:
     """The reasons of jobs in that state, the most frequent first. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
     looked, until_s = 0, trio.current_time() + WITHIN_S
     for _ in range(STEPS_MAX):
-        page = await page_of(desk, state, name, tag, narrow.step(STEP_JOBS), cursor, narrow.row_bytes)
+        page = await page_of(services, state, name, tag, narrow.step(STEP_JOBS), cursor, narrow.row_bytes)
         cursor = page.cursor
         looked += len(page.jobs)
-        failed = [(view, view.outcome) for view in await fitting(desk, narrow, page.jobs) if view.outcome is not None]
-        lines = await aside(desk, partial(_lines, [last for _, last in failed]))
+        failed = [
+            (view, view.outcome) for view in await fitting(services, narrow, page.jobs) if view.outcome is not None
+        ]
+        lines = await aside(services, partial(_lines, [last for _, last in failed]))
         for (view, last), line in zip(failed, lines, strict=True):
             key, at_ms = (view.jobtype, line), last.finished_at_ms
             known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)

@@ -16,19 +16,19 @@ from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import Charge
 from jqd.domain.record import Lane, encode_rules
-from jqd.domain.schedules import Fired, Known, fired_rule
-from jqd.domain.settings import Rule
+from jqd.domain.schedules import FiredDate, Known, fired_rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
 from jqd.scheduler import Firing, Last
 from jqd.service.batch import Batch
 from jqd.service.cancel import cancel
 from jqd.service.find import Coming, find, resolve, stands
-from jqd.service.id_reservations import agree, confirm
+from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.job import NewJob
 from jqd.service.principal import Principal
 from jqd.service.push import expect_taking, write
 from jqd.service.quotas import reserve_owed
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import JobView
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
@@ -45,16 +45,16 @@ def fields_of(one: Known) -> dict[str, Raw]:
     return _fields_decoder.decode(one.schedule.job)
 
 
-async def last_of(desk: Desk, one: Known) -> Last | None:
+async def last_of(services: Services, one: Known) -> Last | None:
     """What became of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
     job_id = one.fired.job_id
     if not job_id:
         return None
     try:
-        desk = _of(desk, one)
-        view = await find(desk, await resolve(desk, bare(job_id)), named=True)
+        services = _of(services, one)
+        view = await find(services, await resolve(services, bare(job_id)), named=True)
         # Between the two questions it may have been purged: a job that just got its name is not in the store either.
-        if isinstance(view, Coming) and (_is_late(one.fired, view) or await resolve(desk, bare(job_id)) != view.id):
+        if isinstance(view, Coming) and (_is_late(one.fired, view) or await resolve(services, bare(job_id)) != view.id):
             return Last(0)
     except NotFound:
         return Last(0)
@@ -63,7 +63,7 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
 
 
-def _is_late(fired: Fired, view: Coming) -> bool:
+def _is_late(fired: FiredDate, view: Coming) -> bool:
     """Whether its name was given anew since, to a push that never comes: a store does so when it has no such job.
 
     The note has no id where another's job had that name.
@@ -73,36 +73,38 @@ def _is_late(fired: Fired, view: Coming) -> bool:
     return view.created_at_ms > fired.at_ms + GIVEN_S * 1000
 
 
-async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
     """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
 
     Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
     other daemons fired, and is in that life still, where names were given: in another it may give them to others.
     Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
     """
-    expect_taking(desk)  # also under pressure: a date that is passed over does not come again
+    expect_taking(services)  # also under pressure: a date that is passed over does not come again
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
         its = [each for each in firings if tenant_of(each.one.name) == tenant]
-        wait |= await _fire(_of(desk, its[0].one), its, is_told)
+        wait |= await _fire(_of(services, its[0].one), its, is_told)
     return wait
 
 
-async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
+async def _fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
     with ExitStack() as charges:
-        charge, over = await _within(desk, firings, charges)
-        return over | await _fire_all(desk, [each for each in firings if each.one.name not in over], charge, is_told)
+        charge, over = await _within(services, firings, charges)
+        return over | await _fire_all(
+            services, [each for each in firings if each.one.name not in over], charge, is_told
+        )
 
 
 async def _within(
-    desk: Desk, firings: Sequence[Firing], charges: ExitStack
+    services: Services, firings: Sequence[Firing], charges: ExitStack
 ) -> tuple[dict[str, Charge], dict[str, str]]:
     """What those that fire cost the tenant's quota, and why the others have to wait for it, by the schedules' names."""
     charge: dict[str, Charge] = {}
     over: dict[str, str] = {}
     for each in firings:
         if each.step.fires:
-            kept = await reserve_owed(desk, desk.principal.tenant, 1, len(each.one.schedule.job))
+            kept = await reserve_owed(services, services.principal.tenant, 1, len(each.one.schedule.job))
             if isinstance(kept, str):
                 over[each.one.name] = kept
             else:
@@ -111,53 +113,53 @@ async def _within(
 
 
 async def _fire_all(
-    desk: Desk, firings: Sequence[Firing], charge: Mapping[str, Charge], is_told: Callable[[str], bool]
+    services: Services, firings: Sequence[Firing], charge: Mapping[str, Charge], is_told: Callable[[str], bool]
 ) -> dict[str, str]:
     for each in firings:
         if each.step.replaces:
-            await _stop(desk, each.one)
-    asked_at_s = desk.clock.boot_s()
+            await _stop(services, each.one)
+    asked_at_s = services.clock.boot_s()
     jobs = [each for each in firings if each.step.fires]
-    agreed = await agree(desk, _batch(jobs), dated=True) if jobs else None
+    agreed = await reserve_ids(services, _batch(jobs), dated=True) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
-    unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(desk, each)}
+    unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(services, each)}
     # From here to the writing nothing else happens in this process. It may have stood still before.
-    if not is_told(agreed.life if agreed else "") or desk.clock.boot_s() - asked_at_s > GIVEN_S:
+    if not is_told(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
-    if any(desk.schedules.known.get(each.one.name) is not each.one for each in firings):
+    if any(services.schedules.known.get(each.one.name) is not each.one for each in firings):
         return {}  # changed, or fired by another, meanwhile
     done = [each for each in firings if each.one.name not in unsure]
     if agreed is not None and agreed.jobs:
-        written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
-        desk.control.entered(written.job_ids, agreed.jobs, desk.principal.tenant)
+        written = write(services, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
+        services.control.entered(written.job_ids, agreed.jobs, services.principal.tenant)
         for place, each in enumerate(jobs):
             if place not in agreed.known and place not in agreed.refused:
-                home = partition_of_name(each.job_id, desk.partitions)
+                home = partition_of_name(each.job_id, services.partitions)
                 charge[each.one.name].taken([home], len(each.one.schedule.job))
     if not done:
         return unsure
-    now_ms, given = desk.clock.wall_ms(), agreed.ids if agreed else {}
+    now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
-    await note(desk, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
+    await note(services, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
     for each in done:
-        desk.schedules.counts["fired"] += each.step.fires
-        desk.schedules.counts["skipped"] += each.step.skipped
+        services.schedules.counts["fired"] += each.step.fires
+        services.schedules.counts["skipped"] += each.step.skipped
         _tell(each)
     if agreed is not None and agreed.jobs:
-        await confirm(desk, agreed, written.position)
+        await confirm_ids(services, agreed, written.position)
     return unsure
 
 
-async def note(desk: Desk, rules: Sequence[Rule]) -> None:
+async def note(services: Services, settings: Sequence[Setting]) -> None:
     """Write rules that have their revisions; with all that was written before they are on disk then, and hold here."""
-    position = desk.journal.write(Lane.RULES, len(rules), encode_rules(rules))
-    await desk.journal.wsync(position, shielded=True)
-    desk.workers.rules.take(rules)
+    position = services.journal.write(Lane.RULES, len(settings), encode_rules(settings))
+    await services.journal.wsync(position, shielded=True)
+    services.workers.settings.take(settings)
 
 
-def _of(desk: Desk, one: Known) -> Desk:
+def _of(services: Services, one: Known) -> Services:
     tenant = tenant_of(one.name)
-    return desk.acting(Principal(tenant)) if tenant else desk
+    return services.as_principal(Principal(tenant)) if tenant else services
 
 
 def _batch(firings: Sequence[Firing]) -> Batch:
@@ -172,7 +174,7 @@ def _batch(firings: Sequence[Firing]) -> Batch:
     return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
 
 
-def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> Fired:
+def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
     """`given`: ids of jobs → those that the store has them under, also of what another daemon fired: of two notes on
     one date either may stay."""
     before, step = each.one.fired, each.step
@@ -185,18 +187,18 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> Fired:
     )
 
 
-async def _stands(desk: Desk, each: Firing) -> bool:
+async def _stands(services: Services, each: Firing) -> bool:
     """Whether another job has that id, as far as anybody can tell."""
-    if await stands(desk, bare(each.job_id)):
+    if await stands(services, bare(each.job_id)):
         return True
-    now_s, one = desk.clock.boot_s(), each.one
+    now_s, one = services.clock.boot_s(), each.one
     one.taken_at_s = one.taken_at_s or now_s
     return now_s - one.taken_at_s > TAKEN_S
 
 
-async def _stop(desk: Desk, one: Known) -> None:
+async def _stop(services: Services, one: Known) -> None:
     try:
-        await cancel(desk, bare(one.fired.job_id))
+        await cancel(services, bare(one.fired.job_id))
     except NotFound:
         get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
 

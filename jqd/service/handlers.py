@@ -8,12 +8,12 @@ import msgspec
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.shares import Share, counted
 from jqd.domain.tenant import tenant_of
-from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_version
+from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, spec_of
 from jqd.runner.registry import HANDLER
 from jqd.runner.ssrf import machine, standing_of
 from jqd.service.job_limits import expect_bare_ends
-from jqd.service.services import Desk
-from jqd.service.settings import learned, say, told
+from jqd.service.services import Services
+from jqd.service.settings import get_or_refresh, save, wait_loaded
 
 HANDLERS = Share("handlers", 1_000)  # each look for work goes through them, and a jobtype seldom needs one that it
 # shares with no other
@@ -25,7 +25,7 @@ NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a 
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None) -> Version:
+async def put(services: Services, name: str, definition: Definition, *, peer: str | None) -> Version:
     """Say a new version; it is on disk when this returns. `peer`: the address it came from.
 
     Raises Invalid, NotYet, JournalRefused.
@@ -37,34 +37,34 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
         why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"
         raise Invalid(why, [Fault("/name", why)])
     try:
-        desk.workers.check(card_of(name, definition), peer=peer)
-        await desk.workers.judge(definition.body, peer)
+        services.workers.check(spec_of(name, definition), peer=peer)
+        await services.workers.judge(definition.body, peer)
     except Invalid as error:
         raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
-    await told(desk)
-    own = desk.own(name)
+    await wait_loaded(services)
+    own = services.qualified_name(name)
     said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
     made: list[Version] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        known = desk.workers.handler(own) or Handler(0)
+        known = services.workers.handler(own) or Handler(0)
         if not known.versions:
             expect_bare_ends("handler", name)
-        number, now_ms = known.last + 1, desk.clock.wall_ms()
+        number, now_ms = known.last + 1, services.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
-        _refuse_more(desk, own, known, version)
+        _refuse_more(services, own, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))
-        options = desk.options.of_handler(own, definition.options.of_jobs, id_of(own, number))
+        options = services.options.of_handler(own, definition.options.of_jobs, id_of(own, number))
         return {(HANDLER, own): _encoder.encode(handler), **options}
 
-    await say(desk, make)
+    await save(services, make)
     return made[0]
 
 
-def _refuse_more(desk: Desk, own: str, known: Handler, version: Version) -> None:
+def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
     """Raises Invalid where there would be too many handlers, or one would be too large."""
-    there = counted(map(tenant_of, desk.workers.handlers()))
+    there = counted(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
         why = f"{why}, or register a worker instead"
         raise Invalid(why, [Fault("", why)])
@@ -86,42 +86,44 @@ def _placed(fault: Fault) -> Fault:
     return fault._replace(pointer=place)
 
 
-async def delete(desk: Desk, name: str) -> None:
+async def delete(services: Services, name: str) -> None:
     """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound, NotYet."""
-    await told(desk)
-    await look(desk, name)
+    await wait_loaded(services)
+    await look(services, name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        handler, _ = find(desk, name)
-        own = desk.own(name)
-        return {(HANDLER, own): _encoder.encode(Handler(handler.last)), **desk.options.of_handler(own, None, "")}
+        handler, _ = find(services, name)
+        own = services.qualified_name(name)
+        return {(HANDLER, own): _encoder.encode(Handler(handler.last)), **services.options.of_handler(own, None, "")}
 
-    await say(desk, make)
+    await save(services, make)
 
 
-async def look(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+async def look(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
     """A handler and one of its versions, 0: the newest, also if it was set elsewhere just now. Raises NotFound."""
-    await learned(desk, lambda: _version(desk, name, number))
-    return find(desk, name, number)
+    await get_or_refresh(services, lambda: _version(services, name, number))
+    return find(services, name, number)
 
 
-def seen_by(desk: Desk) -> dict[str, Handler]:
-    """Those that exist for whom the desk acts, by name as jqd knows it."""
-    return {name: one for name, one in desk.workers.handlers().items() if desk.principal.sees(tenant_of(name))}
+def seen_by(services: Services) -> dict[str, Handler]:
+    """Those that exist for whom the service acts, by name as jqd knows it."""
+    return {
+        name: one for name, one in services.workers.handlers().items() if services.principal.can_see(tenant_of(name))
+    }
 
 
-def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
     """The same of what is known here."""
-    handler = desk.workers.handler(desk.own(name))
+    handler = services.workers.handler(services.qualified_name(name))
     if handler is None or not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
-    found = _version(desk, name, number)
+    found = _version(services, name, number)
     if found is None:
         kept = ", ".join(str(version.number) for version in handler.versions)
         raise NotFound(f"handler {name[:64]!r} has no version {number} (any more); it has {kept}")
     return handler, found
 
 
-def _version(desk: Desk, name: str, number: int) -> Version | None:
-    handler = desk.workers.handler(desk.own(name)) or Handler(0)
+def _version(services: Services, name: str, number: int) -> Version | None:
+    handler = services.workers.handler(services.qualified_name(name)) or Handler(0)
     return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

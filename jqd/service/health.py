@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 from jqd.domain.dates import iso
 from jqd.domain.tenant import tenant_of
-from jqd.runner import Seen, Worker
+from jqd.runner import Worker, WorkerHealth
 from jqd.runner.worker import takes_type
 from jqd.service.pauses import why_paused
 from jqd.service.push_checks import why_gone
-from jqd.service.services import Desk
-from jqd.service.wait_reason import Cause, Hitch
+from jqd.service.services import Services
+from jqd.service.wait_reason import Cause, WaitReason
 
 SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard for so long is said to be silent: a poll
 # is heard of every half minute, and what is not reached for so long is forgotten
@@ -33,13 +33,13 @@ class Health(NamedTuple):
     """When it gets jobs again; 0: that is not known."""
 
 
-def health(desk: Desk, worker: Worker) -> Health:
+def health(services: Services, worker: Worker) -> Health:
     """What a person wants to know first."""
-    seen = desk.control.seen(worker.id)
+    seen = services.control.seen(worker.id)
     bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
     if bad:
         # Whom one daemon backs off gets nothing from any; whom one does not reach may be reached by another.
-        now_ms = desk.clock.wall_ms()
+        now_ms = services.clock.wall_ms()
         rests = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
         everywhere = bool(rests) or len(bad) == len(seen)
         daemon, worst = max((rests or bad).items(), key=lambda one: (one[1].until_ms, one[1].since_ms))
@@ -49,8 +49,8 @@ def health(desk: Desk, worker: Worker) -> Health:
         return Health("trouble", worker.trouble)
     if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
         return Health("trouble", complaint)
-    heard_at_ms = desk.workers.heard_at_ms(worker.id)
-    if worker.url is None and desk.clock.wall_ms() - heard_at_ms > SILENT_MS:
+    heard_at_ms = services.workers.heard_at_ms(worker.id)
+    if worker.url is None and services.clock.wall_ms() - heard_at_ms > SILENT_MS:
         return Health("silent", f"has not been heard of since {iso(heard_at_ms)}", takes_jobs=False)
     return Health()
 
@@ -75,45 +75,47 @@ class Takers:
         return chain(self._named.get(jobtype, ()), self._all.get(tenant_of(jobtype), ()))
 
 
-def why_odd(desk: Desk, jobtype: str) -> str | None:
+def why_odd(services: Services, jobtype: str) -> str | None:
     """What is to be said to whoever pauses a type that nobody here runs: its name may be a slip."""
-    own = desk.own(jobtype)
-    if Takers(desk.workers.list()).count(own) or desk.workers.handler(own):
+    own = services.qualified_name(jobtype)
+    if Takers(services.workers.list()).count(own) or services.workers.handler(own):
         return None
     return f"no worker or handler of {jobtype!r} is known here; if that is a slip, `jqd types resume` takes it back"
 
 
-def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> Hitch | None:
+def why_waiting(
+    services: Services, jobtype: str, priority: int | None = None, *, takers: Takers | None = None
+) -> WaitReason | None:
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
-    if (paused := why_paused(desk, jobtype)) is not None:
+    if (paused := why_paused(services, jobtype)) is not None:
         return paused
-    if (gone := why_gone(desk, jobtype)) is not None:
-        return Hitch(Cause.VERSION_GONE, gone)
-    takers = takers or Takers(worker for worker in desk.workers.list() if takes_type(worker.jobs, jobtype))
+    if (gone := why_gone(services, jobtype)) is not None:
+        return WaitReason(Cause.VERSION_GONE, gone)
+    takers = takers or Takers(worker for worker in services.workers.list() if takes_type(worker.jobs, jobtype))
     if not takers.count(jobtype):
-        return Hitch(Cause.NO_WORKER, "no worker takes these jobs")
+        return WaitReason(Cause.NO_WORKER, "no worker takes these jobs")
     down: list[tuple[Worker, Health]] = []
     for worker in takers.of(jobtype):
         if priority is None or worker.takes(jobtype, priority):
-            how = health(desk, worker)
+            how = health(services, worker)
             if how.takes_jobs:
                 return None
             down.append((worker, how))
     if not down:
-        some = islice(takers.of(jobtype), NAMED_MAX if desk.principal.looks else 0)
+        some = islice(takers.of(jobtype), NAMED_MAX if services.principal.can_read else 0)
         ranges = [f"{one.name} takes {one.priority_min} to {one.priority_max}" for one in some]
         why = f"no worker takes these jobs with priority {priority}"
-        return Hitch(Cause.OTHER_PRIORITIES, f"{why}: {', '.join(ranges)}" if ranges else why)
+        return WaitReason(Cause.OTHER_PRIORITIES, f"{why}: {', '.join(ranges)}" if ranges else why)
     until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
-    if not desk.principal.looks:  # what they complain of has addresses in it
-        return Hitch(Cause.WORKERS_DOWN, "no worker that takes these jobs gets any now", until_ms=until_ms)
+    if not services.principal.can_read:  # what they complain of has addresses in it
+        return WaitReason(Cause.WORKERS_DOWN, "no worker that takes these jobs gets any now", until_ms=until_ms)
     said = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
     more = [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
     told = tuple((worker.name, how.state, how.why or "") for worker, how in down[:WORKERS_MAX])
-    return Hitch(Cause.WORKERS_DOWN, "; ".join(said + more), until_ms=until_ms, workers=told)
+    return WaitReason(Cause.WORKERS_DOWN, "; ".join(said + more), until_ms=until_ms, workers=told)
 
 
-def _why(seen: Seen) -> str:
+def _why(seen: WorkerHealth) -> str:
     since = f" since {iso(seen.since_ms)}" if seen.state == "unreachable" and seen.since_ms else ""
     until = f" until {iso(seen.until_ms)}" if seen.state == "backed_off" and seen.until_ms else ""
     why = seen.complaint or seen.why

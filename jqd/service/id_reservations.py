@@ -18,7 +18,7 @@ from jqd.service.find import once_noted
 from jqd.service.idempotency import overtaken
 from jqd.service.job import NewJob
 from jqd.service.job_limits import eligible_at_ms
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import JobView, NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
 
 TOLD_MAX = 10  # refused names of a request of which it is looked up in what they differ: a call of the store each
@@ -31,7 +31,7 @@ _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Agreed(NamedTuple):
+class ReservedIds(NamedTuple):
     """What of a batch may be journaled now."""
 
     array: bytes
@@ -62,18 +62,20 @@ def has_names(jobs: Sequence[NewJob]) -> bool:
     return any(job.job_id is not None for job in jobs)
 
 
-async def agree(desk: Desk, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE) -> Agreed:
+async def reserve_ids(
+    services: Services, batch: Batch, *, dated: bool = False, over: Replace = Replace.NONE
+) -> ReservedIds:
     """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
     is to do. `over`: which jobs lose theirs to those that do not say `replace`. Raises StoreAway, StoreUnsettled,
     StoreRefused: nothing is taken then."""
     items = _items_decoder.decode(batch.array)
     try:
         digests = [_digest(job, item, batch.request, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
-        verdicts = await _ask(desk, batch.jobs, digests, over)
+        verdicts = await _ask(services, batch.jobs, digests, over)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
         raise type(error)(f"{error}; {why}") from error
-    agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
+    agreed = ReservedIds(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
     for place, job in enumerate(batch.jobs):
         given = verdicts.get(place)
@@ -84,9 +86,11 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False, over: Replace 
             agreed.known[place] = str(job.job_id)
             continue
         if given is not None and given.verdict is Verdict.CONFLICT:
-            differ = await _differing(desk, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
+            differ = (
+                await _differing(services, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
+            )
             agreed.refused[place] = (
-                f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(desk)}"
+                f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(services)}"
             )
             continue
         if given is not None and given.verdict is Verdict.PROMISED:
@@ -105,7 +109,7 @@ async def agree(desk: Desk, batch: Batch, *, dated: bool = False, over: Replace 
     return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated, request=batch.request, ids=ids)
 
 
-async def give_back(desk: Desk, agreed: Agreed) -> None:
+async def release_ids(services: Services, agreed: ReservedIds) -> None:
     """Nothing of it will be journaled: another content may have its names at once.
 
     What was to be replaced keeps its name; that it must not be edited is over by itself, for another replacement of it
@@ -113,18 +117,25 @@ async def give_back(desk: Desk, agreed: Agreed) -> None:
     """
     items = _items_decoder.decode(agreed.array)
     wanted = [
-        NameWanted(desk.own(str(agreed.jobs[place].job_id)), job_id, agreed.digest(place, items[place]), Replace.NONE)
+        NameWanted(
+            services.qualified_name(str(agreed.jobs[place].job_id)),
+            job_id,
+            agreed.digest(place, items[place]),
+            Replace.NONE,
+        )
         for place, (job_id, _, _, kind) in agreed.changes.items()
         if kind is ChangeKind.NEW
     ]
     try:
         for at in range(0, len(wanted), NAMES_PER_CALL):
-            await desk.store.free_names(wanted[at : at + NAMES_PER_CALL])
+            await services.store.free_names(wanted[at : at + NAMES_PER_CALL])
     except StoreError as error:  # who pushed is told what is wrong with his push; the names are free by themselves soon
         get_logger("names").warning("names.kept", count=len(wanted), error=str(error))
 
 
-async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[int] | None = None) -> set[int]:
+async def confirm_ids(
+    services: Services, agreed: ReservedIds, position: int, places: Iterable[int] | None = None
+) -> set[int]:
     """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
     `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
 
@@ -139,15 +150,17 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
     rows = {}
     for index in agreed.changes if places is None else [place for place in places if place in agreed.changes]:
         job_id, revision, _, kind = agreed.changes[index]
-        name, digest = desk.own(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
+        name, digest = services.qualified_name(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
         rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
-    due, stands, written = list(rows), list[Standing](), (desk.journal.journal_id, position)
+    due, stands, written = list(rows), list[Standing](), (services.journal.journal_id, position)
     try:
         for at in range(0, len(due), NAMES_PER_CALL):
             some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
-            stands += await desk.store.confirm_names(some, written)
+            stands += await services.store.confirm_names(some, written)
     except StoreError as error:
-        desk.taken.unsure_to = desk.journal.written  # also of what was told with ack=memory, and is not on disk
+        services.recent_pushes.unsure_to = (
+            services.journal.written
+        )  # also of what was told with ack=memory, and is not on disk
         raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"
@@ -161,12 +174,12 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
         for place in lost:
             agreed.refused[among_good[place]] = (
                 f"while this job was written to disk another one was pushed under job_id "
-                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(desk)}"
+                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken; {_advice(services)}"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
         try:
-            position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-            await desk.journal.wsync(position, shielded=True)
+            position = services.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+            await services.journal.wsync(position, shielded=True)
         except JournalRefused as error:
             raise _kept(agreed, sorted(lost), error) from error
     if Standing.OVERTAKEN in stands:
@@ -176,7 +189,7 @@ async def confirm(desk: Desk, agreed: Agreed, position: int, places: Iterable[in
     return lost
 
 
-def _kept(agreed: Agreed, lost: Sequence[int], refused: JournalRefused) -> NotYet:
+def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> NotYet:
     """What is said where jobs lost their names, and the journal takes no cancel of them. What the journal says of a
     request that it takes in part does not hold here: the same again does not get the names."""
     if agreed.request:
@@ -188,31 +201,31 @@ def _kept(agreed: Agreed, lost: Sequence[int], refused: JournalRefused) -> NotYe
     )
 
 
-def _advice(desk: Desk) -> str:
+def _advice(services: Services) -> str:
     """What whoever finds his id taken can do. Whether the other job is one that a token is for takes a look."""
-    if desk.principal.scopes:
+    if services.principal.scopes:
         return "choose another id, or replace it if it is of a jobtype that this token is for"
     return "a push with replace takes its place"
 
 
-async def _differing(desk: Desk, job_id: str, job: NewJob, item: Raw) -> str:
+async def _differing(services: Services, job_id: str, job: NewJob, item: Raw) -> str:
     """In which fields a push is another than the job that stands under its id, for its error. What a pusher leaves out
     is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
     try:
-        view = await desk.store.get_job(job_id)
+        view = await services.store.get_job(job_id)
     except StoreError:
         return ""
-    if not isinstance(view, JobView) or not desk.principal.knows(view.jobtype):
+    if not isinstance(view, JobView) or not services.principal.can_access(view.jobtype):
         return ""
     array = _encoder.encode([item])
     said = msgspec.msgpack.decode(item, type=JobRecord)
-    for options, _ in desk.options.left_out(array, [job], desk.principal.tenant):
+    for options, _ in services.options.left_out(array, [job], services.principal.tenant):
         for field, value in options.said():
             setattr(said, field, value)
     at_ms = view.created_at_ms
     eligible_ms = eligible_at_ms(said.run_at, said.delay, at_ms)
     pairs = {
-        "name": (desk.own(said.name), view.jobtype),
+        "name": (services.qualified_name(said.name), view.jobtype),
         "argument": (bytes(said.argument), view.argument),
         "priority": (said.priority, view.priority),
         "max_retry": (said.max_retry, view.max_retry),
@@ -234,14 +247,16 @@ def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
     return date_digest(job.job_id) if dated else digest_of(item)
 
 
-async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str], over: Replace) -> dict[int, NameGiven]:
+async def _ask(
+    services: Services, jobs: Sequence[NewJob], digests: Sequence[str], over: Replace
+) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
-            places.setdefault(desk.own(job.job_id), place)
+            places.setdefault(services.qualified_name(job.job_id), place)
     # A pusher's own id may come with any jobtype, so it has a home of its own.
-    ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
+    ids = services.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
         NameWanted(name, job_id, digests[place], Replace.ANY if jobs[place].replace else over)
         for (name, place), job_id in zip(places.items(), ids, strict=True)
@@ -249,12 +264,12 @@ async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str], over:
     given: list[NameGiven] = []
     for at in range(0, len(wanted), NAMES_PER_CALL):
         some = wanted[at : at + NAMES_PER_CALL]
-        where = {partition_of_name(one.name, desk.partitions) for one in some}
-        given += await once_noted(desk, where, partial(desk.store.reserve_names, some))
+        where = {partition_of_name(one.name, services.partitions) for one in some}
+        given += await once_noted(services, where, partial(services.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 
 
-def refusals(batch: Batch, agreed: Agreed) -> list[Fault]:
+def refusals(batch: Batch, agreed: ReservedIds) -> list[Fault]:
     """Those of the batch and those of the names, by their place in the request."""
     bad = {fault.place for fault in batch.refused}
     places = [index for index in range(batch.size) if index not in bad]

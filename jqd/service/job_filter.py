@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _SECONDS = re.compile(r"\d{9,12}(\.\d+)?")  # a date of digits in a query: so long are Unix seconds, and no ISO date is
 
 
-class Narrow(NamedTuple):
+class JobFilter(NamedTuple):
     """Which jobs of those that the store finds."""
 
     error: str = ""
@@ -106,16 +106,16 @@ def _parts(packed: bytes) -> Iterator[str | int]:
                 left += several
 
 
-EVERYTHING = Narrow()
+EVERYTHING = JobFilter()
 
 
-def narrow(
+def make_job_filter(
     error: str | None, since: Date | None, before: Date | None, search: str | None = None, error_is: str | None = None
-) -> Narrow:
+) -> JobFilter:
     """As it was asked for. Raises Invalid for what is no date."""
     before_ms = None if before is None else _instant_ms("before", before)
     since_ms = 0 if since is None else _instant_ms("since", since)
-    return Narrow(error or "", since_ms, before_ms, search or "", error_is or "")
+    return JobFilter(error or "", since_ms, before_ms, search or "", error_is or "")
 
 
 def _instant_ms(field: str, told: Date) -> int:

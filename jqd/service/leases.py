@@ -17,8 +17,8 @@ from jqd.domain.lease import allowed_silence_s
 from jqd.runner import Pull, Worker
 from jqd.runner.liveness import SIGNS_PER_TTL
 from jqd.service.find import find, resolve
-from jqd.service.services import Desk
-from jqd.service.settings import learned
+from jqd.service.services import Services
+from jqd.service.settings import get_or_refresh
 from jqd.service.workers import covers
 from jqd.store import CALL_JOBS_MAX, Hold
 
@@ -59,7 +59,9 @@ class Beat(NamedTuple):
     """For so long nothing need be heard of the lease; 0: a daemon has the job in hand, and waits for its outcome."""
 
 
-async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbeat_s: float | None = None) -> Lease:
+async def pull(
+    services: Services, worker_id: str, jobs_max: int, wait_s: float, heartbeat_s: float | None = None
+) -> Lease:
     """Jobs for a worker that registered without a URL, as soon as there are some; none when the time is over.
 
     Who stops waiting, because the client has gone, gives back what came. Raises NotFound, Conflict for a worker that
@@ -67,52 +69,54 @@ async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbe
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     while True:
-        worker = await _puller(desk, worker_id)  # as it is registered now; that it waits is a sign of life
-        if desk.pulls.is_closed:
+        worker = await _puller(services, worker_id)  # as it is registered now; that it waits is a sign of life
+        if services.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
         until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
-        poll = await _wait(desk, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s)
+        poll = await _wait(services, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s)
         if poll.given:
             return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)
         if trio.current_time() >= deadline_s:
             return Lease("", [])
 
 
-def lost(desk: Desk, lease: Lease) -> None:
+def lost(services: Services, lease: Lease) -> None:
     """The answer with this lease did not reach its worker, or not whole: its jobs go back untried."""
-    desk.runner.unheard(((held.job.id, held.fence) for held in lease.jobs), told=True)
+    services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), told=True)
 
 
 async def beat(
-    desk: Desk, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
+    services: Services, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
 ) -> Beat:
     """A sign of life of a job, `given` by its or its pusher's id: it renews the lease. Raises NotFound, Conflict.
 
     `extend_s`: from now on nothing need be heard of the lease for so long.
     """
-    job_id = await resolve(desk, given)
+    job_id = await resolve(services, given)
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
     packed = msgspec.msgpack.encode(progress) if progress is not None else b""
-    if desk.principal.is_bound:
+    if services.principal.is_bound:
         await find(
-            desk, job_id, named=job_id != given, given=given
+            services, job_id, named=job_id != given, given=given
         )  # another's is not found, before its lease is renewed
-    (seen,) = await desk.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
+    (seen,) = await services.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
     if seen.hold is not Hold.STANDS:
-        await find(desk, job_id)
+        await find(services, job_id)
         raise Conflict(
             f"job {given} is not in lease {fence} any more: stop the work; whatever it gives but success is late"
         )
-    desk.workers.reached(seen.worker)
+    services.workers.reached(seen.worker)
     return Beat(seen.cancelled, silence_s or seen.silence_s)
 
 
-async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None) -> Pull:
+async def _wait(
+    services: Services, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None
+) -> Pull:
     """One poll, until it has jobs, or what was on its way was lost, or its time is over.
 
     What came in part is in its worker's hand already, so it is answered; the rest goes back once the store is there.
     """
-    with desk.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
+    with services.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
         try:
             with trio.move_on_at(deadline_s):
                 await poll.wait_first()
@@ -124,41 +128,41 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
                 with trio.move_on_after(min(HANDED_S, poll.silence_s * PART), shield=True):
                     await poll.wait()
             if trio.current_effective_deadline() == -math.inf:  # the client has gone
-                desk.runner.unheard((held.job.id, held.fence) for held in poll.given)
+                services.runner.release_undelivered((held.job.id, held.fence) for held in poll.given)
         await trio.lowlevel.checkpoint_if_cancelled()
     if late.cancelled_caught and not poll.given:
         raise StoreAway("jobs were claimed, and the store does not say that they are handed over; ask again")
-    if poll.given and desk.clock.boot_s() - poll.handed_s > poll.silence_s * PART:
-        await _drop_missed(desk, poll)
+    if poll.given and services.clock.boot_s() - poll.handed_s > poll.silence_s * PART:
+        await _drop_missed(services, poll)
     return poll
 
 
-async def _drop_missed(desk: Desk, poll: Pull) -> None:
+async def _drop_missed(services: Services, poll: Pull) -> None:
     """Keep of what came late only what is its worker's still: the rest ended as its worker's silence, or went back."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
     is_told = False
     try:
         for at in range(0, len(claims), CALL_JOBS_MAX):
-            seen = await desk.store.touch(claims[at : at + CALL_JOBS_MAX])
+            seen = await services.store.touch(claims[at : at + CALL_JOBS_MAX])
             stands += [held for held, each in zip(poll.given[at:], seen, strict=False) if each.hold is Hold.STANDS]
         is_told = True
     finally:
         if not is_told:
-            desk.runner.unheard(claims)
+            services.runner.release_undelivered(claims)
     poll.given = stands
 
 
-async def _puller(desk: Desk, worker_id: str) -> Worker:
-    own = desk.own(worker_id)
-    if desk.workers.get(own) is None:
-        desk.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
-    worker = await learned(desk, lambda: desk.workers.get(own))
-    if worker is None or not covers(desk, worker):
+async def _puller(services: Services, worker_id: str) -> Worker:
+    own = services.qualified_name(worker_id)
+    if services.workers.get(own) is None:
+        services.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
+    worker = await get_or_refresh(services, lambda: services.workers.get(own))
+    if worker is None or not covers(services, worker):
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")
     if worker.url is not None:
         raise Conflict(
             f"jobs are posted to worker {worker_id[:64]!r}, at its url; register without one to ask for them"
         )
-    desk.workers.reached(own)
+    services.workers.reached(own)
     return worker

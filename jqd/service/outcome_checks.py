@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from jqd.domain.errors import JournalRefused, JqdError
 from jqd.domain.job import Outcome
 from jqd.domain.record import Lane
-from jqd.service.recent_outcomes import Noted
-from jqd.service.services import Desk
+from jqd.service.recent_outcomes import RecentOutcome
+from jqd.service.services import Services
 
 
 @dataclass(slots=True)
-class Sorted:
+class OutcomeBatch:
     """What becomes of the reports of one request."""
 
     answers: dict[int, JqdError | None] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Sorted:
     """Of these claims nothing could be written: what is said of them once more in the request is refused, too."""
     returned: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Claims to be given back."""
-    awaited: dict[int, Noted] = field(default_factory=dict)
+    awaited: dict[int, RecentOutcome] = field(default_factory=dict)
     """Said before: that is to be on disk first."""
     workers: set[str] = field(default_factory=set)
     """Who is heard of."""
@@ -39,12 +39,12 @@ class Sorted:
     is_last: bool = False
     """Whether no job is looked for once more."""
 
-    def ask(self, desk: Desk, job_ids: Sequence[str]) -> None:
+    def ask(self, services: Services, job_ids: Sequence[str]) -> None:
         """The store is asked now, all of one partition: what it is told from here on its answer need not know."""
-        (partition,) = desk.where(job_ids[0])
-        self.points[partition] = desk.journal.read_point(Lane.OUTCOMES, partition)
+        (partition,) = services.where(job_ids[0])
+        self.points[partition] = services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
-            if (ended := desk.runner.ended(job_id)) is not None:
+            if (ended := services.runner.ended(job_id)) is not None:
                 self.ended[job_id] = ended
 
     def count(self, place: int, outcome: Outcome) -> None:

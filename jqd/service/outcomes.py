@@ -31,13 +31,13 @@ from jqd.domain.job import Exit, Fate, Outcome, State
 from jqd.domain.jobid import is_id
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
-from jqd.runner import Report, says_again
+from jqd.runner import Report, is_repeat
 from jqd.service.chaining import wrong
 from jqd.service.early_outcomes import lease_of, may_come
 from jqd.service.find import Coming, find, not_found
-from jqd.service.outcome_checks import Sorted
-from jqd.service.recent_outcomes import Noted, frames
-from jqd.service.services import Desk
+from jqd.service.outcome_checks import OutcomeBatch
+from jqd.service.recent_outcomes import RecentOutcome, frames
+from jqd.service.services import Services
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
@@ -48,7 +48,7 @@ PIECE = 100  # reports that are looked at before others have their turn
 WITH_THIS = 0  # a position that no record has: of what another report of the same request said
 
 
-class Told(NamedTuple):
+class OutcomeAnswer(NamedTuple):
     """What a worker says of one job."""
 
     job_id: str
@@ -59,54 +59,54 @@ class Told(NamedTuple):
     worker: str = ""
 
 
-async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
+async def report(services: Services, told: Sequence[OutcomeAnswer]) -> list[JqdError | None]:
     """Take what can be taken; what each is answered with, in order, None where it was taken.
 
     Of each: NotFound, Conflict, TooLarge for a late result that is required and cannot be kept; JournalRefused when
     it is taken and not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent
     again.
     """
-    sorts = Sorted()
-    if desk.principal.is_bound:
-        sorts.answers |= await _strangers(desk, told)
+    sorts = OutcomeBatch()
+    if services.principal.is_bound:
+        sorts.answers |= await _strangers(services, told)
     for place, each in enumerate(told):
         follows = each.report.follows if each.report is not None else b""
-        if follows and (why := wrong(desk.config, follows, desk.principal.scopes)):
+        if follows and (why := wrong(services.config, follows, services.principal.scopes)):
             sorts.answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     mine = [
         place
         for place, each in enumerate(told)
-        if each.report is not None and place not in sorts.answers and _at_work(desk, each, each.report)
+        if each.report is not None and place not in sorts.answers and _at_work(services, each, each.report)
     ]
     for place in mine:
-        sorts.answers[place] = await _noted(desk, told[place])
+        sorts.answers[place] = await _noted(services, told[place])
     others = {place: each for place, each in enumerate(told) if place not in sorts.answers}
     unknown = {place: each for place, each in others.items() if is_id(each.job_id)}
     sorts.answers |= {place: not_found(each.job_id) for place, each in others.items() if place not in unknown}
-    await _sort(desk, unknown, sorts)
-    await _sync(desk, sorts)
-    await _return(desk, sorts, told)
-    await _show(desk, told, sorts)
+    await _sort(services, unknown, sorts)
+    await _sync(services, sorts)
+    await _return(services, sorts, told)
+    await _show(services, told, sorts)
     for worker_id in sorts.workers:
-        desk.workers.reached(worker_id)
+        services.workers.reached(worker_id)
     return [sorts.answers[place] for place in range(len(told))]
 
 
-async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | None]:
-    """Those that are no jobs of whom the desk acts for, or not known to be: nothing of them is touched, nor told."""
+async def _strangers(services: Services, told: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
+    """Those that are no jobs of whom the service acts for, or not known to be: nothing of them is touched, nor told."""
     answers: dict[int, JqdError | None] = {}
-    places, deadline_s = iter(range(len(told))), trio.current_time() + desk.config.find_s
+    places, deadline_s = iter(range(len(told))), trio.current_time() + services.config.find_s
 
     async def look() -> None:
         for place in places:
             if place % PIECE == 0:
                 await trio.lowlevel.checkpoint()
             job_id = told[place].job_id
-            running = desk.runner.running(job_id)
-            if running is not None and desk.principal.knows(running.jobtype):
+            running = services.runner.running(job_id)
+            if running is not None and services.principal.can_access(running.jobtype):
                 continue
             try:
-                await find(desk, job_id, deadline_s=deadline_s)
+                await find(services, job_id, deadline_s=deadline_s)
             except (NotFound, NotYet, StoreAway, StoreRefused) as error:
                 answers[place] = error
 
@@ -116,84 +116,88 @@ async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | N
     return answers
 
 
-def _at_work(desk: Desk, each: Told, what: Report) -> bool:
+def _at_work(services: Services, each: OutcomeAnswer, what: Report) -> bool:
     """Whether this daemon waits for that very report."""
-    return desk.runner.done(each.job_id, what, fence=each.fence, worker_id=each.worker)
+    return services.runner.done(each.job_id, what, fence=each.fence, worker_id=each.worker)
 
 
-async def _noted(desk: Desk, each: Told) -> JqdError | None:
+async def _noted(services: Services, each: OutcomeAnswer) -> JqdError | None:
     try:
-        await desk.runner.wait_noted(each.job_id)
+        await services.runner.wait_durable(each.job_id)
     except JournalRefused as error:
         return error
     return None
 
 
-async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
+async def _sort(services: Services, told: dict[int, OutcomeAnswer], sorts: OutcomeBatch) -> None:
     """Ask the store who holds them. What is on its way into its worker's hand is asked for again until HANDED_S."""
     deadline_s = trio.current_time() + HANDED_S
     while told:
-        coming: dict[int, Told] = {}
+        coming: dict[int, OutcomeAnswer] = {}
         sorts.is_last = trio.current_time() >= deadline_s
 
-        async def sort(its: dict[int, Told], coming: dict[int, Told] = coming) -> None:
+        async def sort(its: dict[int, OutcomeAnswer], coming: dict[int, OutcomeAnswer] = coming) -> None:
             places = list(its)
             for at in range(0, len(places), CALL_JOBS_MAX):
                 piece = {place: its[place] for place in places[at : at + CALL_JOBS_MAX]}
-                coming.update(await _sort_piece(desk, piece, sorts))
+                coming.update(await _sort_piece(services, piece, sorts))
 
         async with trio.open_nursery() as nursery:
-            for its in _by_partition(desk, told):
+            for its in _by_partition(services, told):
                 nursery.start_soon(sort, its)
         told = coming
         if told:
             await trio.sleep(HANDED_POLL_S)
 
 
-def _by_partition(desk: Desk, told: Mapping[int, Told]) -> list[dict[int, Told]]:
+def _by_partition(services: Services, told: Mapping[int, OutcomeAnswer]) -> list[dict[int, OutcomeAnswer]]:
     """One that is away holds up what is said of its own jobs, and of no others."""
-    parts: dict[frozenset[int], dict[int, Told]] = {}
+    parts: dict[frozenset[int], dict[int, OutcomeAnswer]] = {}
     for place, each in told.items():
-        parts.setdefault(desk.where(each.job_id), {})[place] = each
+        parts.setdefault(services.where(each.job_id), {})[place] = each
     return list(parts.values())
 
 
-async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[int, Told]:
+async def _sort_piece(
+    services: Services, told: dict[int, OutcomeAnswer], sorts: OutcomeBatch
+) -> dict[int, OutcomeAnswer]:
     """Returns those that cannot be decided yet. All are of one partition."""
-    leases = {place: each.fence or lease_of(desk, each.job_id, each.worker) for place, each in told.items()}
+    leases = {place: each.fence or lease_of(services, each.job_id, each.worker) for place, each in told.items()}
     told = {place: each._replace(fence=leases[place]) for place, each in told.items()}
-    sorts.ask(desk, [each.job_id for each in told.values()])
+    sorts.ask(services, [each.job_id for each in told.values()])
     try:
-        seen = await desk.store.touch([(each.job_id, each.fence) for each in told.values()])
+        seen = await services.store.touch([(each.job_id, each.fence) for each in told.values()])
     except (StoreAway, StoreRefused) as error:
         if isinstance(error, StoreUnsettled) and len(told) > 1:
             # Of one of them a journal may know better: halves, until it stands alone.
             places = list(told)
             halves = places[: len(places) // 2], places[len(places) // 2 :]
-            first, second = [await _sort_piece(desk, {place: told[place] for place in its}, sorts) for its in halves]
+            first, second = [
+                await _sort_piece(services, {place: told[place] for place in its}, sorts) for its in halves
+            ]
             return first | second
         # What this daemon has heard before it knows without the store.
-        sorts.answers |= {p: error for p, each in told.items() if _before(desk, each, each.fence, sorts) is None}
+        sorts.answers |= {p: error for p, each in told.items() if _before(services, each, each.fence, sorts) is None}
         late = {place: each.fence for place, each in told.items() if place not in sorts.answers}
     else:
         late = {}
         for (place, each), hold in zip(told.items(), seen, strict=True):
             fence = each.fence or (hold.held.fence if hold.held else 0)
-            if not _judge(desk, place, each if each.fence else each._replace(fence=fence), hold, sorts):
+            if not _judge(services, place, each if each.fence else each._replace(fence=fence), hold, sorts):
                 late[place] = fence
-    _journal(desk, sorts)  # at once: whoever is judged next sees it
-    coming: dict[int, Told] = {}
+    _journal(services, sorts)  # at once: whoever is judged next sees it
+    coming: dict[int, OutcomeAnswer] = {}
     for place, fence in late.items():
         try:
-            if not await _judge_late(desk, place, told[place], fence, sorts):
+            if not await _judge_late(services, place, told[place], fence, sorts):
                 coming[place] = told[place]
         except (StoreAway, StoreRefused) as error:
             sorts.answers[place] = error
-        _journal(desk, sorts)
+        _journal(services, sorts)
     return coming
 
 
-def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
+def _judge(services: Services, place: int, each: OutcomeAnswer, seen: Entrusted, sorts: OutcomeBatch) -> bool:
     """Decide about one report by who holds the job. False: it is late, or said again."""
     # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
     stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
@@ -201,7 +205,7 @@ def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -
         # The store was emptied. Hand-overs are told again before anything counts, but the jobs of a backlog are not.
         sorts.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
         return True
-    if seen.held is None or not stands or _before(desk, each, each.fence, sorts) is not None:
+    if seen.held is None or not stands or _before(services, each, each.fence, sorts) is not None:
         return False
     sorts.workers.add(seen.worker)
     if each.report is None and not seen.worker:
@@ -210,15 +214,15 @@ def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -
         sorts.returned[place] = each.job_id, each.fence
     else:
         # A verdict of work that a daemon waits for is the same wherever it comes in.
-        sorts.count(place, desk.runner.end(seen.held, each.report, seen.worker or each.worker))
+        sorts.count(place, services.runner.end(seen.held, each.report, seen.worker or each.worker))
     return True
 
 
-def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) -> bool:
+def _judge_again(place: int, each: OutcomeAnswer, before: RecentOutcome | None, sorts: OutcomeBatch) -> bool:
     """Decide by a verdict that this daemon has and the store need not know yet. False: it does not decide."""
     if before is None:
         return False
-    if each.report is not None and says_again(before.outcome, each.report):
+    if each.report is not None and is_repeat(before.outcome, each.report):
         sorts.awaited[place] = before
     elif each.report is not None and Exit.of_status(each.report.status) is Exit.OK:
         return False
@@ -227,7 +231,7 @@ def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) ->
     return True
 
 
-async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sorted) -> bool:
+async def _judge_late(services: Services, place: int, each: OutcomeAnswer, fence: int, sorts: OutcomeBatch) -> bool:
     """It is in no hand that the report speaks of: what was said of the job before decides. False: not yet, which never
     is the answer to the last look.
 
@@ -236,7 +240,7 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
     if (refused := sorts.refused.get((each.job_id, fence))) is not None:
         sorts.answers[place] = refused
         return True
-    before = _before(desk, each, fence, sorts)
+    before = _before(services, each, fence, sorts)
     if _judge_again(place, each, before, sorts):
         return True
     if each.report is None:
@@ -244,11 +248,11 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
         return True
     untold = before.outcome if before else None
     try:
-        view = await find(desk, each.job_id)
+        view = await find(services, each.job_id)
     except NotFound as error:
         sorts.answers[place] = error
         return True
-    coming = untold is None and not each.fence and may_come(desk, view, each.worker)
+    coming = untold is None and not each.fence and may_come(services, view, each.worker)
     if coming and not sorts.is_last:
         return False
     attempt = _newest(view, each, untold)
@@ -258,13 +262,13 @@ async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sor
         sorts.answers[place] = NotYet(f"whether worker {worker!r} has job {each.job_id} is not known yet; say it again")
     elif attempt is None:
         sorts.answers[place] = _stale(each, "it is not in that hand")
-    elif says_again(attempt, each.report):
+    elif is_repeat(attempt, each.report):
         sorts.answers[place] = None
     elif Exit.of_status(each.report.status) is not Exit.OK:
         sorts.answers[place] = _stale(each, f"what stands of it is: {_said(attempt)}")
     elif _has_ended(view, untold):
         sorts.answers[place] = _stale(each, f"it has ended before this report: {_said(attempt)}")
-    elif (outcome := desk.runner.succeed_late(attempt, each.report)) is None:
+    elif (outcome := services.runner.succeed_late(attempt, each.report)) is None:
         detail = "the result is required, and too large to be kept; store it elsewhere"
         sorts.answers[place] = TooLarge(detail)
     else:
@@ -283,26 +287,26 @@ def _has_ended(view: JobView | Coming, untold: Outcome | None) -> bool:
     return untold is not None and untold.fate in (Fate.FAILED, Fate.DEAD) and not cancelled
 
 
-def _before(desk: Desk, each: Told, fence: int, sorts: Sorted) -> Noted | None:
+def _before(services: Services, each: OutcomeAnswer, fence: int, sorts: OutcomeBatch) -> RecentOutcome | None:
     """What this daemon knows of the claim and the store need not have known when it was asked."""
     same = sorts.claims.get((each.job_id, fence))
     if same is not None:
-        return Noted(same, WITH_THIS)
-    known = desk.reported.find(each.job_id, fence)
+        return RecentOutcome(same, WITH_THIS)
+    known = services.recent_outcomes.find(each.job_id, fence)
     if known is not None:
-        (partition,) = desk.where(each.job_id)
+        (partition,) = services.where(each.job_id)
         if (known.position or 0) > sorts.points[partition]:
             return known
-    ends = desk.runner.ended(each.job_id), sorts.ended.get(each.job_id)
-    return next((Noted(one, None) for one in ends if one is not None and _is_its(one, each, fence)), None)
+    ends = services.runner.ended(each.job_id), sorts.ended.get(each.job_id)
+    return next((RecentOutcome(one, None) for one in ends if one is not None and _is_its(one, each, fence)), None)
 
 
-def _is_its(ended: Outcome, each: Told, fence: int) -> bool:
+def _is_its(ended: Outcome, each: OutcomeAnswer, fence: int) -> bool:
     """Whether that attempt, which ended in this daemon's own hand, is the one that the report speaks of."""
     return ended.fate is not Fate.ENTRUSTED and (ended.fence == fence if fence else ended.worker == each.worker)
 
 
-def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outcome | None:
+def _newest(view: JobView | Coming, each: OutcomeAnswer, untold: Outcome | None) -> Outcome | None:
     """The last word on the attempt of that lease, or on the newest by that worker, at the job as it is now.
 
     An attempt that was given up may have succeeded since: then it stands in the history, and is how the job ended.
@@ -315,56 +319,56 @@ def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outco
     return max(reversed(mine), key=lambda one: one.fence, default=None)
 
 
-def _journal(desk: Desk, sorts: Sorted) -> None:
+def _journal(services: Services, sorts: OutcomeBatch) -> None:
     """Write what counts to the journal, and remember it: from now on it is the first verdict."""
     for some in frames(sorts.fresh):
         outcomes = [*some.values()]
         try:
-            position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
+            position = services.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
         except JournalRefused as error:
             sorts.answers |= dict.fromkeys(some, error)
             for one in outcomes:  # they stand nowhere
                 del sorts.claims[one.job_id, one.fence]
                 sorts.refused[one.job_id, one.fence] = error
         else:
-            desk.reported.note(outcomes, position)
+            services.recent_outcomes.note(outcomes, position)
             sorts.written |= some
             sorts.position = position
     sorts.fresh.clear()
 
 
-async def _sync(desk: Desk, sorts: Sorted) -> None:
+async def _sync(services: Services, sorts: OutcomeBatch) -> None:
     """Wait until what counts is on disk, and what was said before, too."""
     try:
         if sorts.written:
-            await desk.journal.wsync(sorts.position, shielded=True)
+            await services.journal.wsync(sorts.position, shielded=True)
         sorts.answers |= dict.fromkeys(sorts.written)
     except JournalRefused as error:
-        desk.reported.forget(sorts.written.values())
+        services.recent_outcomes.forget(sorts.written.values())
         sorts.answers |= dict.fromkeys(sorts.written, error)
     for place, before in sorts.awaited.items():
         try:
             if before.position is None:
-                await desk.runner.wait_noted(before.outcome.job_id)
+                await services.runner.wait_durable(before.outcome.job_id)
             else:
-                await desk.journal.wsync(before.position or sorts.position, shielded=True)
+                await services.journal.wsync(before.position or sorts.position, shielded=True)
         except JournalRefused as error:
             sorts.answers[place] = error
         else:
             sorts.answers[place] = None
 
 
-async def _show(desk: Desk, told: Sequence[Told], sorts: Sorted) -> None:
+async def _show(services: Services, told: Sequence[OutcomeAnswer], sorts: OutcomeBatch) -> None:
     """Wait until whoever looks sees what was taken, at any daemon. A store that is away is told later."""
     taken = [told[place].job_id for place, answer in sorts.answers.items() if answer is None]
     if taken:
-        await desk.control.wait_caught_up(Lane.OUTCOMES, desk.journal.end, SHOWN_S, desk.where(*taken))
+        await services.control.wait_caught_up(Lane.OUTCOMES, services.journal.end, SHOWN_S, services.where(*taken))
 
 
-async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:
-    for its in _by_partition(desk, {place: told[place] for place in sorts.returned}):
+async def _return(services: Services, sorts: OutcomeBatch, told: Sequence[OutcomeAnswer]) -> None:
+    for its in _by_partition(services, {place: told[place] for place in sorts.returned}):
         try:
-            given = frozenset(await desk.store.release_entrusted([sorts.returned[place] for place in its]))
+            given = frozenset(await services.store.release_entrusted([sorts.returned[place] for place in its]))
         except (StoreAway, StoreRefused) as error:
             sorts.answers |= dict.fromkeys(its, error)
             continue
@@ -373,7 +377,7 @@ async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:
             sorts.answers[place] = None if taken else _stale(each, "it is not in that lease any more")
 
 
-def _stale(each: Told, why: str) -> JqdError:
+def _stale(each: OutcomeAnswer, why: str) -> JqdError:
     """LightJQ names no lease and knows no stale one: there is no such job in that worker's hand."""
     if each.worker:
         return NotFound(f"job {each.job_id} is not in the hand of worker {bare(each.worker)[:64]!r}: {why}")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 SHARE = 6  # asked again after so many times what the last try took: a server that hangs takes one part in seven
 
 
-class Silent:
+class PartitionBreaker:
     """Who needs one of them is told at once why it waits. What fails at once takes nobody's time: it is asked again."""
 
     def __init__(self) -> None:

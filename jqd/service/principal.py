@@ -1,4 +1,4 @@
-"""Who asks: whose he is, and what he may do. The desk acts for one principal at a time (`Desk.acting`)."""
+"""Who asks: whose he is, and what he may do. The service acts for one principal at a time (`Services.as_principal`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -39,17 +39,17 @@ class Principal(NamedTuple):
         return not roles or any(role in MAY[self.role] for role in roles)
 
     @property
-    def looks(self) -> bool:
+    def can_read(self) -> bool:
         """Whether workers, pauses and all jobs are for him to look at, and not only jobs whose ids he has."""
         return self.may(Role.VIEWER)
 
-    def sees(self, tenant: str) -> bool:
+    def can_see(self, tenant: str) -> bool:
         """Whether what is that tenant's exists for him."""
         return self.sees_all or tenant == self.tenant
 
-    def knows(self, jobtype: str) -> bool:
+    def can_access(self, jobtype: str) -> bool:
         """Whether jobs of that type, named as jqd knows it, exist for him."""
-        return self.sees(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
+        return self.can_see(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
 
 
 def in_scope(scopes: Sequence[str], name: str) -> bool:

@@ -14,14 +14,14 @@ from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.service.batch import Batch
 from jqd.service.concurrent_pushes import Turn
-from jqd.service.id_reservations import Agreed, Changes, agree, confirm, give_back, has_names, refusals
+from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
 from jqd.service.job import NewJob
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.push_checks import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.service.quotas import reserve
 from jqd.service.server_only import any_reserved, expect_allowed
-from jqd.service.services import Desk
+from jqd.service.services import Services
 from jqd.store import Replace
 
 Level = Literal["fsync", "memory", "store"]
@@ -54,58 +54,58 @@ class Pushed(Struct, frozen=True, gc=False):
     refused: Sequence[Fault] = ()
 
 
-def expect_open(desk: Desk) -> None:
+def expect_open(services: Services) -> None:
     """Raise Closed or Pressed when pushes are refused now, before anything is read or written."""
-    expect_taking(desk)
-    if (pressed := desk.control.pressed()) is not None:
+    expect_taking(services)
+    if (pressed := services.control.pressed()) is not None:
         raise pressed
 
 
-def expect_taking(desk: Desk) -> None:
+def expect_taking(services: Services) -> None:
     """Raise Closed when nothing can be taken now, from whomever."""
-    reason = desk.control.push_ready()
+    reason = services.control.push_ready()
     if reason is not None:
-        raise Closed(reason, full=desk.journal.refusing_full)
+        raise Closed(reason, full=services.journal.refusing_full)
 
 
-async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
+async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
     """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
 
     Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
     pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
     """
-    if not desk.principal.is_server:
-        expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}))
-    if desk.principal.scopes:
-        batch = refuse_foreign(desk, batch)
+    if not services.principal.is_server:
+        expect_allowed(services, map(services.qualified_name, {job.name for job in batch.jobs}))
+    if services.principal.scopes:
+        batch = refuse_foreign(services, batch)
     if not batch.plain:
-        batch = await refuse_replaced(desk, await refuse_unset(desk, batch))
+        batch = await refuse_replaced(services, await refuse_unset(services, batch))
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
-    if not desk.principal.tenant:
-        return await _push(desk, batch, wanted, FREE, atomic=atomic)
-    with await reserve(desk, len(batch.jobs), len(batch.array)) as charge:
-        return await _push(desk, batch, wanted, charge, atomic=atomic)
+    if not services.principal.tenant:
+        return await _push(services, batch, wanted, FREE, atomic=atomic)
+    with await reserve(services, len(batch.jobs), len(batch.array)) as charge:
+        return await _push(services, batch, wanted, charge, atomic=atomic)
 
 
-async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
+async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *, atomic: bool) -> Pushed:
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
-        frame = write(desk, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
-        await desk.journal.wsync(frame.position, shielded=True)
+        frame = write(services, batch.array, batch.jobs, NO_CHANGES, patient=batch.patient)
+        await services.journal.wsync(frame.position, shielded=True)
         if charge is not FREE:  # nearly all are, and need no homes
-            charge.taken(desk.homes(frame.job_ids), len(batch.array))
-        desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
+            charge.taken(services.partitions_of(frame.job_ids), len(batch.array))
+        services.control.entered(frame.job_ids, batch.jobs, services.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
-        async with _turn(desk, batch) as turn:
+        async with _turn(services, batch) as turn:
             if turn.heard is not None and turn.heard == _unread(batch):  # else another token may push others of it
                 return _repeated(batch)
-            return await _push_named(desk, batch, wanted, charge, turn, atomic=atomic)
-    taken = await take(desk, batch.array, batch.jobs, wanted, charge=charge)
+            return await _push_named(services, batch, wanted, charge, turn, atomic=atomic)
+    taken = await take(services, batch.array, batch.jobs, wanted, charge=charge)
     if not batch.refused:
         return Pushed(taken.job_ids, taken.ack)
     bad = {fault.place for fault in batch.refused}
@@ -114,12 +114,12 @@ async def _push(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, *, atomic
     return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
 
 
-def _turn(desk: Desk, batch: Batch) -> AbstractAsyncContextManager[Turn]:
+def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
     """What is pushed by one at a time: a request under a key, or each name that is no replacement's."""
     if batch.key:
-        return desk.underway.request(f"{desk.own(batch.key)} {batch.request}")
-    names = {desk.own(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
-    return desk.underway.turn(names)
+        return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
+    names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
+    return services.concurrent_pushes.turn(names)
 
 
 def _unread(batch: Batch) -> set[int | None]:
@@ -135,19 +135,21 @@ def _repeated(batch: Batch) -> Pushed:
     return Pushed(job_ids, None, sorted(names), batch.told(batch.refused))
 
 
-async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool) -> Pushed:
+async def _push_named(
+    services: Services, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool
+) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
-    agreed = await _agree(desk, batch)
+    agreed = await _agree(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
         raise Conflict(refused[0].detail, batch.told(refused))
     if refused and atomic:
-        await give_back(desk, agreed)
+        await release_ids(services, agreed)
         raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
     lapsed: set[int] = set()
 
     async def confirmed(places: Sequence[int], position: int) -> None:
-        lapsed.update(await confirm(desk, agreed, position, places))
+        lapsed.update(await confirm_ids(services, agreed, position, places))
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
@@ -157,7 +159,7 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, tur
     if agreed.jobs:
         parts = _parts(agreed, "" if atomic else batch.key)
         taken = await take(
-            desk,
+            services,
             agreed.array,
             agreed.jobs,
             wanted,
@@ -183,7 +185,7 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, charge: Charge, tur
     return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
 
 
-def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
+def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
     """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
 
     The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
@@ -198,11 +200,11 @@ def _parts(agreed: Agreed, key: str) -> Sequence[Sequence[int]]:
     return (places,)
 
 
-async def _agree(desk: Desk, batch: Batch) -> Agreed:
+async def _agree(services: Services, batch: Batch) -> ReservedIds:
     """As `agree`. Of a request under a key all is agreed to, or none."""
     # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
-    is_any = not batch.key and not desk.principal.scopes and not any_reserved(desk)
-    agreed = await agree(desk, batch, over=batch.over if is_any else Replace.NONE)
+    is_any = not batch.key and not services.principal.scopes and not any_reserved(services)
+    agreed = await reserve_ids(services, batch, over=batch.over if is_any else Replace.NONE)
     if batch.key and agreed.refused:
         raise other_request()
     return agreed
@@ -226,7 +228,7 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 async def take(
-    desk: Desk,
+    services: Services,
     array: bytes,
     jobs: list[NewJob],
     wanted: Ack = FSYNC,
@@ -248,20 +250,20 @@ async def take(
     acknowledged.
     """
     changes = changes or {}
-    several = _write_parts(desk, array, jobs, changes, parts, request) if len(parts) > 1 else None
+    several = _write_parts(services, array, jobs, changes, parts, request) if len(parts) > 1 else None
     written: list[Written] = []
     try:
-        for frame in several or (write(desk, array, jobs, changes, request=request),):
+        for frame in several or (write(services, array, jobs, changes, request=request),):
             if wanted.level != "memory":
                 # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
-                await desk.journal.wsync(frame.position, shielded=True)
+                await services.journal.wsync(frame.position, shielded=True)
             elif frame.lane is Lane.CHANGES:
-                desk.taken.unsure_to = frame.position
+                services.recent_pushes.unsure_to = frame.position
             written.append(frame)
             if charge is not FREE:
-                charge.taken(desk.homes(frame.job_ids), frame.size_bytes)
+                charge.taken(services.partitions_of(frame.job_ids), frame.size_bytes)
             its = [jobs[place] for place in frame.places] if several else jobs
-            desk.control.entered(frame.job_ids, its, desk.principal.tenant)
+            services.control.entered(frame.job_ids, its, services.principal.tenant)
             if confirmed is not None and frame.lane is Lane.CHANGES and wanted.level != "memory":
                 with trio.CancelScope(shield=True):  # as above: what is to be written behind it came with the request
                     await confirmed(frame.places or range(len(jobs)), frame.position)
@@ -273,7 +275,9 @@ async def take(
     names = job_ids
     if changes:
         names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
-    if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
+    if wanted.level == "store" and not await _safe_in_store(
+        services, written, wanted.replicas, services.where(*job_ids)
+    ):
         wanted = FSYNC
     return Accepted(names, wanted, written[-1].position)
 
@@ -292,7 +296,7 @@ class Written(Struct, frozen=True, gc=False):
 
 
 def write(
-    desk: Desk,
+    services: Services,
     array: bytes,
     jobs: Sequence[NewJob],
     changes: Changes,
@@ -306,37 +310,42 @@ def write(
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
-    tenant, names = desk.principal.tenant, [job.name for job in jobs]
-    own = {name: desk.own(name) for name in {*names}}
+    tenant, names = services.principal.tenant, [job.name for job in jobs]
+    own = {name: services.qualified_name(name) for name in {*names}}
     homes = home_of(own[names[0]]) if len(jobs) == 1 else homes_of([own[name] for name in names])
-    ids: IdRange = desk.journal.ids.take(len(jobs), homes)
-    now_ms = desk.clock.wall_ms()
+    ids: IdRange = services.journal.ids.take(len(jobs), homes)
+    now_ms = services.clock.wall_ms()
     eligible: dict[int, int] = {}
     for index, job in enumerate(jobs):
         dated = job.delay is not None or job.run_at is not None
         if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
             eligible[index] = at_ms
-    options = desk.options.left_out(array, jobs, tenant)
+    options = services.options.left_out(array, jobs, tenant)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
+    position = services.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
-    desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)
+    services.recent_pushes.note(ids.first, services.journal.ids.last_id, position, tenant)
     return Written(lane, position, ids.ids(), len(array))
 
 
 def _write_parts(
-    desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, parts: Sequence[Sequence[int]], request: str
+    services: Services,
+    array: bytes,
+    jobs: Sequence[NewJob],
+    changes: Changes,
+    parts: Sequence[Sequence[int]],
+    request: str,
 ) -> Iterator[Written]:
     """Each part of one request in a frame of its own, written when it is due."""
     items = _items_decoder.decode(array)
     for places in parts:
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
-        frame = write(desk, some, [jobs[place] for place in places], its, request=request)
+        frame = write(services, some, [jobs[place] for place in places], its, request=request)
         yield structs.replace(frame, places=places)
 
 
@@ -352,14 +361,14 @@ def _in_order(written: Sequence[Written]) -> list[str]:
     return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
 
 
-async def _safe_in_store(desk: Desk, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
+async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
     """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
-    deadline_s = trio.current_time() + desk.config.store_s
+    deadline_s = trio.current_time() + services.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())
-        if not await desk.control.wait_caught_up(frame.lane, frame.position, left_s, where):
+        if not await services.control.wait_caught_up(frame.lane, frame.position, left_s, where):
             return False
     try:
-        return await desk.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
+        return await services.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
     except StoreError:
         return False

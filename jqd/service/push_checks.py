@@ -14,8 +14,8 @@ from jqd.service.batch import Batch, in_order
 from jqd.service.find import find, resolve
 from jqd.service.principal import EVERYBODY
 from jqd.service.server_only import may_change
-from jqd.service.services import Desk
-from jqd.service.settings import learned
+from jqd.service.services import Services
+from jqd.service.settings import get_or_refresh
 from jqd.store import JobView
 
 LOOKS_MAX = 64  # at once: each is two calls of the store
@@ -24,41 +24,41 @@ _decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def refuse_unset(desk: Desk, batch: Batch) -> Batch:
+async def refuse_unset(services: Services, batch: Batch) -> Batch:
     """The same without jobs for versions that were never set: they would wait for ever, or for a work not meant.
 
     A version that is gone takes jobs: they wait, and that is said of them. So does what is like one and none.
     """
-    pinned = {desk.own(job.name) for job in batch.jobs if "@" in job.name and is_version(job.name)}
+    pinned = {services.qualified_name(job.name) for job in batch.jobs if "@" in job.name and is_version(job.name)}
     # The store is asked once for all of them: a look takes up to a second.
-    if not pinned or await learned(desk, lambda: not _unset(desk, pinned) or None):
+    if not pinned or await get_or_refresh(services, lambda: not _unset(services, pinned) or None):
         return batch
-    return _without(batch, {bare(name): _why_unset(desk, name) for name in _unset(desk, pinned)})
+    return _without(batch, {bare(name): _why_unset(services, name) for name in _unset(services, pinned)})
 
 
-def refuse_foreign(desk: Desk, batch: Batch) -> Batch:
+def refuse_foreign(services: Services, batch: Batch) -> Batch:
     """The same without jobs of types that are none of those that a token is for."""
-    foreign = {job.name for job in batch.jobs if not desk.principal.knows(desk.own(job.name))}
+    foreign = {job.name for job in batch.jobs if not services.principal.can_access(services.qualified_name(job.name))}
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
 
 
-async def refuse_replaced(desk: Desk, batch: Batch) -> Batch:
+async def refuse_replaced(services: Services, batch: Batch) -> Batch:
     """The same without jobs that would take the place of one that their pusher must not know of, or not push.
 
     Raises NotYet where that is not known yet, StoreAway, StoreRefused.
     """
     wished = {job.job_id for job in batch.jobs if job.replace and job.job_id is not None}
-    if not wished or (desk.principal.is_server and not desk.principal.scopes):
+    if not wished or (services.principal.is_server and not services.principal.scopes):
         return batch
     why: dict[str, str] = {}
     limiter = trio.CapacityLimiter(LOOKS_MAX)
 
     async def look(given: str) -> None:
         async with limiter:
-            view = await _standing(desk, given)
-        if view is not None and not desk.principal.knows(view.jobtype):
+            view = await _standing(services, given)
+        if view is not None and not services.principal.can_access(view.jobtype):
             why[given] = f"job_id {given[:64]!r} is taken by a job that this token is not for; choose another"
-        elif view is not None and not may_change(desk, view):
+        elif view is not None and not may_change(services, view):
             why[given] = f"job_id {given[:64]!r} is taken by a job that only the master key may replace; choose another"
 
     failed: list[JqdError] = []
@@ -77,11 +77,11 @@ async def refuse_replaced(desk: Desk, batch: Batch) -> Batch:
     return _without(batch, why, "job_id")
 
 
-async def _standing(desk: Desk, given: str) -> JobView | None:
+async def _standing(services: Services, given: str) -> JobView | None:
     """The job under a pusher's own id, whoever may know of it; None: there is none."""
-    everybody = desk.acting(EVERYBODY)
+    everybody = services.as_principal(EVERYBODY)
     try:
-        job_id = await resolve(desk, given)
+        job_id = await resolve(services, given)
         found = await find(everybody, job_id, named=job_id != given)
     except NotFound:
         return None
@@ -90,37 +90,37 @@ async def _standing(desk: Desk, given: str) -> JobView | None:
     raise NotYet(f"what stands under job_id {given[:64]!r} is not in the store yet; push it again")
 
 
-def why_gone(desk: Desk, jobtype: str) -> str | None:
+def why_gone(services: Services, jobtype: str) -> str | None:
     """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
-    name, handler, number = _parts(desk, jobtype)
+    name, handler, number = _parts(services, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
     name = bare(name)
     return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
 
 
-def _unset(desk: Desk, pinned: set[str]) -> set[str]:
+def _unset(services: Services, pinned: set[str]) -> set[str]:
     """Those of versions that were never set, as far as is known here, and that no worker takes by name."""
-    taken = (worker.jobs for worker in desk.workers.list() if worker.jobs)
-    return {name for name in pinned.difference(*taken) if not _was_set(desk, name)}
+    taken = (worker.jobs for worker in services.workers.list() if worker.jobs)
+    return {name for name in pinned.difference(*taken) if not _was_set(services, name)}
 
 
-def _was_set(desk: Desk, jobtype: str) -> bool:
-    _, handler, number = _parts(desk, jobtype)
+def _was_set(services: Services, jobtype: str) -> bool:
+    _, handler, number = _parts(services, jobtype)
     return handler is None or 1 <= number <= handler.last
 
 
-def _why_unset(desk: Desk, jobtype: str) -> str:
-    name, handler, number = _parts(desk, jobtype)
+def _why_unset(services: Services, jobtype: str) -> str:
+    name, handler, number = _parts(services, jobtype)
     kept = ", ".join(str(version.number) for version in handler.versions) if handler else ""
     there_are = f"it has {kept}" if kept else "it has none any more"
     return f"handler {bare(name)[:64]!r} never had a version {number}; {there_are}"
 
 
-def _parts(desk: Desk, jobtype: str) -> tuple[str, Handler | None, int]:
+def _parts(services: Services, jobtype: str) -> tuple[str, Handler | None, int]:
     name, at, number = jobtype.rpartition("@")
     is_one = bool(at) and number.isascii() and number.isdecimal()
-    return name, desk.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
+    return name, services.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
 
 
 def _without(batch: Batch, why: Mapping[str, str], field: Literal["name", "job_id"] = "name") -> Batch:

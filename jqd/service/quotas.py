@@ -7,15 +7,15 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from jqd.domain.errors import Conflict, Fault, Invalid, NotFound, Pressed, StoreError
+from jqd.domain.errors import Conflict, Fault, Invalid, NotFound, Overloaded, StoreError
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.domain.record import Lane
 from jqd.domain.settings import NIL
 from jqd.domain.tenant import IN_WORDS, is_tenant, tenant_of
 from jqd.domain.tokens import Role
-from jqd.service.services import Desk
-from jqd.service.settings import say, told
+from jqd.service.services import Services
+from jqd.service.settings import save, wait_loaded
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
 LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
@@ -36,7 +36,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dead: Most | None = None
 
 
-async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
+async def put(services: Services, tenant: str, wish: Allowance) -> None:
     """Say how much a tenant may push; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
         why = f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}"
@@ -44,102 +44,104 @@ async def put(desk: Desk, tenant: str, wish: Allowance) -> None:
     quota = Quota(**msgspec.structs.asdict(wish))
     if quota == Quota():
         raise Invalid("a quota has a limit: rate, bytes, queued, in_flight or dead", [Fault("", "give one of them")])
-    await told(desk)
+    await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if tenant not in desk.quotas.known and len(desk.quotas.known) >= QUOTAS_MAX:
+        if tenant not in services.quotas.known and len(services.quotas.known) >= QUOTAS_MAX:
             why = f"there are {QUOTAS_MAX} quotas, and no more can be; delete some"
             raise Conflict(why, [Fault("", why)])
-        return {} if desk.quotas.known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
+        return {} if services.quotas.known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
 
-    await say(desk, make)
+    await save(services, make)
 
 
-async def delete(desk: Desk, tenant: str) -> None:
+async def delete(services: Services, tenant: str) -> None:
     """It may push as much as it likes. Raises NotFound, NotYet."""
-    await told(desk)
+    await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if tenant not in desk.quotas.known:
+        if tenant not in services.quotas.known:
             raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
         return {(QUOTA, tenant): NIL}
 
-    await say(desk, make)
+    await save(services, make)
 
 
-def exists(desk: Desk, tenant: str) -> bool:
+def exists(services: Services, tenant: str) -> bool:
     """Whether it has a quota that whoever asks may know: his own tenant's, or of no tenant and looking at all."""
-    who = desk.principal
-    return tenant in desk.quotas.known and (who.sees(tenant) or (not who.tenant and who.may(Role.VIEWER)))
+    who = services.principal
+    return tenant in services.quotas.known and (who.can_see(tenant) or (not who.tenant and who.may(Role.VIEWER)))
 
 
-async def reserve(desk: Desk, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
+async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
     """Keep so much for a push or a retry, or raise Pressed, which names the limit; without a quota it costs nothing."""
-    tenant = desk.principal.tenant
-    if not await _bounded(desk, tenant):
+    tenant = services.principal.tenant
+    if not await _bounded(services, tenant):
         return FREE
-    owes = desk.quotas.owes(tenant) or desk.control.owes(tenant)
-    if owes and not (retried and desk.quotas.has_too_many_dead(tenant)):  # what is owed may wait for these very retries
+    owes = services.quotas.owes(tenant) or services.control.owes(tenant)
+    if owes and not (
+        retried and services.quotas.has_too_many_dead(tenant)
+    ):  # what is owed may wait for these very retries
         limit, wait_s = OWED, float(AGAIN_S)
     else:
-        daemons = _daemons(desk)
-        over = desk.quotas.over(tenant, jobs, daemons, retried=retried)
+        daemons = _daemons(services)
+        over = services.quotas.over(tenant, jobs, daemons, retried=retried)
         if over is None:
-            return desk.quotas.reserve(tenant, jobs, size_bytes, daemons)
+            return services.quotas.reserve(tenant, jobs, size_bytes, daemons)
         limit, wait_s = over
     why = _spent(tenant, limit)
-    raise Pressed(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
+    raise Overloaded(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
 
 
-async def looked(desk: Desk) -> None:
+async def looked(services: Services) -> None:
     """For many that will reserve beside each other: else the first has the store counted, and the others go by what
     it told long ago."""
-    await _bounded(desk, desk.principal.tenant)
+    await _bounded(services, services.principal.tenant)
 
 
-async def reserve_owed(desk: Desk, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
+async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
     """Keep so much for jobs that nobody can be refused; why they have to wait, where there is no room."""
-    if not await _bounded(desk, tenant):
+    if not await _bounded(services, tenant):
         return FREE
-    over = desk.quotas.over(tenant, jobs, _daemons(desk), owed=True)
+    over = services.quotas.over(tenant, jobs, _daemons(services), owed=True)
     if over is None:
-        return desk.quotas.reserve(tenant, jobs, size_bytes, _daemons(desk))
-    desk.quotas.owe(tenant)
+        return services.quotas.reserve(tenant, jobs, size_bytes, _daemons(services))
+    services.quotas.owe(tenant)
     return _spent(tenant, over[0])
 
 
-async def _bounded(desk: Desk, tenant: str) -> bool:
+async def _bounded(services: Services, tenant: str) -> bool:
     """Whether it has a quota; what that counts is known then."""
-    quota = desk.quotas.known.get(tenant)
+    quota = services.quotas.known.get(tenant)
     if quota is None:
         return False
     if quota.queued is not None or quota.in_flight is not None or quota.dead is not None:
-        await _look(desk)
-    return tenant in desk.quotas.known  # it may have been deleted meanwhile
+        await _look(services)
+    return tenant in services.quotas.known  # it may have been deleted meanwhile
 
 
-def _daemons(desk: Desk) -> int:
-    return desk.workers.place()[1]
+def _daemons(services: Services) -> int:
+    return services.workers.place()[1]
 
 
 def _spent(tenant: str, limit: str) -> str:
     return f"the quota of tenant {tenant!r} is spent, {limit}"
 
 
-async def _look(desk: Desk) -> None:
+async def _look(services: Services) -> None:
     """Know about how many jobs each tenant has; where no store answers what is known stays, and pushes add to it."""
-    quotas, now_s = desk.quotas, desk.clock.mono_s()
+    quotas, now_s = services.quotas, services.clock.mono_s()
     if now_s - quotas.looked_at_s < LOOK_S:
         return
     quotas.looked_at_s = now_s  # one look for all who come meanwhile
-    begun = [number for number in range(desk.partitions) if number not in quotas.looking]
-    quotas.look_begins(desk.journal.written)  # not its end: who waits for no sync is told before one
+    begun = [number for number in range(services.partitions) if number not in quotas.looking]
+    quotas.look_begins(services.journal.written)  # not its end: who waits for no sync is told before one
     told = trio.Event()
     left = set(begun)
 
     async def look(number: int) -> None:
         try:
-            await _ask(desk, number)
+            await _ask(services, number)
         finally:
             left.discard(number)
             if not left:
@@ -154,20 +156,20 @@ async def _look(desk: Desk) -> None:
             await told.wait()
 
 
-async def _ask(desk: Desk, number: int) -> None:
+async def _ask(services: Services, number: int) -> None:
     """Have one partition count; a store that is away is asked again by a later look."""
-    quotas = desk.quotas
-    applied = min(desk.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
+    quotas = services.quotas
+    applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}
     try:
-        views = await desk.store.list_types(number)
+        views = await services.store.list_types(number)
         for view in views:
             its, there = view.counts, counts.get(tenant := tenant_of(view.jobtype), NO_JOBS)
             waiting, alive = its.queued, its.queued + its.running
             counts[tenant] = Numbers(there.waiting + waiting, there.alive + alive, there.dead + its.failed)
     except StoreError as error:
         quotas.missed(number, str(error))
-    except Exception as error:  # noqa: BLE001 - a mistake of ours: in a task of its own it would end the daemon
+    except Exception as error:  # noqa: BLE001 - an internal error: in a task of its own it would end the daemon
         get_logger("quotas").exception("quotas.look_failed", partition=number)
         quotas.missed(number, repr(error))
     else:

@@ -12,7 +12,7 @@ ROWS_MAX = 20_000  # some 10 MB; older ones are forgotten first, and the store k
 FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as settle has it
 
 
-class Noted(NamedTuple):
+class RecentOutcome(NamedTuple):
     """One of them."""
 
     outcome: Outcome
@@ -20,14 +20,14 @@ class Noted(NamedTuple):
     """Of its end in the journal; None: it is on its way there through the runner."""
 
 
-class Reported:
+class RecentOutcomes:
     """By job and fence, without their results."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], Noted] = {}
+        self._rows: dict[tuple[str, int], RecentOutcome] = {}
         self._last: dict[str, int] = {}
 
-    def find(self, job_id: str, fence: int) -> Noted | None:
+    def find(self, job_id: str, fence: int) -> RecentOutcome | None:
         """The verdict of that claim. The store may know it by now: its position says."""
         return self._rows.get((job_id, fence))
 
@@ -42,7 +42,7 @@ class Reported:
             self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
         for one in outcomes:
             light = one if one.result == NIL else msgspec.structs.replace(one, result=NIL)
-            self._rows[one.job_id, one.fence] = Noted(light, position)
+            self._rows[one.job_id, one.fence] = RecentOutcome(light, position)
             self._last[one.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:

@@ -5,7 +5,7 @@ from bisect import bisect_left
 BATCHES_MAX = 20_000  # some 5 MiB; older ones are forgotten first, and only the store can tell of them then
 
 
-class Taken:
+class RecentPushes:
     """The last journaled batches: their ids, and the journal's position behind each. Ids and positions only grow."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from jqd.domain.job_options import NOTHING, JobOptions, TypeOptions
-from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, tenant_of
 from jqd.service.job import NewJob
 
@@ -41,10 +41,10 @@ _decoder = msgspec.msgpack.Decoder(Registered)
 _said_decoder = msgspec.msgpack.Decoder(list[_Said])
 
 
-class Options:
+class RegisteredOptions:
     """Jobtype → what was registered last."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
         self.usual = JobOptions()
         """What counts where nobody said anything else."""
@@ -52,9 +52,9 @@ class Options:
         """Those that are `server_only`."""
         self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
         self._unnamed_since_s: dict[str, float] = {}
-        self._rules = rules
-        rules.read(KIND, _read)
-        rules.watch(KIND, self._ruled)
+        self._settings = settings
+        settings.read(KIND, _read)
+        settings.watch(KIND, self._ruled)
 
     def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
         """The jobtypes for which something else holds than these say."""
@@ -84,7 +84,9 @@ class Options:
         To be asked now and then: silence counts from when it was noticed here.
         """
         before = self._unnamed_since_s
-        unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
+        unnamed = [
+            setting.name for setting in self._settings.all(KIND) if not setting.is_deleted and setting.name not in named
+        ]
         since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
         # Who makes up names must not take from others' jobs that they are for the server alone.
         plain = [name for name in unnamed if name not in self.reserved]
@@ -97,8 +99,8 @@ class Options:
         return {(KIND, name): NIL for name in gone}
 
     def _revision(self, name: str) -> int:
-        rule = self._rules.get(KIND, name)
-        return rule.revision if rule else 0
+        setting = self._settings.get(KIND, name)
+        return setting.revision if setting else 0
 
     def says(self, jobtype: str, field: str) -> bool:
         """Whether that option of a jobtype is registered."""
@@ -132,17 +134,17 @@ class Options:
                 found.setdefault(left, []).append(index)
         return [(options, places) for options, places in found.items() if places]
 
-    def _ruled(self, rule: Rule) -> None:
-        self.known.pop(rule.name, None)
-        self._given.pop(rule.name, None)
-        self.reserved.discard(rule.name)
-        if not rule.is_deleted:
-            said = self.known[rule.name] = _read(rule)
+    def _ruled(self, setting: Setting) -> None:
+        self.known.pop(setting.name, None)
+        self._given.pop(setting.name, None)
+        self.reserved.discard(setting.name)
+        if not setting.is_deleted:
+            said = self.known[setting.name] = _read(setting)
             if any((given := said.options.of_jobs).said()):
-                self._given[rule.name] = given
+                self._given[setting.name] = given
             if said.options.server_only:
-                self.reserved.add(rule.name)
+                self.reserved.add(setting.name)
 
 
-def _read(rule: Rule) -> Registered:
-    return _decoder.decode(rule.body)
+def _read(setting: Setting) -> Registered:
+    return _decoder.decode(setting.body)

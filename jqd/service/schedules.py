@@ -24,8 +24,8 @@ from jqd.service.job_limits import expect_bare_ends
 from jqd.service.job_limits import faults as job_faults
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.push import expect_open, push
-from jqd.service.services import Desk
-from jqd.service.settings import expect_room, heard, learned, say, told
+from jqd.service.services import Services
+from jqd.service.settings import expect_room, get_or_refresh, refresh, save, wait_loaded
 
 SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and look when the next comes: 10 MB, and a
 # second at the start
@@ -75,80 +75,80 @@ _template_decoder = msgspec.msgpack.Decoder(Template)
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
-async def put(desk: Desk, name: str, plan: Plan) -> bool:
+async def put(services: Services, name: str, plan: Plan) -> bool:
     """Say a schedule; it is on disk when this returns. Whether there was none of that name.
 
     Where only the job changes, dates that are to be fired stay so; else those after now count. A pause stays. Raises
     Invalid, Conflict, NotYet, JournalRefused.
     """
-    found = _name_faults(name) + _faults(desk, plan)
+    found = _name_faults(name) + _faults(services, plan)
     if found:
         raise Invalid(found[0].detail, found)
-    await told(desk)
-    await heard(desk)
+    await wait_loaded(services)
+    await refresh(services)
     new: list[bool] = []
-    own = desk.own(name)
+    own = services.qualified_name(name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = desk.schedules.known.get(own)
+        before = services.schedules.known.get(own)
         new.append(before is None)
         if before is None:
             expect_bare_ends("schedule", name)
-            expect_room(SCHEDULES, desk.principal.tenant, map(tenant_of, desk.schedules.known))
-        schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
+            expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.schedules.known))
+        schedule = _merged(plan, before.schedule if before else None, services.schedules.now_ms())
         return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
 
-    await say(desk, make)
+    await save(services, make)
     return new[0]
 
 
-async def delete(desk: Desk, name: str) -> None:
+async def delete(services: Services, name: str) -> None:
     """No date of it is fired any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
-    await told(desk)
-    await known(desk, name)
-    await say(desk, lambda: {(SCHEDULE, find(desk, name).name): NIL})
-    fired = desk.workers.rules.get(FIRED, desk.own(name))
+    await wait_loaded(services)
+    await known(services, name)
+    await save(services, lambda: {(SCHEDULE, find(services, name).name): NIL})
+    fired = services.workers.settings.get(FIRED, services.qualified_name(name))
     if fired is not None and not fired.is_deleted:
-        await note(desk, [forgotten(fired, now_ms=desk.clock.wall_ms())])
+        await note(services, [forgotten(fired, now_ms=services.clock.wall_ms())])
 
 
-async def pause(desk: Desk, name: str) -> None:
+async def pause(services: Services, name: str) -> None:
     """Fire none of its dates until it is resumed. Raises as `delete`."""
 
     def paused(schedule: Schedule, now_ms: int) -> Schedule:
         return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
 
-    await _change(desk, name, paused)
+    await _change(services, name, paused)
 
 
-async def resume(desk: Desk, name: str) -> None:
+async def resume(services: Services, name: str) -> None:
     """Fire its dates from now on; those that passed meanwhile were none. Raises as `delete`."""
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:
         return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms) if schedule.paused_at_ms else schedule
 
-    await _change(desk, name, resumed)
+    await _change(services, name, resumed)
 
 
-async def run_now(desk: Desk, name: str) -> str:
+async def run_now(services: Services, name: str) -> str:
     """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
-    expect_open(desk)
-    one = await known(desk, name)
+    expect_open(services)
+    one = await known(services, name)
     item = bytes(one.schedule.job)
     batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
-    server = desk.acting(desk.principal._replace(is_server=True))
+    server = services.as_principal(services.principal._replace(is_server=True))
     return str((await push(server, batch)).job_ids[0])
 
 
-async def known(desk: Desk, name: str) -> Known:
+async def known(services: Services, name: str) -> Known:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
-    await learned(desk, partial(desk.schedules.known.get, desk.own(name)))
-    return find(desk, name)
+    await get_or_refresh(services, partial(services.schedules.known.get, services.qualified_name(name)))
+    return find(services, name)
 
 
-def find(desk: Desk, name: str) -> Known:
+def find(services: Services, name: str) -> Known:
     """Raises NotFound."""
-    one = desk.schedules.known.get(desk.own(name))
+    one = services.schedules.known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
     return one
@@ -175,16 +175,16 @@ _following = lru_cache(maxsize=SCHEDULES.most)(_dates)
 """Kept until the next date comes: the 29th of February takes 1 ms, and whoever lists all asks for thousands."""
 
 
-async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
-    await told(desk)
-    await heard(desk)
-    await known(desk, name)
+async def _change(services: Services, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
+    await wait_loaded(services)
+    await refresh(services)
+    await known(services, name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = find(desk, name).schedule
-        return {(SCHEDULE, desk.own(name)): body_of(change(before, desk.schedules.now_ms()))}
+        before = find(services, name).schedule
+        return {(SCHEDULE, services.qualified_name(name)): body_of(change(before, services.schedules.now_ms()))}
 
-    await say(desk, make)
+    await save(services, make)
 
 
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
@@ -219,12 +219,12 @@ def _name_faults(name: str) -> list[Fault]:
     return [Fault("/name", why)]
 
 
-def _faults(desk: Desk, plan: Plan) -> list[Fault]:
+def _faults(services: Services, plan: Plan) -> list[Fault]:
     """What is wrong with a plan that its type has taken."""
     job = plan.job
     said: dict[str, Any] = dict(job.said())
     template = NewJob(name=job.name, argument=job.argument, tags=job.tags, **said)
-    bytes_max = min(ARGUMENT_BYTES_MAX, desk.config.job_bytes_max)
+    bytes_max = min(ARGUMENT_BYTES_MAX, services.config.job_bytes_max)
     found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
     if nests_deeper(bytes(job.argument), NESTING_MAX):
         found.append(Fault("/job/argument", f"an argument nests deeper than {NESTING_MAX} levels"))
@@ -237,7 +237,7 @@ def _faults(desk: Desk, plan: Plan) -> list[Fault]:
         # With the default overlap each job would be waited for beyond the next date, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     try:
-        now_ms = desk.schedules.now_ms()
+        now_ms = services.schedules.now_ms()
         return [*found, *faults(_when(plan, now_ms), now_ms)]
     except ValueError as error:
         return [*found, Fault("/until", str(error))]

@@ -1,4 +1,4 @@
-"""What the desk is given to work with."""
+"""What the service is given to work with."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ import trio
 from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
 from jqd.domain.constraints import Constraints
-from jqd.domain.errors import Invalid, Pressed
+from jqd.domain.errors import Invalid, Overloaded
 from jqd.domain.jobid import partition_of
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
@@ -23,26 +23,26 @@ from jqd.domain.schedules import Schedules
 from jqd.domain.tenant import SEPARATOR, annotate
 from jqd.domain.tokens import Tokens
 from jqd.journal import Journal
-from jqd.runner import Pulls, Runners, Seen, Workers
-from jqd.service.concurrent_pushes import Underway
-from jqd.service.config import DeskConfig
+from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
+from jqd.service.concurrent_pushes import ConcurrentPushes
+from jqd.service.config import ServiceConfig
 from jqd.service.event_stream import Listener
 from jqd.service.job import NewJob
-from jqd.service.partition_breaker import Silent
+from jqd.service.partition_breaker import PartitionBreaker
 from jqd.service.principal import EVERYBODY, Principal
-from jqd.service.recent_outcomes import Reported
-from jqd.service.recent_pushes import Taken
-from jqd.service.registered_options import Options
+from jqd.service.recent_outcomes import RecentOutcomes
+from jqd.service.recent_pushes import RecentPushes
+from jqd.service.registered_options import RegisteredOptions
 from jqd.store import EdgeStore
 
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
 class Control(Protocol):
-    """What the desk may ask of the whole daemon. `jqd.control` has it."""
+    """What the service may ask of the whole daemon. `jqd.control` has it."""
 
     def push_ready(self) -> str | None: ...
-    def pressed(self) -> Pressed | None: ...
+    def pressed(self) -> Overloaded | None: ...
     def run_ready(self) -> str | None: ...
     def warnings(self) -> Sequence[str]: ...
     def stats(self) -> Mapping[str, object]: ...
@@ -52,7 +52,7 @@ class Control(Protocol):
     def sharers(self) -> list[str]: ...
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]: ...
     def posted(self, worker_id: str) -> int: ...
-    def seen(self, worker_id: str) -> Mapping[str, Seen]: ...
+    def seen(self, worker_id: str) -> Mapping[str, WorkerHealth]: ...
     async def in_hand(self, sysid: str) -> int | None: ...
     def heard(self, hear: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]: ...
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
@@ -63,31 +63,31 @@ class Control(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Desk:
-    """The components behind all surfaces, and what the desk remembers of what it took. Its limits may be changed."""
+class Services:
+    """The components behind all surfaces, and what the service remembers of what it took. Its limits may be changed."""
 
-    config: DeskConfig
+    config: ServiceConfig
     journal: Journal
     store: EdgeStore
     runner: Runners
-    workers: Workers
+    workers: WorkerRegistry
     control: Control
     clock: Clock
     constraints: Constraints
     partitions: int = 1
     ageing_ms: int = 0
     """In which a job that waits gains a step of priority; 0: never."""
-    taken: Taken = field(default_factory=Taken)
-    reported: Reported = field(default_factory=Reported)
-    underway: Underway = field(default_factory=Underway)
-    silent: Silent = field(default_factory=Silent)
+    recent_pushes: RecentPushes = field(default_factory=RecentPushes)
+    recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
+    concurrent_pushes: ConcurrentPushes = field(default_factory=ConcurrentPushes)
+    partition_breaker: PartitionBreaker = field(default_factory=PartitionBreaker)
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
     principal: Principal = EVERYBODY
     """Who stands before it."""
-    options: Options = field(init=False)
+    options: RegisteredOptions = field(init=False)
     """What was registered of jobtypes."""
     schedules: Schedules = field(init=False)
     pauses: Pauses = field(init=False)
@@ -100,31 +100,31 @@ class Desk:
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
-        self.taken.unsure_to = self.journal.end  # it may be a journal of an earlier life
-        read_notes(self.workers.rules)
-        self.options = Options(self.workers.rules)
-        self.pauses = Pauses(self.workers.rules, PAUSE)
-        self.tokens = Tokens(self.workers.rules, self.clock)
-        self.quotas = Quotas(self.workers.rules, self.clock)
-        self.halts = Pauses(self.workers.rules, BAN, HALT)
-        self.drains = Pauses(self.workers.rules, DRAIN)
-        self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
+        self.recent_pushes.unsure_to = self.journal.end  # it may be a journal of an earlier life
+        read_notes(self.workers.settings)
+        self.options = RegisteredOptions(self.workers.settings)
+        self.pauses = Pauses(self.workers.settings, PAUSE)
+        self.tokens = Tokens(self.workers.settings, self.clock)
+        self.quotas = Quotas(self.workers.settings, self.clock)
+        self.halts = Pauses(self.workers.settings, BAN, HALT)
+        self.drains = Pauses(self.workers.settings, DRAIN)
+        self.schedules = Schedules(self.workers.settings, self.clock, _job_decoder.decode)
 
-    def acting(self, principal: Principal) -> "Desk":
-        """The same desk, with somebody else before it."""
+    def as_principal(self, principal: Principal) -> "Services":
+        """The same services, acting for another principal."""
         if principal == self.principal:
             return self
         other = copy.copy(self)
         other.principal = principal
         return other
 
-    def own(self, name: str) -> str:
+    def qualified_name(self, name: str) -> str:
         """A name that the principal gives, of whatever kind, as jqd knows it. Raises Invalid for another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         return annotate(self.principal.tenant, name)
 
-    def homes(self, job_ids: Sequence[str]) -> list[int]:
+    def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         """The partition of each of these jobs."""
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
 

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import trio
 
 from jqd.domain.audit import Doer, is_full, note_of, of_rules
-from jqd.domain.errors import Conflict, Fault, Invalid, NotYet, Pressed
+from jqd.domain.errors import Conflict, Fault, Invalid, NotYet, Overloaded
 from jqd.domain.pauses import STOPS
 from jqd.domain.record import Lane, encode_rules
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.shares import Share, counted
-from jqd.service.services import Desk
+from jqd.service.services import Services
 
 LEARNED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
 # store that is there less than one
@@ -29,51 +29,51 @@ Make = Callable[[], Mapping[tuple[str, str], bytes]]
 """(kind, name) → body of what is to be said, nil to delete; called when nobody else is saying anything."""
 
 
-async def say(desk: Desk, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
+async def save(services: Services, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
     """Say rules, all or none. They are on disk when this returns, and hold here.
 
     The store learns of them when it is there, the other daemons soon after. `bounded`: refuse what would be too much,
     or more than can be noted. Who does it with a token is noted with it: `act`, where the rules do not tell; `what` it
     is about, where there are none. Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
     """
-    rules, journal = desk.workers.rules, desk.journal
-    await _learned(rules.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
-    async with rules.saying:
-        said = _with_notes(desk, make(), act, what, bounded=bounded)
-        made = rules.make(said, now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
+    settings, journal = services.workers.settings, services.journal
+    await _learned(settings.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
+    async with settings.saying:
+        said = _with_notes(services, make(), act, what, bounded=bounded)
+        made = settings.make(said, now_ms=services.clock.wall_ms(), origin=journal.ids.journal)
         if made:
             if bounded:
-                _refuse_more(rules, made, desk.principal.tokens_tenant)
+                _refuse_more(settings, made, services.principal.tokens_tenant)
             position = journal.write(Lane.RULES, len(made), encode_rules(made))
             await journal.wsync(position, shielded=True)
-            rules.take(made)
+            settings.take(made)
 
 
 def _with_notes(
-    desk: Desk, said: Mapping[tuple[str, str], bytes], act: str, what: str, *, bounded: bool
+    services: Services, said: Mapping[tuple[str, str], bytes], act: str, what: str, *, bounded: bool
 ) -> Mapping[Any, bytes]:
-    who = desk.principal
+    who = services.principal
     if not who.token:
         return said
-    doer, now_ms = Doer(who.token, who.role, who.tenant, who.tokens_tenant), desk.clock.wall_ms()
+    doer, now_ms = Doer(who.token, who.role, who.tenant, who.tokens_tenant), services.clock.wall_ms()
     acts = [(act, what)] if what else of_rules(said.items(), act)
-    if acts and bounded and is_full(desk.workers.rules, who.tokens_tenant):
-        raise Pressed("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
-    first = desk.workers.rules.number()
+    if acts and bounded and is_full(services.workers.settings, who.tokens_tenant):
+        raise Overloaded("nothing was done: more was changed in a minute than can be noted", retry_after_s=FULL_S)
+    first = services.workers.settings.number()
     return {**said, **dict(note_of(doer, *each, now_ms, first + place) for place, each in enumerate(acts))}
 
 
-def _refuse_more(rules: Rules, made: list[Rule], by: str) -> None:
+def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
     """Raises Invalid. `by`: whose token says it; who runs jqd is not bound by what a tenant may have.
 
     Notes of who did what, which nobody can delete, have a limit of their own and count for none.
     """
-    for named, growth in rules.growths([rule for rule in made if rule.kind not in STOPS]).items():
+    for named, growth in settings.growths([setting for setting in made if setting.kind not in STOPS]).items():
         tenant = named if by else ""
-        have, most, whose = rules.size_bytes, RULES_BYTES_MAX, "all registrations, handlers and options of jobtypes"
-        tenants = have - rules.sizes[""]
-        if tenant and rules.sizes[tenant] + growth > TENANT_BYTES_MAX:
-            have, most, whose = rules.sizes[tenant], TENANT_BYTES_MAX, f"those of tenant {tenant!r}"
+        have, most, whose = settings.size_bytes, RULES_BYTES_MAX, "all registrations, handlers and options of jobtypes"
+        tenants = have - settings.sizes[""]
+        if tenant and settings.sizes[tenant] + growth > TENANT_BYTES_MAX:
+            have, most, whose = settings.sizes[tenant], TENANT_BYTES_MAX, f"those of tenant {tenant!r}"
         elif tenant and tenants + growth > TENANTS_BYTES_MAX:
             have, most, whose = tenants, TENANTS_BYTES_MAX, 'those of all tenants but ""'
         if growth > 0 and have + growth > most:
@@ -91,19 +91,19 @@ def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
         raise Conflict(why, [Fault("", why)])
 
 
-async def told(desk: Desk) -> None:
+async def wait_loaded(services: Services) -> None:
     """Wait until all is known here that was said anywhere, for what goes on from there. Raises NotYet."""
     why = "this daemon has not heard from the store since it began, so it may not know what was said at other ones"
-    await _learned(desk.workers.rules.told, f"{why}; try again when the store is back, or at another daemon")
+    await _learned(services.workers.settings.told, f"{why}; try again when the store is back, or at another daemon")
 
 
-async def heard(desk: Desk) -> None:
+async def refresh(services: Services) -> None:
     """Know what others said a moment ago, before it is changed, if a store answers in LOOK_S."""
     with trio.move_on_after(LOOK_S):
-        await desk.workers.rules.look_again().wait()
+        await services.workers.settings.look_again().wait()
 
 
-async def learned(desk: Desk, find: Callable[[], T | None]) -> T | None:
+async def get_or_refresh(services: Services, find: Callable[[], T | None]) -> T | None:
     """What `find` finds here, or when the store was asked anew: another daemon may have heard of it a moment ago.
 
     Who asks for what there is not waits a little: looks are shared by all who wait, and there are ten a second at most.
@@ -113,7 +113,7 @@ async def learned(desk: Desk, find: Callable[[], T | None]) -> T | None:
         for _ in range(LOOKS):
             if found is not None:
                 break
-            await desk.workers.rules.look_again().wait()
+            await services.workers.settings.look_again().wait()
             found = find()
     return found
 

@@ -13,8 +13,8 @@ from jqd.domain.job import Name
 from jqd.domain.shares import PART, Share
 from jqd.domain.tenant import IN_WORDS, NAME
 from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
-from jqd.service.services import Desk
-from jqd.service.settings import MIB, expect_room, learned, say
+from jqd.service.services import Services
+from jqd.service.settings import MIB, expect_room, get_or_refresh, save
 
 TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
 KEPT_BYTES_MAX = (
@@ -37,7 +37,7 @@ Scopes = Annotated[
 ]
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token, as it is wished."""
 
     role: Role
@@ -61,7 +61,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ) = None
 
 
-class Made(NamedTuple):
+class TokenMade(NamedTuple):
     """A new token."""
 
     id: str
@@ -70,12 +70,12 @@ class Made(NamedTuple):
     token: Token
 
 
-async def create(desk: Desk, wish: Wish) -> Made:
+async def create(services: Services, wish: TokenWanted) -> TokenMade:
     """Make a token; it is on disk when this returns, and holds at all daemons soon.
 
     Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
     """
-    who = desk.principal
+    who = services.principal
     if not wish.note.isprintable() or not all(scope.isprintable() for scope in wish.scopes):
         field = "note" if not wish.note.isprintable() else "scopes"
         raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
@@ -83,9 +83,9 @@ async def create(desk: Desk, wish: Wish) -> Made:
         why = f"scopes bound the roles {' and '.join(SCOPED)} only: a {wish.role} sees all jobtypes; leave them out"
         raise Invalid(why, [Fault("/scopes", why)])
     tenant = who.tenant if wish.tenant is None else wish.tenant
-    if not who.sees(tenant):
+    if not who.can_see(tenant):
         raise Denied(f"a token of tenant {who.tenant!r} makes tokens of that tenant only")
-    now_ms = desk.clock.wall_ms()
+    now_ms = services.clock.wall_ms()
     token_id, secret, text = draw()
     token = Token(
         hash_of(secret),
@@ -99,43 +99,43 @@ async def create(desk: Desk, wish: Wish) -> Made:
     )
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        expect_room(TOKENS, tenant, (one.tenant for _, one in desk.tokens))
+        expect_room(TOKENS, tenant, (one.tenant for _, one in services.tokens))
         if who.tokens_tenant:
-            _expect_bytes(_kept_bytes(desk), tenant)
+            _expect_bytes(_kept_bytes(services), tenant)
         return {(TOKEN, token_id): body_of(token)}
 
-    await say(desk, make, act="token create")
-    return Made(token_id, text, token)
+    await save(services, make, act="token create")
+    return TokenMade(token_id, text, token)
 
 
-def seen_by(desk: Desk) -> list[tuple[str, Token]]:
-    """Those that may be used, and exist for whom the desk acts."""
-    return [(token_id, one) for token_id, one in desk.tokens if desk.principal.sees(one.tenant)]
+def seen_by(services: Services) -> list[tuple[str, Token]]:
+    """Those that may be used, and exist for whom the service acts."""
+    return [(token_id, one) for token_id, one in services.tokens if services.principal.can_see(one.tenant)]
 
 
-async def revoke(desk: Desk, token_id: str) -> None:
+async def revoke(services: Services, token_id: str) -> None:
     """Let nobody in with it any more: here when this returns, at the others when they hear of it, or are told.
 
     Revoked once more it is told to the others once more. Raises NotFound, NotYet, JournalRefused.
     """
-    await learned(desk, partial(_find, desk, token_id))
+    await get_or_refresh(services, partial(_find, services, token_id))
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        token = _find(desk, token_id)
+        token = _find(services, token_id)
         if token is None:
             raise NotFound(f"there is no token {token_id[:64]!r}")
         if token.revoked_at_ms:
             return {}
-        now_ms = desk.clock.wall_ms()
+        now_ms = services.clock.wall_ms()
         gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
         return {(TOKEN, token_id): body_of(gone)}
 
-    await say(desk, make, bounded=False, act="token revoke")
+    await save(services, make, bounded=False, act="token revoke")
 
 
-def _find(desk: Desk, token_id: str) -> Token | None:
-    token = desk.tokens.get(token_id)
-    return token if token is not None and desk.principal.sees(token.tenant) else None
+def _find(services: Services, token_id: str) -> Token | None:
+    token = services.tokens.get(token_id)
+    return token if token is not None and services.principal.can_see(token.tenant) else None
 
 
 def _expect_bytes(kept: Counter[str], tenant: str) -> None:
@@ -153,10 +153,10 @@ def _expect_bytes(kept: Counter[str], tenant: str) -> None:
         raise Conflict(why, [Fault("", why)])
 
 
-def _kept_bytes(desk: Desk) -> Counter[str]:
+def _kept_bytes(services: Services) -> Counter[str]:
     """What all of a tenant take that are not forgotten yet."""
     kept: Counter[str] = Counter()
-    for rule in desk.workers.rules.all(TOKEN):
-        if (one := desk.tokens.get(rule.name)) is not None:
-            kept[one.tenant] += rule.size_bytes
+    for setting in services.workers.settings.all(TOKEN):
+        if (one := services.tokens.get(setting.name)) is not None:
+            kept[one.tenant] += setting.size_bytes
     return kept

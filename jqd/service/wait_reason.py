@@ -25,7 +25,7 @@ class Cause(enum.StrEnum):
     ENDED = "ended"
 
 
-class Hitch(NamedTuple):
+class WaitReason(NamedTuple):
     """One of them."""
 
     reason: Cause

@@ -9,15 +9,15 @@ from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JournalRefused, 
 from jqd.domain.job_options import TypeOptions
 from jqd.domain.tenant import bare
 from jqd.domain.tokens import Role
-from jqd.runner import Card, Worker
+from jqd.runner import Worker, WorkerSpec
 from jqd.runner.handler import is_version
 from jqd.runner.registry import KIND, body_of, no_more
-from jqd.service.services import Desk
-from jqd.service.settings import learned, say
+from jqd.service.services import Services
+from jqd.service.settings import get_or_refresh, save
 
 
 async def register(
-    desk: Desk, card: Card, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
+    services: Services, card: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
     """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 
@@ -27,83 +27,89 @@ async def register(
     if card.id is not None and is_version(card.id):
         why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
-    _refuse_foreign(desk, card.jobs)
-    checked = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
+    _refuse_foreign(services, card.jobs)
+    checked = partial(services.workers.check, card, options=options, peer=peer, tenant=services.principal.tenant)
 
     def check() -> Worker:
         """Also a registration without an id takes the place of another: of the same name and URL."""
-        worker = msgspec.structs.replace(checked(), scopes=desk.principal.scopes)
-        known = desk.workers.get(worker.id)
-        if known is not None and not covers(desk, known):
+        worker = msgspec.structs.replace(checked(), scopes=services.principal.scopes)
+        known = services.workers.get(worker.id)
+        if known is not None and not covers(services, known):
             quoted = repr(bare(known.id)[:64])
             raise Denied(f"worker {quoted} takes jobs that this token is not for; register under another id and name")
         return worker
 
-    await desk.workers.judge(card.url, peer)
+    await services.workers.judge(card.url, peer)
     worker = check()
-    if not desk.workers.knows(worker):
+    if not services.workers.knows(worker):
         try:
-            worker = await _say(desk, check)
+            worker = await _say(services, check)
         except JournalRefused:
-            desk.workers.reached(worker.id)  # a full disk silences no worker: what it said before holds on
+            services.workers.reached(worker.id)  # a full disk silences no worker: what it said before holds on
             raise
-    desk.workers.repeated(worker.id)
+    services.workers.repeated(worker.id)
     return worker
 
 
-def covers(desk: Desk, worker: Worker) -> bool:
+def covers(services: Services, worker: Worker) -> bool:
     """Whether a token is for all that a worker takes: else it would get others' jobs by that worker's name."""
-    return not desk.principal.scopes or (not worker.takes_any and all(map(desk.principal.knows, worker.jobs or ())))
+    return not services.principal.scopes or (
+        not worker.takes_any and all(map(services.principal.can_access, worker.jobs or ()))
+    )
 
 
-def _refuse_foreign(desk: Desk, jobs: Sequence[str] | None) -> None:
+def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
     """Raises Denied where a worker would take jobs that its token is not for."""
-    if not desk.principal.scopes:
+    if not services.principal.scopes:
         return
-    foreign = ["*"] if jobs is None else [name for name in jobs if not desk.principal.knows(desk.own(name))]
+    foreign = (
+        ["*"]
+        if jobs is None
+        else [name for name in jobs if not services.principal.can_access(services.qualified_name(name))]
+    )
     if foreign:
-        raise Denied(f"this token is for {', '.join(desk.principal.scopes)}; not for jobs {foreign[0][:64]!r}")
+        raise Denied(f"this token is for {', '.join(services.principal.scopes)}; not for jobs {foreign[0][:64]!r}")
 
 
-async def _say(desk: Desk, check: Callable[[], Worker]) -> Worker:
+async def _say(services: Services, check: Callable[[], Worker]) -> Worker:
     """Say a registration, unless the same was said while this one waited."""
     checked: list[Worker] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
         worker = check()
         checked.append(worker)
-        if desk.workers.knows(worker):
+        if services.workers.knows(worker):
             return {}
-        known = desk.workers.get(worker.id)
+        known = services.workers.get(worker.id)
         before = known.options if known is not None else {}
         new = {name: said for name, said in worker.options.items() if before.get(name) != said}
-        return {(KIND, worker.id): body_of(worker), **desk.options.bodies(new, worker.id)}
+        return {(KIND, worker.id): body_of(worker), **services.options.bodies(new, worker.id)}
 
-    await say(desk, make)
+    await save(services, make)
     return checked[0]
 
 
-async def unregister(desk: Desk, worker_id: str) -> None:
+async def unregister(services: Services, worker_id: str) -> None:
     """Forget a worker everywhere; what it has in hand is still waited for.
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
-    worker = await learned(desk, lambda: desk.workers.get(desk.own(worker_id)))
-    if worker is None or not covers(desk, worker):
+    worker = await get_or_refresh(services, lambda: services.workers.get(services.qualified_name(worker_id)))
+    if worker is None or not covers(services, worker):
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"
         raise Conflict(why, [Fault("", why)])
-    by_hand = desk.principal.may(Role.OPERATOR)  # workers leave by themselves again and again
-    await say(desk, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
+    by_hand = services.principal.may(Role.OPERATOR)  # workers leave by themselves again and again
+    await save(services, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
 
 
-def seen_by(desk: Desk) -> list[Worker]:
-    """Those that exist for whom the desk acts."""
-    return [worker for worker in desk.workers.list() if desk.principal.sees(worker.tenant)]
+def seen_by(services: Services) -> list[Worker]:
+    """Those that exist for whom the service acts."""
+    return [worker for worker in services.workers.list() if services.principal.can_see(worker.tenant)]
 
 
-def unneeded_options(desk: Desk) -> dict[tuple[str, str], bytes]:
+def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
     """What is to be said of options of jobtypes that no worker and no handler has named for long."""
-    named = {jobtype for worker in desk.workers.list() for jobtype in worker.jobs or ()}
-    return desk.options.unneeded(named, desk.clock.mono_s())
+    named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
+    return services.options.unneeded(named, services.clock.mono_s())

@@ -10,20 +10,20 @@ from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
-from jqd.store.partitioned import Spread
+from jqd.store.partitioned import PartitionedStore
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
 from jqd.store.store import Store
 from jqd.store.types import (
     CALL_JOBS_MAX,
     Ages,
+    DurableReply,
     EditGiven,
     Entrusted,
     Followed,
     Hold,
     JobView,
-    Kept,
+    KeptJob,
     Lease,
-    Look,
     Member,
     OnItsWay,
     Owner,
@@ -33,9 +33,9 @@ from jqd.store.types import (
     Release,
     Renewed,
     Silent,
+    StoreLook,
     StoreStats,
     Suspects,
-    Told,
     WaitingType,
 )
 
@@ -44,16 +44,16 @@ __all__ = [
     "MISPLACED",
     "Ages",
     "Claimed",
+    "DurableReply",
     "EdgeStore",
     "EditGiven",
     "Entrusted",
     "Followed",
     "Hold",
     "JobView",
-    "Kept",
+    "KeptJob",
     "Lack",
     "Lease",
-    "Look",
     "Member",
     "NameGiven",
     "NameJournaled",
@@ -61,6 +61,7 @@ __all__ = [
     "OnItsWay",
     "Owner",
     "Page",
+    "PartitionedStore",
     "Permit",
     "Promoted",
     "QueuePlace",
@@ -75,13 +76,12 @@ __all__ = [
     "Silent",
     "SlotsGranted",
     "SlotsWanted",
-    "Spread",
     "Standing",
     "Store",
     "StoreConfig",
+    "StoreLook",
     "StoreStats",
     "Suspects",
-    "Told",
     "TypeView",
     "Verdict",
     "Waiting",

@@ -8,11 +8,11 @@ from jqd.domain.job import Held, Wanted
 from jqd.domain.tenant import any_of
 from jqd.store import codec
 from jqd.store.config import StoreConfig
-from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
+from jqd.store.jobs import STEP_JOBS, ScriptCaller, in_steps, milliseconds
 from jqd.store.keys import Keys
 from jqd.store.permits import Lack, Permit, lacks_of
 from jqd.store.types import CALL_JOBS_MAX, Ages, Owner, Release, Suspects, WaitingType
-from jqd.store.unreadable import Burial
+from jqd.store.unreadable import UnreadableJobs
 
 NO_CHANGES: Mapping[str, int] = {}
 TYPES_PER_CALL = 500
@@ -34,7 +34,7 @@ class Claimed(list[Held]):
 class ClaimMethods:
     """What takes jobs, and gives them back: a part of `Store`."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, burial: Burial) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, burial: UnreadableJobs) -> None:
         self._config = config
         self._keys = keys
         self._caller = caller
@@ -105,7 +105,7 @@ class ClaimMethods:
         store knows. Jobs that were matched by earlier ones (`Job.queue`) are given unlimited: the caller sends those
         back that are limited now (`requeue`).
 
-        `rules_at`: up to where the caller was told rules (`follow_rules`); nothing is given to who has not heard that a
+        `rules_at`: up to where the caller has settings (`follow_settings`); nothing goes to who does not know that a
         worker gets no jobs for now. None: it gives jobs to no worker that others know.
 
         `permits`: what other partitions said of what was lacking. `asks`: say what is lacking, instead of passing over

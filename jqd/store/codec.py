@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from jqd.domain.errors import SeatRefused, StoreRefused
-from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, State, entrust
+from jqd.domain.errors import StoreRefused, SysidRefused
+from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, State, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_MAX, JobView, Member, OnItsWay
@@ -196,7 +196,7 @@ def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
     job_id = text(keys, "held", given)
     held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
     allowed_s = whole(keys, "leases", silence_s)
-    return entrust(held, worker=text(keys, "leases", worker), silence_s=allowed_s, started_at_ms=held.fence // 1000)
+    return lease_claim(held, worker=text(keys, "leases", worker), silence_s=allowed_s, started_at_ms=held.fence // 1000)
 
 
 def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
@@ -305,9 +305,9 @@ def whole(keys: Keys, name: str, value: object) -> int:
         raise _unreadable(keys[name], repr(value), "it is not a number") from error
 
 
-def seat_refused(sysid: str) -> SeatRefused:
+def seat_refused(sysid: str) -> SysidRefused:
     """Of a daemon that is not through, and was not in its last lives either."""
-    return SeatRefused(
+    return SysidRefused(
         f"{sysid} sat down {SEATS_MAX} times within minutes and died each time before its journal was applied, while "
         "all daemons of the store waited: they go on without it, and it comes back behind them, or in a minute. Look "
         "in its log for what ended it; jobs that ended here may run once more"

@@ -28,10 +28,10 @@ from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.keys import Keys
-from jqd.store.pipeline import Link, Words
+from jqd.store.pipeline import Pipeline, Words
 from jqd.store.scripts import OtherServer, script_words, translate
 from jqd.store.store import Store
-from jqd.store.types import Look, Owner, Renewed
+from jqd.store.types import Owner, Renewed, StoreLook
 
 HEART_CALLS = 1  # renewals follow one another, over a connection of their own: they never wait behind bulk calls
 LANE_CALLS = 3 * len(Lane)  # on their way: of each lane one at work, one that lies at the server, one that is sent
@@ -92,7 +92,7 @@ class Connection:
         for link in links:
             link.retire()
 
-    def _make(self) -> tuple["redis.Redis", Link, Link]:
+    def _make(self) -> tuple["redis.Redis", Pipeline, Pipeline]:
         client = _client(self._config, self._accepted.run_id, self._finder)
         pool: Any = client.connection_pool
 
@@ -102,7 +102,9 @@ class Connection:
             return connection
 
         open_one = partial(trio.to_thread.run_sync, connect, limiter=self._limiter, abandon_on_cancel=False)
-        link, lanes = (Link(open_one, calls_max, self._config.timeout_s) for calls_max in (self._calls_max, LANE_CALLS))
+        link, lanes = (
+            Pipeline(open_one, calls_max, self._config.timeout_s) for calls_max in (self._calls_max, LANE_CALLS)
+        )
         return client, link, lanes
 
     def refuse(self, reason: str) -> None:
@@ -121,12 +123,14 @@ class Connection:
         """Facts about the server. Raises StoreAway, StoreRefused."""
         return _facts(await self._send(self._link, "info", ("INFO", *sections)))
 
-    async def _run(self, link: Link, name: str, arguments: tuple[Any, ...]) -> object:
+    async def _run(self, link: Pipeline, name: str, arguments: tuple[Any, ...]) -> object:
         arguments = (self._now_ms() if self._now_ms is not None else 0, *arguments)
         by_source = partial(script_words, self._keys, name, arguments, whole=True)
         return await self._send(link, name, script_words(self._keys, name, arguments), by_source)
 
-    async def _send(self, link: Link, name: str, words: Words, by_source: Callable[[], Words] | None = None) -> object:
+    async def _send(
+        self, link: Pipeline, name: str, words: Words, by_source: Callable[[], Words] | None = None
+    ) -> object:
         began_s = trio.current_time()
         with self._refusing_others():
             try:
@@ -204,7 +208,7 @@ class RedisStore(Store):
         self._config, self._keys, self._now_ms = config, keys, now_ms
         super().__init__(config, keys, self._bulk, self._beat)
 
-    async def look(self, *, fresh: bool) -> Look:
+    async def look(self, *, fresh: bool) -> StoreLook:
         probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
@@ -229,7 +233,7 @@ class RedisStore(Store):
             self._durability.forget()
         for connection in (self._bulk, self._beat, self._waiting):
             connection.accept(accepted)
-        return Look(
+        return StoreLook(
             accepted.identity, settled == accepted.identity.encode(), codec.whole(self._keys, "fence", fence or 0)
         )
 

@@ -13,7 +13,7 @@ import redis
 import trio
 
 from jqd.domain.clock import Clock, SystemClock
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.errors import StoreAway
 from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
@@ -43,13 +43,13 @@ class Facts(NamedTuple):
     """Commands of our scripts that this user may not run."""
     ahead_ms: int
     """How far its clock is ahead of ours."""
-    misplaced: tuple[Finding, ...] = ()
+    misplaced: tuple[Diagnostic, ...] = ()
     """What is wrong with the partitions that lie there."""
     dead_above: int = 0
     """How many dead jobs are worth a warning, where there are more of them; else 0."""
 
 
-async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
+async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Diagnostic]:
     """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
@@ -61,9 +61,9 @@ async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Findi
     return found if isinstance(found, list) else judge(found)
 
 
-def judge(facts: Facts) -> list[Finding]:
+def judge(facts: Facts) -> list[Diagnostic]:
     """The verdict on what a master says of itself. Pure."""
-    steps: tuple[Callable[[Facts], list[Finding]], ...] = (
+    steps: tuple[Callable[[Facts], list[Diagnostic]], ...] = (
         _version,
         _rights,
         _persistence,
@@ -78,7 +78,7 @@ def judge(facts: Facts) -> list[Finding]:
 # ---------------------------------------------------------------- asking
 
 
-def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Finding]:
+def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Diagnostic]:
     """The facts, or why there are none although somebody answers. Raises StoreAway."""
     keys = Keys(config.prefix, config.partition)
     try:
@@ -124,13 +124,13 @@ def _source() -> str:
 # ---------------------------------------------------------------- shut out: trying again will not mend that
 
 
-def _shut_out(error: redis.RedisError) -> Finding:
+def _shut_out(error: redis.RedisError) -> Diagnostic:
     """Somebody is there, and does not serve us."""
     words = str(error)
     if (failed := _by_tls(error)) is not None:
         return _tls(failed)
     if isinstance(error, redis.exceptions.NoPermissionError):
-        return Finding(
+        return Diagnostic(
             "acl_narrow",
             REFUSE,
             "the store's user may not do what jqd needs",
@@ -139,7 +139,7 @@ def _shut_out(error: redis.RedisError) -> Finding:
             "(with the prefix you use)",
         )
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
-        return Finding(
+        return Diagnostic(
             "no_entry",
             REFUSE,
             "the server does not let us in",
@@ -148,7 +148,7 @@ def _shut_out(error: redis.RedisError) -> Finding:
             if "without any password configured" in words
             else "put user and password into the URL, as in redis://user:password@host:6379/0",
         )
-    return Finding(
+    return Diagnostic(
         "no_store",
         REFUSE,
         "what answers at the store's address is of no use as a store",
@@ -165,7 +165,7 @@ def _by_tls(error: BaseException) -> ssl.SSLError | None:
     return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # those: it just went
 
 
-def _tls(error: ssl.SSLError) -> Finding:
+def _tls(error: ssl.SSLError) -> Diagnostic:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted here: {error.verify_message.rstrip('.')}"
         mend = (
@@ -176,21 +176,21 @@ def _tls(error: ssl.SSLError) -> Finding:
     else:
         why = f"what answers there does not speak it ({error.reason or error})"
         mend = "use the port that the server has for TLS, or redis:// if it has none"
-    return Finding("tls", REFUSE, "the TLS connection to the server does not come about", why, mend)
+    return Diagnostic("tls", REFUSE, "the TLS connection to the server does not come about", why, mend)
 
 
 # ---------------------------------------------------------------- judging
 
 
-def _version(facts: Facts) -> list[Finding]:
+def _version(facts: Facts) -> list[Diagnostic]:
     return judge_version(facts.info, managed=facts.settings is None)
 
 
-def _rights(facts: Facts) -> list[Finding]:
+def _rights(facts: Facts) -> list[Diagnostic]:
     if not facts.denied:
         return []
     return [
-        Finding(
+        Diagnostic(
             "acl_narrow",
             REFUSE,
             f"the store's user may not run {', '.join(facts.denied)}",
@@ -200,7 +200,7 @@ def _rights(facts: Facts) -> list[Finding]:
     ]
 
 
-def _persistence(facts: Facts) -> list[Finding]:
+def _persistence(facts: Facts) -> list[Diagnostic]:
     file_on = bool(facts.info.get("aof_enabled"))
     if facts.settings is None:
         return [_unseen(file_on)]
@@ -209,7 +209,7 @@ def _persistence(facts: Facts) -> list[Finding]:
     found = []
     if facts.settings["appendfsync"] == "no":
         found.append(
-            Finding(
+            Diagnostic(
                 "appendfsync_no",
                 REFUSE,
                 "appendfsync is no",
@@ -219,7 +219,7 @@ def _persistence(facts: Facts) -> list[Finding]:
         )
     if facts.settings["no-appendfsync-on-rewrite"] == "yes":
         found.append(
-            Finding(
+            Diagnostic(
                 "rewrite_without_sync",
                 WARN,
                 "no-appendfsync-on-rewrite is yes",
@@ -231,8 +231,8 @@ def _persistence(facts: Facts) -> list[Finding]:
     return found
 
 
-def _nothing_kept() -> Finding:
-    return Finding(
+def _nothing_kept() -> Diagnostic:
+    return Diagnostic(
         "no_persistence",
         REFUSE,
         "the server keeps nothing on disk",
@@ -241,10 +241,10 @@ def _nothing_kept() -> Finding:
     )
 
 
-def _snapshots_only() -> Finding:
+def _snapshots_only() -> Diagnostic:
     # Survivable: whoever comes back older is noticed, and the journals, which are kept until a later snapshot
     # succeeded, tell it all again (the barrier). So no reason to refuse, but it has its price.
-    return Finding(
+    return Diagnostic(
         "snapshots_only",
         WARN,
         "the server takes snapshots only",
@@ -254,9 +254,9 @@ def _snapshots_only() -> Finding:
     )
 
 
-def _unseen(file_on: bool) -> Finding:
+def _unseen(file_on: bool) -> Diagnostic:
     file = "keeps an append-only file, but whether it syncs it" if file_on else "has no append-only file; what it keeps"
-    return Finding(
+    return Diagnostic(
         "config_unseen",
         WARN,
         "the server does not show its settings",
@@ -265,14 +265,14 @@ def _unseen(file_on: bool) -> Finding:
     )
 
 
-def _writing(facts: Facts) -> list[Finding]:
+def _writing(facts: Facts) -> list[Diagnostic]:
     last = {
         "aof_write_failed": ("aof_last_write_status", "write to its append-only file"),
         "aof_rewrite_failed": ("aof_last_bgrewrite_status", "rewrite of its append-only file"),
         "snapshot_failed": ("rdb_last_bgsave_status", "snapshot"),
     }
     return [
-        Finding(
+        Diagnostic(
             code,
             WARN,
             f"the server's last {what} failed",
@@ -284,14 +284,14 @@ def _writing(facts: Facts) -> list[Finding]:
     ]
 
 
-def _memory(facts: Facts) -> list[Finding]:
+def _memory(facts: Facts) -> list[Diagnostic]:
     limit, used = int(facts.info.get("maxmemory", 0)), int(facts.info.get("used_memory", 0))
     policy = str(facts.info.get("maxmemory_policy", "noeviction"))
     found = []
     if policy.startswith("allkeys"):
         now = f"above {limit} bytes it deletes" if limit else "as soon as it gets a limit (maxmemory) it would delete"
         found.append(
-            Finding(
+            Diagnostic(
                 "evicting",
                 REFUSE,
                 f"maxmemory-policy is {policy}",
@@ -301,7 +301,7 @@ def _memory(facts: Facts) -> list[Finding]:
         )
     elif policy != "noeviction":
         found.append(
-            Finding(
+            Diagnostic(
                 "evicting_others",
                 WARN,
                 f"maxmemory-policy is {policy}",
@@ -311,7 +311,7 @@ def _memory(facts: Facts) -> list[Finding]:
         )
     if limit and used > limit * FULL_PART:
         found.append(
-            Finding(
+            Diagnostic(
                 "nearly_full",
                 WARN,
                 f"the server uses {used} of {limit} bytes (maxmemory)",
@@ -322,11 +322,11 @@ def _memory(facts: Facts) -> list[Finding]:
     return found
 
 
-def _dead(facts: Facts) -> list[Finding]:
+def _dead(facts: Facts) -> list[Diagnostic]:
     if not facts.dead_above:
         return []
     return [
-        Finding(
+        Diagnostic(
             "many_dead",
             WARN,
             f"more than {facts.dead_above} jobs failed for good (store.dead_jobs_warn)",
@@ -337,12 +337,12 @@ def _dead(facts: Facts) -> list[Finding]:
     ]
 
 
-def _clocks(facts: Facts) -> list[Finding]:
+def _clocks(facts: Facts) -> list[Diagnostic]:
     if abs(facts.ahead_ms) <= CLOCKS_APART_MS:
         return []
     way = "ahead of" if facts.ahead_ms > 0 else "behind"
     return [
-        Finding(
+        Diagnostic(
             "clocks_apart",
             WARN,
             f"the server's clock is {abs(facts.ahead_ms) / 1000:g} s {way} this machine's",

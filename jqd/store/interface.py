@@ -16,7 +16,7 @@ from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, Queue
 
 
 class EdgeStore(Protocol):
-    """What the edge asks of the store, however many partitions it has: `Store` for one, `Spread` over several.
+    """What the edge asks of the store: `Store` for one partition, `PartitionedStore` over several.
 
     A partition that is away stands in the way of what concerns it: its own jobs and names, and all lists. Raises
     StoreAway then, and names it.

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _id = operator.attrgetter("id")
 
 
-class Caller(Protocol):
+class ScriptCaller(Protocol):
     """What the methods need of a connection."""
 
     @property
@@ -44,7 +44,7 @@ class Caller(Protocol):
 class JobMethods:
     """What moves jobs: a part of `Store`."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller) -> None:
         self._config = config
         self._keys = keys
         self._caller = caller

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 from jqd.store import codec
-from jqd.store.jobs import Caller, bound
+from jqd.store.jobs import ScriptCaller, bound
 from jqd.store.keys import Keys
 from jqd.store.types import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, Silent
-from jqd.store.unreadable import Burial
+from jqd.store.unreadable import UnreadableJobs
 
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
 
-class SeatMethods:
+class LeaseMethods:
     """What workers do with what they hold, and what becomes of it when they fall silent: a part of `Store`."""
 
-    def __init__(self, keys: Keys, caller: Caller, burial: Burial) -> None:
+    def __init__(self, keys: Keys, caller: ScriptCaller, burial: UnreadableJobs) -> None:
         self._keys = keys
         self._caller = caller
         self._burial = burial

@@ -4,17 +4,17 @@ import re
 
 from jqd.store import codec
 from jqd.store.config import StoreConfig
-from jqd.store.jobs import BYTES_MAX, STEP_JOBS, Caller
+from jqd.store.jobs import BYTES_MAX, STEP_JOBS, ScriptCaller
 from jqd.store.keys import Keys
-from jqd.store.types import CALL_JOBS_MAX, SEATS_MAX, SEATS_SOON_S, Kept, Member, Owner, Renewed, Told
+from jqd.store.types import CALL_JOBS_MAX, SEATS_MAX, SEATS_SOON_S, DurableReply, KeptJob, Member, Owner, Renewed
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
 
-class SysidMethods:
+class MemberMethods:
     """What daemons do to each other: a part of `Store`. Heartbeats go over a connection of their own."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
         self._crash_limit = config.crash_limit
         self._keys = keys
         self._caller = caller
@@ -85,7 +85,7 @@ class SysidMethods:
         self._heard = number == self._renewals
         return renewed
 
-    async def tell_kept(self, journal_id: str, since: int) -> Kept:
+    async def tell_kept(self, journal_id: str, since: int) -> KeptJob:
         """Tell since when this journal keeps jobs, and see what all told: endings before that, nobody needs any more.
 
         `since`: a `Kept.now` after which all jobs were written that it may apply again; what it told before stays if it
@@ -94,12 +94,12 @@ class SysidMethods:
         answer = await self._caller.call("tell_kept", self._caller.identity, journal_id, since)
         first, began, *flat = codec.list_of(self._keys, "applied", answer)
         journals = {
-            codec.text(self._keys, "applied", journal): Told(
+            codec.text(self._keys, "applied", journal): DurableReply(
                 codec.whole(self._keys, "applied", told), codec.whole(self._keys, "applied", at)
             )
             for journal, told, at in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         }
-        return Kept(codec.whole(self._keys, "fence", first), codec.whole(self._keys, "life", began), journals)
+        return KeptJob(codec.whole(self._keys, "fence", first), codec.whole(self._keys, "life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
         """Leave: what is held becomes ready, the seat is free. Raises StaleOwner when a newer epoch sits there."""

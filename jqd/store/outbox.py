@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jqd.store import codec
-from jqd.store.jobs import Caller, bound
+from jqd.store.jobs import ScriptCaller, bound
 from jqd.store.keys import Keys
 
 
@@ -35,7 +35,7 @@ class Shelf(NamedTuple):
 class OutboxMethods:
     """A part of `Store`."""
 
-    def __init__(self, keys: Keys, caller: Caller) -> None:
+    def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys
         self._caller = caller
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.jobid import HOMES
 from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys
@@ -41,7 +41,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
     return places
 
 
-def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Finding]:
+def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Diagnostic]:
     """What is wrong with them. Pure."""
     mine = places.get(config.partition, config.place)
     if mine != config.place:
@@ -50,12 +50,12 @@ def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Finding
     return [_strangers(config, strangers)] if strangers else []
 
 
-def _other_number(config: StoreConfig, note: str) -> Finding:
+def _other_number(config: StoreConfig, note: str) -> Diagnostic:
     number, _, count = note.partition("/")
     begun = f"the store was begun as partition {number} of {count}, and is to be used as {config.partition}"
     if count != str(config.count):
         begun = f"store.partitions is {config.count} here, and the store was begun with {count}"
-    return Finding(
+    return Diagnostic(
         OTHER_NUMBER,
         Severity.REFUSE,
         begun,
@@ -66,10 +66,10 @@ def _other_number(config: StoreConfig, note: str) -> Finding:
     )
 
 
-def _strangers(config: StoreConfig, strangers: list[int]) -> Finding:
+def _strangers(config: StoreConfig, strangers: list[int]) -> Diagnostic:
     named = ", ".join(map(str, strangers))
     keys = Keys(config.prefix, strangers[0])
-    return Finding(
+    return Diagnostic(
         ELSEWHERE,
         Severity.REFUSE,
         f"partition {named} of the store lies on this server, which the configuration does not put there",

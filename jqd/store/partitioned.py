@@ -35,7 +35,7 @@ _cursors = msgspec.msgpack.Decoder(
 )
 
 
-class Spread:
+class PartitionedStore:
     """`EdgeStore` over several partitions."""
 
     def __init__(self, stores: Sequence[EdgeStore], *, servers: int) -> None:

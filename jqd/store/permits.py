@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jqd.store import codec
-from jqd.store.jobs import Caller
+from jqd.store.jobs import ScriptCaller
 from jqd.store.keys import Keys
 
 WANT_FIELDS = 8
@@ -92,7 +92,7 @@ class Permit(NamedTuple):
 class PermitMethods:
     """What daemons carry from one partition to another: a part of `Store`."""
 
-    def __init__(self, keys: Keys, caller: Caller) -> None:
+    def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys
         self._caller = caller
 

@@ -52,7 +52,7 @@ class Call:
             self.bell.set()
 
 
-class Wire:
+class PipelinedConnection:
     """One open connection and the calls that are unanswered on it. Once broken, for ever."""
 
     def __init__(self, connection: Any, timeout_s: float, broke: Callable[[redis.RedisError], None]) -> None:
@@ -115,7 +115,7 @@ class Wire:
             except redis.RedisError as error:
                 self.close(error)
             except BaseException:
-                self.close(redis.ConnectionError("whoever read the answers died of a mistake of ours"))
+                self.close(redis.ConnectionError("whoever read the answers died of an internal error"))
                 raise
             finally:
                 self._reading = False
@@ -204,14 +204,14 @@ class Wire:
             raise redis.ConnectionError(f"the connection to the server broke: {error}") from error
 
 
-class Link:
+class Pipeline:
     """Calls to one server, in the order in which they are made, over a connection that is opened when it is needed."""
 
     def __init__(self, open_one: Callable[[], Awaitable[Any]], calls_max: int, timeout_s: float) -> None:
         """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once."""
         self._open_one, self._calls_max, self._timeout_s = open_one, calls_max, timeout_s
         self._turn = trio.StrictFIFOLock()  # to send
-        self._wire: Wire | None = None
+        self._wire: PipelinedConnection | None = None
         self._failure: redis.RedisError | None = None
         self._failures = 0
         self._retired = False
@@ -245,12 +245,12 @@ class Link:
             raise call.error
         return call.answer
 
-    async def _open(self) -> Wire:
+    async def _open(self) -> PipelinedConnection:
         if self._wire is not None and self._wire.is_idle and self._wire.is_stale():
             self._wire.close(redis.ConnectionError("the server closed the connection"))
         if self._wire is None or self._wire.error is not None:
             try:
-                self._wire = Wire(await self._open_one(), self._timeout_s, self._fail)
+                self._wire = PipelinedConnection(await self._open_one(), self._timeout_s, self._fail)
             except redis.RedisError as error:
                 self._fail(error)
                 raise

@@ -16,10 +16,10 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.counts import Counts, TypeView, decode_counts
 from jqd.store.endings import decode_told_end
-from jqd.store.jobs import Caller, bound, milliseconds
+from jqd.store.jobs import ScriptCaller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
-from jqd.store.unreadable import Burial
+from jqd.store.unreadable import UnreadableJobs
 from jqd.store.views import damaged_view, read_view
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
@@ -60,10 +60,12 @@ class _Source:
         return f"{self.place}:{self.suffix}"
 
 
-class LookMethods:
+class QueryMethods:
     """What looks and cleans: a part of `Store`."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, burial: Burial, journals: set[int]) -> None:
+    def __init__(
+        self, config: StoreConfig, keys: Keys, caller: ScriptCaller, burial: UnreadableJobs, journals: set[int]
+    ) -> None:
         """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
         self._config = config
         self._keys = keys

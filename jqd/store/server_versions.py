@@ -11,7 +11,7 @@ providers of managed servers do as they like: there the number proves nothing, a
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 
 Version = tuple[int, int, int]
 
@@ -49,13 +49,13 @@ FROZEN = {
 }
 
 
-def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Finding]:
+def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]:
     """What is known of the version that INFO names. Pure."""
     product, version = named(info)
     told = f"{product.capitalize()} {'.'.join(map(str, version))}"
     if version < OLDEST:
         return [
-            Finding(
+            Diagnostic(
                 "version",
                 Severity.REFUSE,
                 f"the server is {told}",
@@ -73,7 +73,7 @@ def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Finding]:
     if managed or (product, version) in FROZEN:
         who = FROZEN.get((product, version), "its provider, if it is a managed server")
         return [_holes(told, f"{why}, unless it was mended under the same number: by {who}")]
-    return [Finding("version", Severity.REFUSE, f"the server is {told}", why, _newer(product, lines))]
+    return [Diagnostic("version", Severity.REFUSE, f"the server is {told}", why, _newer(product, lines))]
 
 
 def named(info: Mapping[str, Any]) -> tuple[str, Version]:
@@ -84,8 +84,8 @@ def named(info: Mapping[str, Any]) -> tuple[str, Version]:
     return product, (major, minor, patch)
 
 
-def _holes(told: str, why: str) -> Finding:
-    return Finding("version", Severity.WARN, f"the server is {told}", why, "keep its package up to date")
+def _holes(told: str, why: str) -> Diagnostic:
+    return Diagnostic("version", Severity.WARN, f"the server is {told}", why, "keep its package up to date")
 
 
 def _newer(product: str, lines: Lines | None) -> str:

@@ -6,9 +6,9 @@ import msgspec
 
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule, decode_rule, encode_rule
+from jqd.domain.settings import Setting, decode_setting, encode_setting
 from jqd.store import codec
-from jqd.store.jobs import Caller, bound
+from jqd.store.jobs import ScriptCaller, bound
 from jqd.store.keys import Keys, lane_field
 from jqd.store.types import Followed
 
@@ -16,22 +16,24 @@ FOLLOWED_MAX = 100  # rules told in one answer: some 30 kB of common ones
 FOLLOWED_BYTES_MAX = 1 << 20  # and of larger ones so much: the script and its answer take some ms, as any other's
 
 
-class RuleMethods:
+class SettingMethods:
     """What all daemons are to know: a part of `Store`."""
 
-    def __init__(self, keys: Keys, caller: Caller) -> None:
+    def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys
         self._caller = caller
         self._log = get_logger("store")
 
-    async def apply_rules(self, journal_id: str, start: int, end: int, rules: Sequence[Rule]) -> None:
+    async def apply_settings(self, journal_id: str, start: int, end: int, settings: Sequence[Setting]) -> None:
         """Learn of rules, positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
-        bound(rules)
-        flat = (value for rule in rules for value in (_member(rule), rule.revision, encode_rule(rule)))
-        await self._caller.call_behind("apply_rules", lane_field(journal_id, Lane.RULES), start, end, *flat)
+        bound(settings)
+        flat = (
+            value for setting in settings for value in (_member(setting), setting.revision, encode_setting(setting))
+        )
+        await self._caller.call_behind("apply_settings", lane_field(journal_id, Lane.RULES), start, end, *flat)
 
-    async def follow_rules(
-        self, rules_at: int, signs_at: int, alive: Sequence[str] = (), said: Sequence[Rule] = ()
+    async def follow_settings(
+        self, rules_at: int, signs_at: int, alive: Sequence[str] = (), said: Sequence[Setting] = ()
     ) -> Followed:
         """What is new since the numbers of an earlier answer, 0 at first: rules, and workers that were heard of.
 
@@ -41,9 +43,9 @@ class RuleMethods:
         """
         bound(alive)
         bound(said)
-        flat = (value for rule in said for value in (_member(rule), rule.revision, encode_rule(rule)))
+        flat = (value for setting in said for value in (_member(setting), setting.revision, encode_setting(setting)))
         answer = await self._caller.call(
-            "follow_rules",
+            "follow_settings",
             self._caller.identity,
             rules_at,
             signs_at,
@@ -60,7 +62,7 @@ class RuleMethods:
         ages_ms = [codec.whole(self._keys, "alive", age) for age in codec.list_of(self._keys, "alive", ages)]
         return Followed(
             codec.whole(self._keys, "ruled", now_rules_at),
-            [rule for row in rows if (rule := self._rule(row)) is not None],
+            [setting for row in rows if (setting := self._setting(row)) is not None],
             codec.whole(self._keys, "alive", now_signs_at),
             dict(zip(self._ids(signs), ages_ms, strict=True)),
             self._ids(unknown),
@@ -68,29 +70,29 @@ class RuleMethods:
             codec.whole(self._keys, "rules", now_ms),
         )
 
-    async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> list[Rule]:
+    async def forget_settings(self, signs_at: int, settings: Sequence[Setting]) -> list[Setting]:
         """Drop rules that nobody needs any more. Those stay, and are returned, whose worker gave a sign since.
 
         Also those of which another one holds here; what the store does not have is gone.
         """
-        bound(rules)
-        workers = (rule.name if rule.kind == "worker" else "" for rule in rules)
-        pairs = zip(rules, workers, strict=True)
-        flat = (value for rule, worker in pairs for value in (_member(rule), rule.revision, worker))
-        answer = await self._caller.call("forget_rules", signs_at, *flat)
-        return [rules[codec.whole(self._keys, "rules", at)] for at in codec.list_of(self._keys, "rules", answer)]
+        bound(settings)
+        workers = (setting.name if setting.kind == "worker" else "" for setting in settings)
+        pairs = zip(settings, workers, strict=True)
+        flat = (value for setting, worker in pairs for value in (_member(setting), setting.revision, worker))
+        answer = await self._caller.call("forget_settings", signs_at, *flat)
+        return [settings[codec.whole(self._keys, "rules", at)] for at in codec.list_of(self._keys, "rules", answer)]
 
     def _ids(self, answer: object) -> list[str]:
         return [codec.text(self._keys, "alive", one) for one in codec.list_of(self._keys, "alive", answer)]
 
-    def _rule(self, row: object) -> Rule | None:
+    def _setting(self, row: object) -> Setting | None:
         """None for what no jqd wrote: one such row must not hide all others."""
         try:
-            return decode_rule(row if isinstance(row, bytes) else b"")
+            return decode_setting(row if isinstance(row, bytes) else b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             self._log.error("store.rule_unreadable", key=self._keys["rules"], error=str(error))
             return None
 
 
-def _member(rule: Rule) -> str:
-    return f"{rule.kind}\0{rule.name}"
+def _member(setting: Setting) -> str:
+    return f"{setting.kind}\0{setting.name}"

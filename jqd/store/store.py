@@ -9,37 +9,45 @@ from collections.abc import Collection
 
 from jqd.store.claims import ClaimMethods
 from jqd.store.config import StoreConfig
-from jqd.store.jobs import Caller, JobMethods
+from jqd.store.jobs import JobMethods, ScriptCaller
 from jqd.store.keys import Keys
-from jqd.store.leases import SeatMethods
-from jqd.store.members import SysidMethods
+from jqd.store.leases import LeaseMethods
+from jqd.store.members import MemberMethods
 from jqd.store.outbox import OutboxMethods
 from jqd.store.permits import PermitMethods
-from jqd.store.queries import LookMethods
-from jqd.store.settings import RuleMethods
-from jqd.store.types import Look
-from jqd.store.unreadable import Burial
+from jqd.store.queries import QueryMethods
+from jqd.store.settings import SettingMethods
+from jqd.store.types import StoreLook
+from jqd.store.unreadable import UnreadableJobs
 
 
 class Store(
-    JobMethods, ClaimMethods, LookMethods, OutboxMethods, PermitMethods, RuleMethods, SeatMethods, SysidMethods, ABC
+    JobMethods,
+    ClaimMethods,
+    QueryMethods,
+    OutboxMethods,
+    PermitMethods,
+    SettingMethods,
+    LeaseMethods,
+    MemberMethods,
+    ABC,
 ):
     """An `EdgeStore`, and all that loops ask. Which server it is, and how it is reached, is left to who inherits."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
         """`heart`: what heartbeats go over."""
         JobMethods.__init__(self, config, keys, caller)
-        self.burial = Burial(keys, caller)
+        self.burial = UnreadableJobs(keys, caller)
         ClaimMethods.__init__(self, config, keys, caller, self.burial)
-        LookMethods.__init__(self, config, keys, caller, self.burial, self.journals)
+        QueryMethods.__init__(self, config, keys, caller, self.burial, self.journals)
         OutboxMethods.__init__(self, keys, caller)
         PermitMethods.__init__(self, keys, caller)
-        RuleMethods.__init__(self, keys, caller)
-        SeatMethods.__init__(self, keys, caller, self.burial)
-        SysidMethods.__init__(self, config, keys, caller, heart)
+        SettingMethods.__init__(self, keys, caller)
+        LeaseMethods.__init__(self, keys, caller, self.burial)
+        MemberMethods.__init__(self, config, keys, caller, heart)
 
     @abstractmethod
-    async def look(self, *, fresh: bool) -> Look:
+    async def look(self, *, fresh: bool) -> StoreLook:
         """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
 
         `fresh`: the caller's journal begins with this start. A store that nobody ever used is settled at once then.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from jqd.domain.job import Held, Keep, Outcome, State
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
 from jqd.store.counts import Counts
 
@@ -86,7 +86,7 @@ class StoreStats(NamedTuple):
     """Numbers of jobs by their states, and of what happened in the last minute."""
 
 
-class Look(NamedTuple):
+class StoreLook(NamedTuple):
     """Who answers."""
 
     identity: str
@@ -106,7 +106,7 @@ class Renewed(NamedTuple):
     """Claims (id, fence) in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
 
 
-class Told(NamedTuple):
+class DurableReply(NamedTuple):
     """What a journal told last. Both are of the growing sequence that fences are of."""
 
     since: int
@@ -130,14 +130,14 @@ class Ends(NamedTuple):
     """Ids of those that were cancelled, or are not here."""
 
 
-class Kept(NamedTuple):
+class KeptJob(NamedTuple):
     """Since when journals keep jobs."""
 
     now: int
     """Later than all that was applied before."""
     began: int
     """Earlier than all that was told in this life of the store; what was told before may be forgotten."""
-    journals: dict[str, Told]
+    journals: dict[str, DurableReply]
 
 
 class Hold(enum.IntEnum):
@@ -194,7 +194,7 @@ class Followed(NamedTuple):
 
     rules_at: int
     """Number of the last rule it was told; for the next call."""
-    rules: list[Rule]
+    settings: list[Setting]
     signs_at: int
     alive: dict[str, int]
     """Ids of workers that some daemon heard of, and how many milliseconds ago that was."""

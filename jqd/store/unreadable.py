@@ -8,7 +8,7 @@ from jqd.domain.job import Held
 from jqd.domain.log import get_logger
 from jqd.store import codec
 from jqd.store.endings import unreadable
-from jqd.store.jobs import Caller
+from jqd.store.jobs import ScriptCaller
 from jqd.store.keys import Keys
 
 WARN_S = 3_600.0  # since the last one was met: what lies among the failed jobs is found there
@@ -20,10 +20,10 @@ class _Met(NamedTuple):
     jobtype: str
 
 
-class Burial:
+class UnreadableJobs:
     """Of one partition."""
 
-    def __init__(self, keys: Keys, caller: Caller) -> None:
+    def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
         self._keys = keys
         self._caller = caller
         self._met: dict[str, _Met] = {}

@@ -14,7 +14,7 @@ import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.errors import StoreAway, StoreChanged
-from jqd.store import Look, Store, StoreConfig, codec
+from jqd.store import Store, StoreConfig, StoreLook, codec
 from jqd.store.keys import Keys
 from jqd.store.scripts import Script, load_scripts, translate
 from jqd.testing.keyspace import Keyspace, Value
@@ -153,7 +153,7 @@ class FakeStore(Store):
 
     # ------------------------------------------------------------ which store this is
 
-    async def look(self, *, fresh: bool) -> Look:
+    async def look(self, *, fresh: bool) -> StoreLook:
         """See Store."""
         await self.client.reach()
         run = self.server.runs
@@ -162,7 +162,9 @@ class FakeStore(Store):
         client = self.client
         client.accepted_run, client.changed = run, ""
         client.identity = f"{run}.{codec.text(self.keys, 'life', life)}"
-        return Look(client.identity, settled == client.identity.encode(), codec.whole(self.keys, "fence", fence or 0))
+        return StoreLook(
+            client.identity, settled == client.identity.encode(), codec.whole(self.keys, "fence", fence or 0)
+        )
 
     async def new_life(self, identity: str) -> None:
         """See Store."""

@@ -23,7 +23,7 @@ from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
 from jqd.worker.threads import NOTE_S, Outbox
-from jqd.worker.watchdog import Pulse
+from jqd.worker.watchdog import Watchdog
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
 GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop
@@ -42,7 +42,7 @@ class AsyncioLoop:
         self._some_ended = trio.Event()
         self._is_closing = False
         self._log = get_logger("worker")
-        self._pulse = Pulse(self._at_work, clock)
+        self._pulse = Watchdog(self._at_work, clock)
         threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
 
     @property

@@ -30,7 +30,7 @@ from jqd.domain.suggest import suggestion
 from jqd.domain.units import Duration, duration_s, durations_s
 from jqd.worker.context import at_work
 from jqd.worker.job import Job, Loop
-from jqd.worker.push_batch import Batch
+from jqd.worker.push_batch import PushBatch
 from jqd.worker.ref import Ref
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class App:
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
         self._pushes_by: Client | None = None
         self._buffer: Buffer | None = None
-        self._batch: ContextVar[Batch | None] = ContextVar("jqd_batch", default=None)
+        self._batch: ContextVar[PushBatch | None] = ContextVar("jqd_batch", default=None)
         self._service: Service | None = None
         self._making = threading.Lock()
 
@@ -199,13 +199,13 @@ class App:
             self._buffer = Buffer(lambda jobs: self.client.push_all(jobs), closed=closed, **limits)
             return self._buffer
 
-    def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> Batch:
+    def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> PushBatch:
         """`with app.batch():` pushes of this app in the block go in one request when it ends, in this thread or task.
 
         `atomic`: all of them are taken, or none. Without it many go in several requests, and `PartlyPushed` says which
         were taken. A job whose id was known already has `duplicate` in its `Ref`.
         """
-        return Batch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
+        return PushBatch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
 
     @overload
     def job(self, name: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, Coroutine[Any, Any, R], R]: ...

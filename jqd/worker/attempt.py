@@ -14,11 +14,11 @@ import trio
 from jqd.domain.chaining import FOLLOWERS_BYTES_MAX
 from jqd.domain.clock import Clock
 from jqd.domain.log import get_logger
-from jqd.worker.attempt_output import Voice
+from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
 from jqd.worker.job import Loop
-from jqd.worker.job_log import Lines, who
+from jqd.worker.job_log import JobLog, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
 from jqd.worker.wire import (
@@ -63,7 +63,7 @@ class Attempts:
         self.stopping = threading.Event()
         """The worker was told to stop, and perhaps all that its jobs have started, too."""
         self._stamps = Stamps()
-        self.lines = Lines(clock)
+        self.lines = JobLog(clock)
         self._log, self._said = get_logger("worker"), get_logger("job")
 
     def run(self, item: Item) -> bytes:
@@ -158,9 +158,9 @@ class Attempts:
         item.speaks = self._voice
         return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, item)
 
-    def _voice(self, item: Item) -> Voice:
+    def _voice(self, item: Item) -> AttemptOutput:
         spoke = None if self._spoke is None else partial(self._spoke, item)
-        return Voice(spoke, lambda line: self._said.info(line, **who(item)))
+        return AttemptOutput(spoke, lambda line: self._said.info(line, **who(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
         """The outcome of a function that returned. Raises Unsendable: then nothing follows."""

@@ -39,7 +39,7 @@ class Output:
             return "\n".join(list(self._lines)[len(self._lines) - number :]) if number else ""
 
 
-class Voice:
+class AttemptOutput:
     """Of one attempt."""
 
     __slots__ = ("_part", "_spoke", "_write", "far", "follows", "output")
@@ -54,14 +54,14 @@ class Voice:
         self._part = ""  # printed without an end of line
         self._spoke, self._write = spoke, write
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         if self.output is None:
             self.output = Output()
         self.output.add(line)
         if self._spoke is not None:
             self._spoke()
 
-    def reach(self, done: float | None, message: str) -> None:
+    def set_progress(self, done: float | None, message: str) -> None:
         self.far = (done, message)
         if self._spoke is not None:
             self._spoke()
@@ -70,7 +70,7 @@ class Voice:
         """Keep a line, and put it into the worker's log."""
         if self._write is not None:
             self._write(line)
-        self.say(line)
+        self.write(line)
 
     def printed(self, text: str) -> None:
         """Tell the lines that are whole with this piece of print. One that never ends is cut."""

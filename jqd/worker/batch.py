@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import trio
 
-from jqd.worker.attempt_output import Voice
+from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.job import Declared
 from jqd.worker.wire import Codec, JobIn
 
@@ -45,18 +45,18 @@ class Item:
         """Its function was told to stop, by whomever; read as above."""
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
-        self.speaks: Callable[[Item], Voice] | None = None
+        self.speaks: Callable[[Item], AttemptOutput] | None = None
         """Makes its voice when it is needed: few jobs say anything."""
-        self.voice: Voice | None = None
+        self.voice: AttemptOutput | None = None
         """What its attempt says beside its outcome, as soon as there is any."""
         self.is_told = False
         """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 
-    def speak(self) -> Voice:
+    def speak(self) -> AttemptOutput:
         if self.voice is None:
-            self.voice = Voice() if self.speaks is None else self.speaks(self)
+            self.voice = AttemptOutput() if self.speaks is None else self.speaks(self)
         return self.voice
 
     def begin(self) -> bool:

@@ -23,7 +23,7 @@ from jqd.domain.lossy_stream import LossyStream
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.executors import Inside
+from jqd.worker.executors import InProcess
 from jqd.worker.frames import (
     Begin,
     Broken,
@@ -41,7 +41,7 @@ from jqd.worker.frames import (
 )
 from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import chosen, import_app
-from jqd.worker.watchdog import Pulse
+from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
 
 READ_BYTES = 1 << 16
@@ -73,7 +73,7 @@ class Child:
         self._speakers: dict[Item, None] = {}
         self._is_passing_on = False
         self._where = Where("", None)
-        self._inside: dict[bool, Inside] = {}  # for plain functions and for async ones
+        self._inside: dict[bool, InProcess] = {}  # for plain functions and for async ones
 
     async def run(self) -> None:
         """Until the front is gone, or has told to leave; then nothing is in hand."""
@@ -82,7 +82,7 @@ class Child:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             nursery.start_soon(self._attempts.lines.run)
-            nursery.start_soon(Pulse(self._tasks, self._clock).beat)
+            nursery.start_soon(Watchdog(self._tasks, self._clock).beat)
             while data := await self._read():
                 for message in frames.feed(data):
                     if isinstance(message, Begin):
@@ -156,7 +156,7 @@ class Child:
         limit = tasks if function.is_async else 1
         inside = self._inside.get(function.is_async)
         if inside is None:
-            inside = Inside(self._attempts, concurrency=limit, clock=self._clock)
+            inside = InProcess(self._attempts, concurrency=limit, clock=self._clock)
             self._inside[function.is_async] = inside
         inside.start([item], nursery)
 

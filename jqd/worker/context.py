@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol
 from jqd.domain.chaining import FOLLOWERS_MAX
 from jqd.domain.dates import date_of
 from jqd.domain.units import Duration, duration_s
-from jqd.worker.attempt_output import Voice
+from jqd.worker.attempt_output import AttemptOutput
 
 PROGRESS_LENGTH_MAX = 200  # characters of its message: as daemons take it
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ class Attempted(Protocol):
 
     cancelled: bool
 
-    def speak(self) -> Voice:
+    def speak(self) -> AttemptOutput:
         """What hears it."""
 
 
@@ -37,9 +37,9 @@ class Alone:
     cancelled = False
 
     def __init__(self) -> None:
-        self._voice = Voice()
+        self._voice = AttemptOutput()
 
-    def speak(self) -> Voice:
+    def speak(self) -> AttemptOutput:
         return self._voice
 
 
@@ -75,7 +75,7 @@ class Context:
         return self.of.cancelled
 
     @property
-    def voice(self) -> Voice:
+    def voice(self) -> AttemptOutput:
         return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
@@ -85,7 +85,7 @@ class Context:
         """
         if done is not None and not 0 <= done <= 1:
             raise ValueError(f"progress goes from 0 to 1; got {done!r}")
-        self.voice.reach(done, message[:PROGRESS_LENGTH_MAX])
+        self.voice.set_progress(done, message[:PROGRESS_LENGTH_MAX])
 
     def log(self, message: str) -> None:
         """A line for the worker's log, with the job's id and name. It is kept with the attempt if that fails."""

@@ -16,7 +16,7 @@ from jqd.worker.process import Process
 from jqd.worker.suspects import Suspects
 
 
-class Blame:
+class CrashBlame:
     """See above."""
 
     def __init__(self, attempts: Attempts, suspects: Suspects) -> None:

@@ -1,4 +1,4 @@
-"""Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `Crew`.
+"""Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `ProcessPool`.
 
 `Service` takes batches and answers them; hands run the items and put their outcomes. All of it is for the trio thread.
 """
@@ -14,7 +14,7 @@ from jqd.domain.log import get_logger
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.threads import NOTE_S, Outbox, Pool
+from jqd.worker.threads import NOTE_S, Outbox, ThreadPool
 
 SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
 SHOWN_MAX = 10  # stuck jobs named in one line of a log
@@ -24,7 +24,7 @@ SATURATED = (
 BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async function must not block"
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """What `Service` needs of whoever runs the items."""
 
     @property
@@ -63,7 +63,7 @@ class Hands(Protocol):
         """Let everybody leave."""
 
 
-class Inside:
+class InProcess:
     """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
@@ -72,18 +72,18 @@ class Inside:
         self._concurrency = concurrency
         self._limiter = trio.CapacityLimiter(concurrency)
         self._outbox: Outbox | None = None
-        self._pool: Pool | None = None
+        self._pool: ThreadPool | None = None
         self._loop: AsyncioLoop | None = None
         self._was_helpless = False
         self._log = get_logger("worker")
 
     @property
     def orphans(self) -> int:
-        """See `Hands`. Tasks of batches that are gone have been stopped."""
+        """See `Executor`. Tasks of batches that are gone have been stopped."""
         return self._pool.orphans if self._pool else 0
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """See `Hands`. Threads start with the first item that needs one."""
+        """See `Executor`. Threads start with the first item that needs one."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -97,7 +97,7 @@ class Inside:
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
-        """See `Hands`: what a thread runs cannot be stopped: it is reported, and keeps its place until it returns."""
+        """See `Executor`: what a thread runs cannot be stopped: it is reported, and keeps its place to its end."""
         for item, _ in self._pool.stuck if self._pool else ():
             self._time_out(item, "a plain function cannot be stopped: bound the calls in it, or use --processes")
         for item in self._loop.blocking() if self._loop else ():
@@ -112,23 +112,23 @@ class Inside:
             item.batch.put(item, self._attempts.timed_out(item))
 
     def forget(self, batch: Batch) -> None:
-        """See `Hands`: tasks end with the batch's nursery, and plain functions run on."""
+        """See `Executor`: tasks end with the batch's nursery, and plain functions run on."""
 
     def drain(self) -> None:
         if self._outbox is not None:
             self._outbox.drain()
 
     def stranded(self, item: Item) -> bool:
-        """See `Hands`: no thread is left, or its loop does not run."""
+        """See `Executor`: no thread is left, or its loop does not run."""
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def is_suspect(self, item: Item) -> bool:
-        """See `Hands`: there are none."""
+        """See `Executor`: there are none."""
         return False
 
     def trouble(self) -> str | None:
-        """See `Hands`: too many threads are stuck."""
+        """See `Executor`: too many threads are stuck."""
         if not self.is_helpless:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
@@ -144,7 +144,7 @@ class Inside:
         return held + [(item, now_s - (item.begun_s or now_s)) for item in late]
 
     def close(self) -> None:
-        """See `Hands`. Nothing waits for the threads."""
+        """See `Executor`. Nothing waits for the threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -190,9 +190,9 @@ class Inside:
                 await trio.lowlevel.checkpoint()
                 yielded_s = self._clock.mono_s()
 
-    def _threads(self) -> Pool:
+    def _threads(self) -> ThreadPool:
         if self._pool is None:
-            self._pool = Pool(
+            self._pool = ThreadPool(
                 self._attempts.run,
                 threads=self._concurrency,
                 clock=self._clock,

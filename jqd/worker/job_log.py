@@ -16,7 +16,7 @@ LINES_PER_S = 20  # jobs that begin: more than one reads, and at most some hundr
 COUNT_S = 1.0  # between two lines with counts
 
 
-class Lines:
+class JobLog:
     """From any thread: what is lost when two come at once is a line, or one in a count."""
 
     def __init__(self, clock: Clock) -> None:

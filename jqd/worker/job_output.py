@@ -28,7 +28,7 @@ class JobHandler(logging.Handler):
             self._log.log(record.levelno, message, logger=record.name, **fields)
             if job is not None:
                 lines = [f"{record.levelname} {record.name}: {message}", str(fields.get("exception", ""))]
-                job.voice.say("\n".join(filter(None, lines)))
+                job.voice.write("\n".join(filter(None, lines)))
         except Exception:  # noqa: BLE001 - a line that cannot be written must not fail the job that logs it
             self.handleError(record)
 

@@ -16,7 +16,7 @@ from jqd.worker.process import Kind, Process
 from jqd.worker.suspects import Suspects
 
 
-class Waiting:
+class PendingJobs:
     """Items that have not been given to a process."""
 
     def __init__(self, suspects: Suspects, tasks: int) -> None:
@@ -36,16 +36,16 @@ class Waiting:
             queue.clear()
         return items
 
-    def hand_out(self, crew: Iterable[Process], give: Callable[[Process, Item, bool], None]) -> bool:
+    def hand_out(self, process_pool: Iterable[Process], give: Callable[[Process, Item, bool], None]) -> bool:
         """Give what waits to processes that are free, in order; the last: whether it is a suspect's trial.
 
         Whether suspects are left that found none.
         """
-        crew = list(crew)
+        process_pool = list(process_pool)
         self._trials = deque(item for item in self._trials if not item.is_over)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:
             kind = kind_of(item.function)
-            empty = [p for p in crew if p.is_open and not p.held and (p.is_extra or p.kind == kind)]
+            empty = [p for p in process_pool if p.is_open and not p.held and (p.is_extra or p.kind == kind)]
             if empty:
                 process = max(empty, key=lambda process: process.is_extra)
                 process.kind = kind
@@ -55,16 +55,16 @@ class Waiting:
         for kind, queue in self._ordinary.items():
             while queue and queue[0].is_over:  # handed back by now: those behind came later, and leave later
                 queue.popleft()
-            while queue and (free := self._free(kind, crew)) is not None:
+            while queue and (free := self._free(kind, process_pool)) is not None:
                 give(free, queue.popleft(), False)
         return bool(self._trials)
 
-    def _free(self, kind: Kind, crew: Iterable[Process]) -> Process | None:
+    def _free(self, kind: Kind, process_pool: Iterable[Process]) -> Process | None:
         """The process with the fewest jobs among those that have room."""
         room = 1 if kind == "plain" else self._tasks
         free = [
             p
-            for p in crew
+            for p in process_pool
             if p.kind == kind and p.is_open and not p.is_extra and not p.is_on_trial and len(p.held) < room
         ]
         return min(free, key=lambda process: len(process.held), default=None)

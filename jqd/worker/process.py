@@ -1,4 +1,4 @@
-"""One process of a crew as the front sees it: started, given jobs, stopped, killed, and heard until it is dead.
+"""One process of a process pool as the front sees it: started, given jobs, stopped, killed, and heard until it is dead.
 
 It has a process group of its own: what its jobs started is killed with it, and Ctrl-C in a terminal reaches the front
 alone, which says who is to stop when.
@@ -167,7 +167,7 @@ class Process:
         self.programs.take()
         for held in self.held.values():
             if held.printed:
-                held.item.speak().say(text_of(held.printed))
+                held.item.speak().write(text_of(held.printed))
                 held.printed.clear()
 
     def tell(self, message: ToProcess) -> None:
@@ -258,9 +258,9 @@ class Process:
     def _hear(self, item: Item, message: Spoke) -> None:
         voice = item.speak()
         if message.lines:
-            voice.say(message.lines)
+            voice.write(message.lines)
         if message.is_farther:
-            voice.reach(message.done, message.message)
+            voice.set_progress(message.done, message.message)
             self._spoke(item)
 
     async def _write(self) -> None:

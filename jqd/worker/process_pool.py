@@ -28,9 +28,9 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.crash_blame import Blame
+from jqd.worker.crash_blame import CrashBlame
 from jqd.worker.frames import Begin, Declaration
-from jqd.worker.pending import Waiting, kind_of
+from jqd.worker.pending import PendingJobs, kind_of
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.suspects import Suspects
 from jqd.worker.threads import NOTE_S
@@ -47,8 +47,8 @@ EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they 
 Where = Callable[[], tuple[str, str | None]]
 
 
-class Crew:
-    """See above. Of `Hands`; all of it is for the trio thread."""
+class ProcessPool:
+    """See above. Of `Executor`; all of it is for the trio thread."""
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
         """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
@@ -56,11 +56,11 @@ class Crew:
         self._attempts, self._source = Attempts(SystemClock()), random.Random()
         self._clock = SystemClock()
         self._jobs: dict[str, Declaration] = {}
-        self._crew: list[Process] = []
+        self._process_pool: list[Process] = []
         self._leaving: set[Process] = set()
         self._suspects = Suspects()
-        self._blame = Blame(self._attempts, self._suspects)
-        self._waiting = Waiting(self._suspects, begin.tasks)
+        self._blame = CrashBlame(self._attempts, self._suspects)
+        self._waiting = PendingJobs(self._suspects, begin.tasks)
         self._has_extra = False
         self._generation = 0
         self._died: dict[Kind, str] = {}
@@ -86,24 +86,24 @@ class Crew:
         self._dispatch()
 
     def watch(self, batch: Batch) -> None:
-        """See `Hands`: the crew has a clock of its own."""
+        """See `Executor`: the process pool has a clock of its own."""
 
     def forget(self, batch: Batch) -> None:
-        """See `Hands`. A plain function runs on: it may have done its work when the daemon asks again."""
+        """See `Executor`. A plain function runs on: it may have done its work when the daemon asks again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
                     process.stop(held)
 
     def drain(self) -> None:
-        """See `Hands`: outcomes reach their batches as they come."""
+        """See `Executor`: outcomes reach their batches as they come."""
 
     @property
     def is_helpless(self) -> bool:
         return bool(self._died) and self._died.keys() >= {kind_of(job) for job in self._jobs.values()}
 
     def stranded(self, item: Item) -> bool:
-        """See `Hands`: all processes of its kind die in a row."""
+        """See `Executor`: all processes of its kind die in a row."""
         return kind_of(item.function) in self._died
 
     def is_suspect(self, item: Item) -> bool:
@@ -116,11 +116,11 @@ class Crew:
         return f"the processes of this worker end as soon as they are started ({told}); its log says more"
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """See `Hands`: nothing outlives its process."""
+        """See `Executor`: nothing outlives its process."""
         return []
 
     def close(self) -> None:
-        """See `Hands`: `open_crew` ends it."""
+        """See `Executor`: `open_process_pool` ends it."""
 
     # ------------------------------------------------------------ generations
 
@@ -161,7 +161,7 @@ class Crew:
     def _take_over(self, fresh: list[Process]) -> None:
         ready = fresh[0].ready
         assert ready is not None
-        old, self._crew = self._crew, fresh
+        old, self._process_pool = self._process_pool, fresh
         self._generation += 1
         self._jobs.clear()
         self._jobs.update({job.name: job for job in getattr(ready, "jobs", ())})
@@ -201,7 +201,7 @@ class Crew:
             self._leaving.discard(process)
             if process.is_retiring or generation != self._generation:
                 return
-            self._crew.remove(process)
+            self._process_pool.remove(process)
             if process.was_killed:
                 in_a_row = 0
             else:
@@ -235,7 +235,7 @@ class Crew:
                 process.is_retiring = True
                 await process.leave()
                 return None
-            self._crew.append(process)
+            self._process_pool.append(process)
             if not is_extra:
                 self._died.pop(kind, None)
             self._log.info("worker.process_started", pid=process.pid, **({"only_for": "suspects"} if is_extra else {}))
@@ -245,7 +245,7 @@ class Crew:
 
     async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
         """`kind`: what is missing meanwhile."""
-        if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._crew):
+        if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._process_pool):
             self._died[kind] = how
         await trio.sleep(wait_s)
 
@@ -253,10 +253,10 @@ class Crew:
 
     @property
     def _all(self) -> list[Process]:
-        return [*self._crew, *self._leaving]
+        return [*self._process_pool, *self._leaving]
 
     def _dispatch(self) -> None:
-        if self._waiting.hand_out(self._crew, self._give) and not self._has_extra:
+        if self._waiting.hand_out(self._process_pool, self._give) and not self._has_extra:
             self._has_extra = True
             self._nursery.start_soon(self._keep_extra, self._generation)
 
@@ -273,8 +273,8 @@ class Crew:
                     break
             self._blame.settle(process)
             self._leaving.discard(process)
-            if process in self._crew:
-                self._crew.remove(process)
+            if process in self._process_pool:
+                self._process_pool.remove(process)
             if not process.ended.is_set():
                 await process.leave()
         finally:
@@ -339,19 +339,19 @@ class Crew:
 
 
 @asynccontextmanager
-async def open_crew(begin: Begin, processes: int, where: Where) -> AsyncIterator[Crew]:
+async def open_process_pool(begin: Begin, processes: int, where: Where) -> AsyncIterator[ProcessPool]:
     """A crew that is ready. Raises ConfigError when the app cannot be loaded."""
     why: NotStarted | None = None
     async with trio.open_nursery() as nursery:
-        crew = Crew(begin, processes, where, nursery)
-        why = await crew.begin()
+        process_pool = ProcessPool(begin, processes, where, nursery)
+        why = await process_pool.begin()
         if why is None:
-            nursery.start_soon(crew.keep_time)
+            nursery.start_soon(process_pool.keep_time)
             try:
-                yield crew
+                yield process_pool
             finally:
                 with trio.CancelScope(shield=True):
-                    await crew.leave()
+                    await process_pool.leave()
         nursery.cancel_scope.cancel()
     if why is not None:  # raised out here, it is itself and no group
         raise ConfigError(str(why)) from why

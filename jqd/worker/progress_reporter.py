@@ -29,7 +29,7 @@ class Place(Protocol):
     is_away: bool
 
 
-class Beats:
+class ProgressReporter:
     """`spoke` is for any thread."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:

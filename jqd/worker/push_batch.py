@@ -11,12 +11,12 @@ from jqd.client import Ack, Client, LessSafe, PartlyPushed
 from jqd.worker.ref import Ref
 
 
-class Batch:
+class PushBatch:
     """`with app.batch():` or, in async code, `async with app.batch():`. A block that raises pushes nothing."""
 
     def __init__(
         self,
-        now: "ContextVar[Batch | None]",
+        now: "ContextVar[PushBatch | None]",
         client: Callable[[], Client],
         *,
         atomic: bool,
@@ -24,7 +24,7 @@ class Batch:
     ) -> None:
         """`now`: where the open batch of a thread or task is found."""
         self._now, self._client, self._atomic, self._ack = now, client, atomic, ack
-        self._token: Token[Batch | None] | None = None
+        self._token: Token[PushBatch | None] | None = None
         self.refs: list[Ref[Any]] = []
         """What was pushed, in order. They have their ids when the block has ended."""
         self._told: list[Mapping[str, Any]] = []

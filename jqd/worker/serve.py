@@ -26,20 +26,20 @@ from jqd.domain.address import Address
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
-from jqd.http import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
+from jqd.http import Guard, ListenerConfig, from_asgi, listen, serve_http, url_of
 from jqd.worker.app import App
 from jqd.worker.descendants import kill_descendants
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
 from jqd.worker.load import chosen, load_app
-from jqd.worker.process_pool import Crew, Where, open_crew
-from jqd.worker.progress_reporter import Beats
+from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
+from jqd.worker.progress_reporter import ProgressReporter
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
-from jqd.worker.shutdown import Signalled, forced
-from jqd.worker.signed import MAKE_SECRET, keys
-from jqd.worker.watchdog import Pulse
-from jqd.worker.worker_status import Said, slots_of
+from jqd.worker.shutdown import ShutdownSignals, forced
+from jqd.worker.signed import MAKE_SECRET, signing_keys
+from jqd.worker.watchdog import Watchdog
+from jqd.worker.worker_status import WorkerStatus, slots_of
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
@@ -56,7 +56,7 @@ class _Opened(NamedTuple):
     force: Callable[[], None]
     """Ends the process soon, whatever holds it up."""
     jobs: Mapping[str, Declared]
-    crew: Crew | None
+    process_pool: ProcessPool | None
     http: httpx2.AsyncClient
     beside: trio.Nursery
     """For what goes on as long as the worker does."""
@@ -100,24 +100,27 @@ async def serve(
     daemons = daemons or daemon_urls()
     at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
     _expect_secrets(at, secrets)
-    signalled = Signalled(stop, reloads=processes > 0, owns=signals and not processes)
+    signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
     card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
-    async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, crew, http, beside):
+    async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        beats, slots_max, guard = Beats(places, http), max(concurrency, processes), _guard(at, advertise)
-        service = _service(jobs, slots_max, batch, crew, beats, clock=clock, guard=guard, secrets=secrets or ())
+        beats, slots_max, guard = ProgressReporter(places, http), max(concurrency, processes), _guard(at, advertise)
+        service = _service(jobs, slots_max, batch, process_pool, beats, clock=clock, guard=guard, secrets=secrets or ())
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
             get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
-            said, slots = Said(service, jobs, card), Slots(lambda: slots_of(jobs, concurrency, processes), batch)
+            said, slots = (
+                WorkerStatus(service, jobs, card),
+                Slots(lambda: slots_of(jobs, concurrency, processes), batch),
+            )
             places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
             _accompany(beside, service, beats, partial(said.watch, slots.changed))
-            beside.start_soon(_reload, crew, signalled, slots.changed)
+            beside.start_soon(_reload, process_pool, signalled, slots.changed)
             await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
             await _drain(service, signalled, drain_s)
             signalled.end(force if signals else None)
@@ -132,18 +135,18 @@ async def _opened(
     """What a worker opens first and closes last. What cannot be opened is raised as it is, in no group."""
     hands = _hands(app, begin, processes, lambda: (_answering(places).daemon, token))
     with forced() as force, listen(*at) as listener:
-        async with hands as (jobs, crew), _client(token) as http, trio.open_nursery() as beside:
-            yield _Opened(listener, force, jobs, crew, http, beside)
+        async with hands as (jobs, process_pool), _client(token) as http, trio.open_nursery() as beside:
+            yield _Opened(listener, force, jobs, process_pool, http, beside)
 
 
 @asynccontextmanager
 async def _hands(
     app: App | str, begin: Begin, processes: int, where: Where
-) -> AsyncIterator[tuple[Mapping[str, Declared], Crew | None]]:
+) -> AsyncIterator[tuple[Mapping[str, Declared], ProcessPool | None]]:
     """The jobs, and who runs them where that is not this process. `where`: the daemon that jobs push their jobs to."""
     if processes:
-        async with open_crew(begin, processes, where) as crew:
-            yield crew.jobs, crew
+        async with open_process_pool(begin, processes, where) as process_pool:
+            yield process_pool.jobs, process_pool
     else:
         app = load_app(app) if isinstance(app, str) else app
         with app.serving(where):
@@ -151,26 +154,33 @@ async def _hands(
 
 
 def _service(
-    jobs: Mapping[str, Declared], slots: int, batch: int, crew: Crew | None, beats: Beats, **more: Any
+    jobs: Mapping[str, Declared],
+    slots: int,
+    batch: int,
+    process_pool: ProcessPool | None,
+    beats: ProgressReporter,
+    **more: Any,
 ) -> Service:
     """What takes batches; jobs that say how far they are say it to `beats`."""
     limits = ServiceConfig(concurrency=slots, queue_jobs=batch)
-    if crew is not None:
-        crew.spoke = beats.spoke
-    return Service(jobs, limits, hands=crew, spoke=beats.spoke, **more)
+    if process_pool is not None:
+        process_pool.spoke = beats.spoke
+    return Service(jobs, limits, hands=process_pool, spoke=beats.spoke, **more)
 
 
-def _accompany(beside: trio.Nursery, service: Service, beats: Beats, watch: Callable[[], Awaitable[None]]) -> None:
+def _accompany(
+    beside: trio.Nursery, service: Service, beats: ProgressReporter, watch: Callable[[], Awaitable[None]]
+) -> None:
     """What says how things stand, as long as the worker does."""
-    for task in (Pulse(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run, watch):
+    for task in (Watchdog(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run, watch):
         beside.start_soon(task)
 
 
-async def _reload(crew: Crew | None, signalled: Signalled, changed: Callable[[], None]) -> None:
+async def _reload(process_pool: ProcessPool | None, signalled: ShutdownSignals, changed: Callable[[], None]) -> None:
     """Load the code anew at each SIGHUP, and tell the daemons what it has now."""
-    while crew is not None:
+    while process_pool is not None:
         await signalled.wait_reload()
-        if await crew.reload():
+        if await process_pool.reload():
             changed()
 
 
@@ -209,7 +219,7 @@ async def _serve_http(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     url = url_of(listener)
-    config = DoorConfig(idle_s=KEEP_ALIVE_S, request_s=BODY_TIMEOUT_S, grace_s=CLOSE_S)
+    config = ListenerConfig(idle_s=KEEP_ALIVE_S, request_s=BODY_TIMEOUT_S, grace_s=CLOSE_S)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(
@@ -238,12 +248,12 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
                     nursery.start_soon(place.leave)
 
 
-async def _told_to_stop(signalled: Signalled, service: Service) -> None:
+async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
     await signalled.first.wait()
     service.attempts.stopping.set()
 
 
-async def _drain(service: Service, signalled: Signalled, drain_s: float) -> None:
+async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -> None:
     """Refuse new batches and wait for those in hand, until they end, a second signal comes or `drain_s` is over.
 
     What is left then is handed back, which costs no job an attempt, and the programs that it has started are killed.
@@ -279,7 +289,7 @@ def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
             "daemons reach it"
         )
     try:
-        keys(secrets or ())
+        signing_keys(secrets or ())
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -29,10 +29,10 @@ from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch, read_body
-from jqd.worker.executors import Hands, Inside, named
+from jqd.worker.executors import Executor, InProcess, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
-from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, keys
+from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, signing_keys
 from jqd.worker.wire import BatchIn, Health, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
@@ -76,7 +76,7 @@ class Service:
         *,
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
-        hands: Hands | None = None,
+        hands: Executor | None = None,
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
@@ -86,13 +86,13 @@ class Service:
         daemon signed with one of them run or stop jobs; none: anybody's do. Raises ValueError for what is no secret.
         """
         self._jobs = jobs
-        self._keys = keys(secrets)
+        self._keys = signing_keys(secrets)
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
         self.attempts = Attempts(self._clock, spoke)
         """What runs the functions, where that is this process."""
-        self._hands = hands or Inside(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
+        self._hands = hands or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
         self._in_hand: set[Batch] = set()
         self._idle = trio.Event()

@@ -13,7 +13,7 @@ from jqd.domain.log import get_logger
 HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 
 
-class Signalled:
+class ShutdownSignals:
     """How far the end has come, and whether the code is to be loaded anew."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:

@@ -15,7 +15,7 @@ NOT_SIGNED = (
 CANCEL = "-cancel"  # behind the id of a job: the id of the message that cancels it
 
 
-def keys(secrets: Sequence[str]) -> list[bytes]:
+def signing_keys(secrets: Sequence[str]) -> list[bytes]:
     """The keys in these secrets. Raises ValueError, without the secret in it."""
     found = []
     for secret in secrets:

@@ -54,7 +54,7 @@ class Outbox:
                 item.batch.note(item, what)
 
 
-class Pool:
+class ThreadPool:
     """`threads` threads for plain functions. All methods are for the trio thread that made it."""
 
     def __init__(

@@ -25,7 +25,7 @@ FRAMES_SHOWN = 4  # the innermost: where it is held up
 NEXT = "an async function must not block: use the async call, or a plain function, or --processes"
 
 
-class Pulse:
+class Watchdog:
     """The heartbeat of the trio loop that runs `beat`, or of another one that calls `beaten` often enough."""
 
     def __init__(self, at_work: Callable[[], str], clock: Clock, silent_s: float = SILENT_S) -> None:

@@ -16,7 +16,7 @@ TROUBLE_CHARS_MAX = 1_000
 STUCK = "they were given up at their timeout and still hold their threads: bound the calls in these functions"
 
 
-class Said:
+class WorkerStatus:
     """What the worker says of itself."""
 
     def __init__(self, service: Service, jobs: Mapping[str, Declared], card: Mapping[str, Any]) -> None:

@@ -7,14 +7,14 @@ from urllib.parse import quote
 import trio
 
 from jqd.http.asgi import AsgiApp, Message, Receive, Send
-from jqd.http.config import DoorConfig
-from jqd.http.request import Answer, Core, Heading, Stream
+from jqd.http.config import ListenerConfig
+from jqd.http.request import Core, RequestHead, Response, Stream
 from jqd.http.response import BODILESS, TOO_SLOW, problem_answer
 
 HTTP_1 = ("1.0", "1.1")
 
 
-def to_asgi(core: Core, config: DoorConfig, closing: Callable[[], bool] = lambda: False) -> AsgiApp:
+def to_asgi(core: Core, config: ListenerConfig, closing: Callable[[], bool] = lambda: False) -> AsgiApp:
     """An application of ours as ASGI servers call it. A request has the time here that our own door gives it.
 
     `closing`: whether the server closes, so that what has no end of its own is to end.
@@ -24,7 +24,7 @@ def to_asgi(core: Core, config: DoorConfig, closing: Callable[[], bool] = lambda
         if scope["type"] != "http":
             raise NotImplementedError(f"http is spoken here, not {scope['type']}")
         asked = _AsgiAsked(scope, receive, config, closing)
-        answer: Answer | None = None
+        answer: Response | None = None
         with asked.scope:
             answer = await core(asked)
         if asked.scope.cancelled_caught:
@@ -42,12 +42,12 @@ class _AsgiAsked:
 
     patient = False
 
-    def __init__(self, scope: Message, receive: Receive, config: DoorConfig, closing: Callable[[], bool]) -> None:
+    def __init__(self, scope: Message, receive: Receive, config: ListenerConfig, closing: Callable[[], bool]) -> None:
         path: str = scope["path"]
         raw: bytes | None = scope.get("raw_path")
         raw_path = quote(path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        self.heading = Heading(scope["method"], path, raw_path, scope["query_string"], headers)
+        self.heading = RequestHead(scope["method"], path, raw_path, scope["query_string"], headers)
         client = scope.get("client")
         self.peer = str(client[0]) if client else None
         self.whole = False
@@ -95,7 +95,7 @@ class _AsgiAsked:
         while (await self._receive())["type"] != "http.disconnect":
             continue  # a server may repeat the end of the body
 
-    async def send(self, answer: Answer, send: Send) -> None:
+    async def send(self, answer: Response, send: Send) -> None:
         """Give a whole answer. What is left of a body is not read: in HTTP/1 the connection ends with the answer."""
         headers = [field for field in answer.headers if field[0] != b"connection"]
         if self._closes and (not self.whole or len(headers) < len(answer.headers)):

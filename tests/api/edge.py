@@ -13,16 +13,16 @@ from urllib.parse import quote, unquote
 import msgspec
 import trio
 
-from jqd.api import Api, ApiConfig, Parts, Porter
+from jqd.api import Api, ApiConfig, ApiContext, Authenticator
 from jqd.api.app import TABLE
 from jqd.api.problems import Details
 from jqd.api.route import Document
 from jqd.domain.constraints import Constraints
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
-from jqd.http import DoorConfig
-from jqd.runner import Workers
-from jqd.service import Desk
+from jqd.http import ListenerConfig
+from jqd.runner import WorkerRegistry
+from jqd.service import Services
 from jqd.store import JobView
 from jqd.testing.clock import ManualClock
 from tests.api.behind_asgi import to_asgi
@@ -60,12 +60,12 @@ class Edge:
         self.journal = FakeJournal(self.clock)
         self.store = FakeStore()
         self.runner = FakeRunner()
-        self.workers = Workers(None, clock=self.clock)
+        self.workers = WorkerRegistry(None, clock=self.clock)
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        constraints = Constraints(self.workers.rules)
-        desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock, constraints)
-        self.api = Api(Parts(self.config, desk, Porter(desk.tokens)))
+        constraints = Constraints(self.workers.settings)
+        services = Services(self.config, journal, store, runner, self.workers, control, self.clock, constraints)
+        self.api = Api(ApiContext(self.config, services, Authenticator(services.tokens)))
 
     def add(self, state: State, **fields: Any) -> str:
         """A job the store knows, in `state`; returns its id."""
@@ -169,7 +169,7 @@ class Edge:
             else:
                 answer.raw += message.get("body", b"")
 
-        await to_asgi(self.api, DoorConfig(request_s=self.config.request_s))(scope, receive, send)
+        await to_asgi(self.api, ListenerConfig(request_s=self.config.request_s))(scope, receive, send)
         if answer.status:
             expect_typed(method, quote(raw, safe="/%"), answer)
         if not INTERNAL.search(b"".join(message.get("body", b"") for message in messages)):

@@ -11,13 +11,13 @@ from typing import Any
 import trio
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.job import Held, Outcome
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
 from jqd.domain.record import Lane
-from jqd.loops.waiters import Endings
-from jqd.runner import Report, Running, Seen
+from jqd.loops.waiters import Waiters
+from jqd.runner import Report, Running, WorkerHealth
 from jqd.runner.outcome import end_attempt, succeed_late
 from jqd.runner.worker_health import WELL
 from jqd.service import NewJob
@@ -51,7 +51,7 @@ class FakeRunner:
             wrong=lambda _: "",
         )
 
-    def unheard(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
+    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
         self.lost += claims
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
@@ -60,7 +60,7 @@ class FakeRunner:
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)
 
-    async def wait_noted(self, job_id: str) -> None:
+    async def wait_durable(self, job_id: str) -> None:
         await trio.lowlevel.checkpoint()
         if self.unnoted is not None:
             raise self.unnoted
@@ -76,15 +76,15 @@ class FakeControl:
     def __init__(self, journal: FakeJournal) -> None:
         self.not_pushing: str | None = None
         self.not_running: str | None = None
-        self.pressure: Pressed | None = None
+        self.pressure: Overloaded | None = None
         self.applies = True
         self.calm = True
         self.warned: list[str] = []
         self.peers: list[Peer] = []
         self.names = ["fake"]
-        self.views: dict[str, Seen] = {}
+        self.views: dict[str, WorkerHealth] = {}
         self.held: dict[str, int | None] = {}
-        self.endings = Endings()
+        self.endings = Waiters()
         self.waiters: Counter[str] = Counter()
         self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
         self.on_apply: dict[Lane, Any] = {}
@@ -95,7 +95,7 @@ class FakeControl:
     def push_ready(self) -> str | None:
         return self.not_pushing or self._journal.refusing
 
-    def pressed(self) -> Pressed | None:
+    def pressed(self) -> Overloaded | None:
         return self.pressure
 
     def run_ready(self) -> str | None:
@@ -128,7 +128,7 @@ class FakeControl:
     def posted(self, worker_id: str) -> int:
         return 0
 
-    def seen(self, worker_id: str) -> Mapping[str, Seen]:
+    def seen(self, worker_id: str) -> Mapping[str, WorkerHealth]:
         return {"fake": self.views.get(worker_id, WELL)}
 
     async def in_hand(self, sysid: str) -> int | None:

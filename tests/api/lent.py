@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 from jqd.domain.record import Lane, decode_outcomes
-from jqd.runner import Card
+from jqd.runner import WorkerSpec
 from tests.api.whole import Whole
 
 _numbers = itertools.count()
@@ -13,7 +13,7 @@ _numbers = itertools.count()
 async def begun() -> Whole:
     edge = await Whole().begin()
     edge.runner.knows = False  # no daemon waits for any of these
-    edge.workers.register(Card(name="w", id="puller", jobs=("mail",), max_jobs=5), peer=None)
+    edge.workers.register(WorkerSpec(name="w", id="puller", jobs=("mail",), max_jobs=5), peer=None)
     return edge
 
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 from jqd.domain import audit
 from jqd.domain.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_of_each, note_of, stale
 from jqd.domain.errors import JournalRefused
-from jqd.domain.settings import AUDIT, Rule
+from jqd.domain.settings import AUDIT, Setting
 from jqd.domain.tenant import annotate
 from jqd.loops.settings_gc import carried, useless
 from tests.api.tokened import ROOT, call
@@ -66,7 +66,7 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
     page = (await call(edge, ROOT, "GET", "/v1/audit?limit=4")).body
     assert await acts(edge, query=f"?cursor={page['cursor']}") == (await acts(edge))[4:]
     assert (await call(edge, pusher, "GET", "/v1/audit")).status == 403
-    noted = b"".join(bytes(rule.body) for rule in edge.workers.rules.all(AUDIT))
+    noted = b"".join(bytes(setting.body) for setting in edge.workers.settings.all(AUDIT))
     assert b"whsec_" not in noted
     assert b"jqd_" not in noted
     other = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "other"})).body["token"]
@@ -86,11 +86,11 @@ async def test_an_act_that_cannot_be_noted_is_not_done(edge):
 
 
 async def test_notes_go_when_they_are_old_or_many(edge):
-    rules, now_ms = edge.workers.rules, 10_000_000_000_000
-    old = Rule(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, NOTE)
-    many = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(1, KEPT_MAX + 3)]
-    theirs = Rule(AUDIT, annotate("acme", "000000000"), 2, now_ms, NOTE)
-    rules.take([old, theirs, *many])
+    settings, now_ms = edge.workers.settings, 10_000_000_000_000
+    old = Setting(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, NOTE)
+    many = [Setting(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(1, KEPT_MAX + 3)]
+    theirs = Setting(AUDIT, annotate("acme", "000000000"), 2, now_ms, NOTE)
+    settings.take([old, theirs, *many])
     turns = 0
 
     async def others() -> None:
@@ -101,17 +101,17 @@ async def test_notes_go_when_they_are_old_or_many(edge):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        gone = await useless(rules, edge.workers, now_ms)
+        gone = await useless(settings, edge.workers, now_ms)
         nursery.cancel_scope.cancel()
-    assert [rule.name for rule in gone] == ["0", "000000001", "000000002"]
+    assert [setting.name for setting in gone] == ["0", "000000001", "000000002"]
     assert turns >= len(many) // IN_A_ROW, "100,000 notes in a row would hold the loop for a quarter of a second"
-    more = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(KEPT_MAX + 3, FULL_PART * KEPT_MAX + 1)]
-    rules.take(more)
+    more = [Setting(AUDIT, f"{n:09}", n + 2, now_ms, NOTE) for n in range(KEPT_MAX + 3, FULL_PART * KEPT_MAX + 1)]
+    settings.take(more)
     told = await call(edge, ROOT, "POST", "/v1/types/mail/pause")
     assert (told.status, told.headers["retry-after"]) == (429, "60")
     refused = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "acme"})
     assert refused.status == 429, "whoever he speaks for: it is noted as his"
-    assert carried(rules, [old, many[0]], now_ms) == [many[0]]
+    assert carried(settings, [old, many[0]], now_ms) == [many[0]]
 
 
 async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypatch):
@@ -124,11 +124,11 @@ async def test_however_full_the_notes_are_a_token_can_be_revoked(edge, monkeypat
 
 def inject(edge: Whole, tenant: str, count: int, what: str = "1") -> None:
     """Notes, as acts of an operator of that tenant leave them."""
-    rules, now_ms = edge.workers.rules, edge.clock.wall_ms()
+    settings, now_ms = edge.workers.settings, edge.clock.wall_ms()
     said = dict(
         note_of(Doer("0" * 16, "operator", tenant, tenant), "job cancel", what, now_ms, at) for at in range(count)
     )
-    rules.take(rules.make(said, now_ms=now_ms, origin=1))
+    settings.take(settings.make(said, now_ms=now_ms, origin=1))
 
 
 async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_tenants(edge, monkeypatch):
@@ -136,14 +136,14 @@ async def test_notes_take_no_room_of_what_is_registered_and_are_bounded_of_all_t
     monkeypatch.setattr(audit, "ALL_MAX", 100)
     for tenant, count in (("a", 10), ("b", 60), ("c", 70), ("", 120)):
         inject(edge, tenant, count, "\U0001f600" * 300)
-    rules, now_ms = edge.workers.rules, edge.clock.wall_ms()
-    assert max(rule.size_bytes for rule in rules.all(AUDIT)) < 700
+    settings, now_ms = edge.workers.settings, edge.clock.wall_ms()
+    assert max(setting.size_bytes for setting in settings.all(AUDIT)) < 700
     wish = {"name": "w", "jobs": "*", "max_jobs": 1}
     assert (await call(edge, ROOT, "POST", "/v1/workers", wish)).status == 201
-    assert kept_of_each(rules.notes) == 45, "what the first leaves is shared by the others"
-    for rule in await stale(rules, now_ms):
-        rules.forget(rule)
-    assert rules.notes == {"a": 10, "b": 45, "c": 45, "": 120}
+    assert kept_of_each(settings.notes) == 45, "what the first leaves is shared by the others"
+    for setting in await stale(settings, now_ms):
+        settings.forget(setting)
+    assert settings.notes == {"a": 10, "b": 45, "c": 45, "": 120}
     tokens = {}
     for tenant in ("b", "c"):
         made = await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": tenant})

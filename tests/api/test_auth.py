@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -158,15 +158,15 @@ async def test_so_are_a_strangers_handlers_schedules_pauses_and_workers(edge):
     for method, path, body in made:
         assert (await edge.call(method, path, body, headers=ACME)).status in (200, 201)
 
-    def acmes_rules() -> list[Rule]:
-        return [rule for rule in edge.workers.rules.every() if tenant_of(rule.name) == "acme"]
+    def acmes_rules() -> list[Setting]:
+        return [setting for setting in edge.workers.settings.every() if tenant_of(setting.name) == "acme"]
 
-    rules = acmes_rules()
+    settings = acmes_rules()
     for call in NAMED:
         random = await answer(edge, call, OTHER, it="none")
         assert random[0] in (200, 404)
         assert await answer(edge, call, OTHER, it="mine") == random, call
-    assert acmes_rules() == rules
+    assert acmes_rules() == settings
     for path in ("handlers", "schedules", "types", "workers", "constraints"):
         assert (await edge.call("GET", f"/v1/{path}", accept=JSON, headers=OTHER)).body[path] == []
         assert len((await edge.call("GET", f"/v1/{path}", accept=JSON, headers=ACME)).body[path]) == EACH.get(path, 1)

@@ -57,16 +57,16 @@ def put_in(said: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 async def test_what_is_called_so_from_before_is_said_anew_shown_and_deleted(edge, monkeypatch):
-    rules = {
+    settings = {
         "/v1/schedules/nightly%20": SCHEDULE,
         "/v1/constraints/one%20": {"match": "false", "concurrency": 1},
         "/v1/handlers/mail%20": HANDLER,
     }
     with monkeypatch.context() as before:
         before.setattr(job_limits, "has_bare_ends", lambda _: True)
-        for path, body in rules.items():
+        for path, body in settings.items():
             assert (await edge.call("PUT", path, body, kind=JSON)).status in (200, 201)
-    for path, body in rules.items():
+    for path, body in settings.items():
         assert (await edge.call("PUT", path, body, kind=JSON)).status in (200, 201), "it is none that is new"
         assert (await edge.call("GET", path, accept=JSON)).status == 200
         assert (await edge.call("DELETE", path)).status in (200, 204)

@@ -37,7 +37,7 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
     await ask(edge, "DELETE", PATH, 204)
     await ask(edge, "DELETE", PATH, 404)
     await ask(edge, "GET", PATH, 404)
-    assert [rule.is_deleted for rule in edge.workers.rules.all(CONSTRAINT)] == [True]
+    assert [setting.is_deleted for setting in edge.workers.settings.all(CONSTRAINT)] == [True]
 
 
 async def test_a_rate_that_is_said_again_tells_since_when_there_is_one(edge: Whole) -> None:
@@ -46,9 +46,9 @@ async def test_a_rate_that_is_said_again_tells_since_when_there_is_one(edge: Who
     async def said(limit: int | None) -> tuple[int, int]:
         rate = {"concurrency": 1} if limit is None else {"rate": {"limit": limit}}
         await edge.call("PUT", PATH, {"match": "true", **rate}, accept=JSON)
-        (rule,) = edge.workers.rules.all(CONSTRAINT)
+        (setting,) = edge.workers.settings.all(CONSTRAINT)
         edge.clock.advance(1)
-        return rule.at_ms, msgspec.msgpack.decode(rule.body).get("rated_ms", 0)
+        return setting.at_ms, msgspec.msgpack.decode(setting.body).get("rated_ms", 0)
 
     first_ms, since_ms = await said(5)
     assert since_ms == 0
@@ -112,7 +112,7 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
         "keys": 2,
         "delayed": 2,
     }
-    assert list(edge.workers.rules.all(CONSTRAINT)) == []
+    assert list(edge.workers.settings.all(CONSTRAINT)) == []
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) 
 async def test_over_several_partitions_it_says_which_one_counts(
     edge: Whole, wish: dict[str, Any], partitions: int, home: int | None
 ) -> None:
-    edge.api._parts.desk.partitions = partitions
+    edge.api._parts.services.partitions = partitions
     assert (await ask(edge, "PUT", PATH, 201, {"match": "true", **wish}))["home"] == home
 
 

@@ -44,13 +44,13 @@ async def test_it_is_said_shown_and_taken_back(edge: Edge) -> None:
 async def test_who_drains_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = settings.say
+    real = settings.save
 
-    async def say(desk: Any, make: Any) -> None:
-        await real(desk, make)
-        await real(desk, lambda: {(DRAIN, "d1"): NIL})
+    async def say(services: Any, make: Any) -> None:
+        await real(services, make)
+        await real(services, lambda: {(DRAIN, "d1"): NIL})
 
-    monkeypatch.setattr(drains, "say", say)
+    monkeypatch.setattr(drains, "save", say)
     told = await ask(edge, "POST", "/v1/daemons/this/drain")
     assert told["drained_at"] == "2027-01-15T08:00:00.000Z"
 

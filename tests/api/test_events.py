@@ -60,7 +60,7 @@ async def listen(
     (answer,) = told
     assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
     assert "content-length" not in answer.headers
-    assert (edge.control.ears, edge.api._parts.desk.listeners) == ([], [])
+    assert (edge.control.ears, edge.api._parts.services.listeners) == ([], [])
     return read(answer)
 
 
@@ -139,8 +139,8 @@ def test_what_may_be_anybodys_takes_no_room_of_what_is_meant(is_bound):
     """And whom it is kept from is not told how much it was."""
     bound = Listener(knows=lambda jobtype: jobtype.startswith("acme\x1f"), tenant="acme")
     mine = bound if is_bound else Listener(jobtype="mail")
-    mine.hear([row("cancelled", str(number), None) for number in range(QUEUE_MAX + 345)])
-    mine.hear([row("ended", "K", tenant="acme")])
+    mine.receive([row("cancelled", str(number), None) for number in range(QUEUE_MAX + 345)])
+    mine.receive([row("ended", "K", tenant="acme")])
     rows, dropped = mine.take()
     assert [each["job_id"] for each in rows] == ["K", *map(str, range(UNNAMED_MAX))]
     assert dropped == (0 if is_bound else QUEUE_MAX + 345 - UNNAMED_MAX)
@@ -161,8 +161,8 @@ async def test_which_tags_a_job_has_that_ended_is_looked_up(edge, autojump_clock
 def test_what_does_not_fit_a_queue_is_dropped_and_counted():
     listener = Listener(jobtype="mail")
     for _ in range(3):
-        listener.hear([row("started")] * QUEUE_MAX)
-    listener.hear([row("started", jobtype="bill")])
+        listener.receive([row("started")] * QUEUE_MAX)
+    listener.receive([row("started", jobtype="bill")])
     assert listener.bell.is_set()
     rows, dropped = listener.take()
     assert (len(rows), dropped) == (QUEUE_MAX, 2 * QUEUE_MAX)
@@ -190,11 +190,11 @@ async def test_no_more_listen_than_may_and_who_leaves_makes_room(edge, autojump_
             nursery.start_soon(call)
         await trio.testing.wait_all_tasks_blocked()
         refused = await edge.call("GET", "/v1/events")
-        assert len(edge.api._parts.desk.listeners) == LISTENERS_MAX
+        assert len(edge.api._parts.services.listeners) == LISTENERS_MAX
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         leave.set()
     assert {answer.status for answer in answers} == {200}
-    assert edge.api._parts.desk.listeners == []
+    assert edge.api._parts.services.listeners == []
     assert len(await listen(edge, "")) == 1
 
 
@@ -243,8 +243,8 @@ async def test_a_tenant_hears_of_its_own_jobs_only(edge, autojump_clock):
 
 
 def test_who_knows_some_jobtypes_hears_of_no_others():
-    listener = Listener(knows=Principal("acme", Role.VIEWER, scopes=("mail*",)).knows)
-    listener.hear([row("entered", tenant="acme"), row("entered", jobtype="bill", tenant="acme"), row("entered")])
+    listener = Listener(knows=Principal("acme", Role.VIEWER, scopes=("mail*",)).can_access)
+    listener.receive([row("entered", tenant="acme"), row("entered", jobtype="bill", tenant="acme"), row("entered")])
     assert [told["jobtype"] for told in listener.take()[0]] == ["mail"]
 
 

@@ -128,7 +128,7 @@ async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_
 async def test_however_many_versions_a_push_names_the_store_is_asked_once(edge, autojump_clock):
     """Each name was looked for by itself: 5,000 of them held a push up for more than an hour."""
     await put(edge)
-    edge.workers.rules.askers = 1  # of a store that does not answer
+    edge.workers.settings.askers = 1  # of a store that does not answer
     began_s = trio.current_time()
     jobs = [{"name": f"mail@{number}"} for number in range(1, 100)]
     told = await edge.call("POST", "/v1/jobs", jobs, accept=JSON)
@@ -163,7 +163,7 @@ async def test_an_endpoint_that_says_410_takes_its_version_out_and_no_worker_is_
     assert edge.workers.unregister("mail@2", "it answered 410")
     assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
     said = edge.workers.farewells()
-    edge.workers.rules.take(edge.workers.rules.make(said, now_ms=1, origin=1))
+    edge.workers.settings.take(edge.workers.settings.make(said, now_ms=1, origin=1))
     row = (await edge.call("GET", "/v1/handlers/mail", accept=JSON)).body
     assert (row["version"], row["out"]) == (2, "it answered 410")
     assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 1.0), (2, 0.0)]
@@ -203,16 +203,16 @@ async def test_two_puts_in_one_moment_are_two_versions(edge):
 async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_without(edge, autojump_clock):
     for _ in range(3):
         await put(edge)
-    said = edge.workers.rules.get("handler", "mail")
+    said = edge.workers.settings.get("handler", "mail")
     edge = await Whole().begin()
-    edge.workers.rules.told = trio.Event()  # as at a daemon that has just begun
+    edge.workers.settings.told = trio.Event()  # as at a daemon that has just begun
     assert (await edge.call("PUT", "/v1/handlers/mail", HOOK)).status == 503
     assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 503
     async with trio.open_nursery() as nursery:
         nursery.start_soon(put, edge)
         await trio.testing.wait_all_tasks_blocked()
-        edge.workers.rules.take([said])
-        edge.workers.rules.told.set()
+        edge.workers.settings.take([said])
+        edge.workers.settings.told.set()
     assert [version.number for version in edge.workers.handler("mail").versions] == [1, 2, 3, 4]
 
 

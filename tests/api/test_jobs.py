@@ -17,7 +17,7 @@ from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane
-from jqd.http import Heading
+from jqd.http import RequestHead
 from jqd.runner import Running
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import JOURNAL, outcome
@@ -206,7 +206,7 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
         threads.append(threading.current_thread())
         return json_ext.show(value)
 
-    monkeypatch.setattr(message, "tagged", SimpleNamespace(show=show))
+    monkeypatch.setattr(message, "json_ext", SimpleNamespace(show=show))
     for count, aside in ((AT_ONCE_BYTES + 1, True), (1_000, False)):
         result: list[object] = [{}] * count
         job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack(result))
@@ -248,7 +248,7 @@ async def test_no_other_large_body_in_json_does_either(edge, method, path, statu
         threads.append(threading.current_thread())
         return real(*given)
 
-    monkeypatch.setattr(message, "tagged", SimpleNamespace(read=read, show=json_ext.show))
+    monkeypatch.setattr(message, "json_ext", SimpleNamespace(read=read, show=json_ext.show))
     for count, aside in ((AT_ONCE_BYTES, True), (10, False)):
         sent = {"argument": ["0123456789"] * count} if method == "PATCH" else {"name": "a", "argument": ["0"] * count}
         told = await edge.call(method, path, sent, kind=JSON)
@@ -295,7 +295,7 @@ class Listening:
     patient = False
 
     def __init__(self, method, path, query, headers):
-        self.heading = Heading(method, path, path, query, headers)
+        self.heading = RequestHead(method, path, path, query, headers)
         self.left = trio.Event()
 
     def read_nowait(self):

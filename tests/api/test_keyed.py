@@ -8,11 +8,11 @@ from msgspec import Raw, structs
 
 from jqd.domain.errors import Fault, JournalRefused
 from jqd.domain.record import Lane, carry_jobs, decode_jobs
-from jqd.service import DeskConfig
+from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
-from jqd.service.id_reservations import agree
+from jqd.service.id_reservations import reserve_ids
 from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
-from jqd.service.push import push as desk_push
+from jqd.service.push import push as service_push
 from jqd.service.push import take
 from tests.api.edge import JSON
 from tests.api.keyed import MANY, ONE, arguments, push
@@ -76,8 +76,8 @@ async def test_so_is_one_that_begins_as_the_first_did_and_is_longer_or_shorter(e
 def test_requests_are_told_apart_by_all_that_is_in_them():
     """Of any two only the first job's name is the same, and no digest: whoever has that name has the request."""
     bodies = [[ONE] * size for size in range(1, 40)] + [MANY, MANY[:3], [{"name": ""}, *MANY], [*MANY, {"name": ""}]]
-    batches = [under_key(read_array(msgspec.msgpack.encode(body), False, DeskConfig()), "k-1") for body in bodies]
-    batches.append(under_key(read_array(msgspec.msgpack.encode([ONE]), True, DeskConfig()), "k-1"))
+    batches = [under_key(read_array(msgspec.msgpack.encode(body), False, ServiceConfig()), "k-1") for body in bodies]
+    batches.append(under_key(read_array(msgspec.msgpack.encode([ONE]), True, ServiceConfig()), "k-1"))
     assert len({batch.request for batch in batches}) == len(batches)
     assert {batch.jobs[0].job_id for batch in batches} == {batches[0].key}
     names = [job.job_id for batch in batches for job in batch.jobs[1:]]
@@ -97,12 +97,12 @@ async def test_a_copy_of_the_journal_has_the_same_names(edge):
 
 async def test_what_was_begun_and_not_finished_is_finished_by_the_same_request(edge):
     """A daemon died between two calls of the store: some names are known, the others are not."""
-    batch = under_key(read_array(msgspec.msgpack.encode(MANY), False, DeskConfig()), "k-1")
-    desk = edge.api._parts.desk
+    batch = under_key(read_array(msgspec.msgpack.encode(MANY), False, ServiceConfig()), "k-1")
+    services = edge.api._parts.services
     items = msgspec.msgpack.decode(batch.array, type=list[Raw])
     rest = structs.replace(batch, jobs=batch.jobs[1:], array=msgspec.msgpack.encode(items[1:]))
-    agreed = await agree(desk, rest)
-    await take(desk, agreed.array, agreed.jobs, changes=agreed.changes, request=agreed.request)
+    agreed = await reserve_ids(services, rest)
+    await take(services, agreed.array, agreed.jobs, changes=agreed.changes, request=agreed.request)
     await edge.apply()
     answer = await push(edge, MANY)
     assert (answer.status, len(answer.body["duplicates"]), None in answer.body["job_ids"]) == (201, 3, False)
@@ -152,13 +152,13 @@ async def test_what_is_only_in_memory_stands_for_no_other_push(edge, monkeypatch
 async def test_a_token_for_other_jobs_is_told_of_its_own(edge):
     """The same request under the same key, of which it may push less: nothing is told it that was not asked."""
     bodies = [[*MANY, {"name": "bill", "argument": 9}]]
-    batch = under_key(read_array(msgspec.msgpack.encode(bodies[0]), False, DeskConfig()), "k-1")
+    batch = under_key(read_array(msgspec.msgpack.encode(bodies[0]), False, ServiceConfig()), "k-1")
     some = structs.replace(batch, jobs=batch.jobs[:4], refused=[Fault("/name", "not for it", 4)])
     some = structs.replace(some, array=msgspec.msgpack.encode(msgspec.msgpack.decode(batch.array, type=list[Raw])[:4]))
-    desk, told = edge.api._parts.desk, {}
+    services, told = edge.api._parts.services, {}
 
     async def one(which, what):
-        told[which] = await desk_push(desk, what)
+        told[which] = await service_push(services, what)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one, "some", some)

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from jqd.domain.job import Fate
-from jqd.http import DoorConfig
-from jqd.runner import Card
+from jqd.http import ListenerConfig
+from jqd.runner import WorkerSpec
 from tests.api.behind_asgi import to_asgi
 from tests.api.edge import JSON, Answer
 from tests.api.lent import begun, handed, report
@@ -33,7 +33,7 @@ async def lease(edge: Whole, gone: trio.Event | None = None, **fields: Any) -> A
 
 async def dispatch(edge: Whole) -> list[Any]:
     """As the dispatcher does for a poll that waits, up to where the store knows who has the jobs."""
-    pulls = edge.api._parts.desk.pulls
+    pulls = edge.api._parts.services.pulls
     await trio.testing.wait_all_tasks_blocked()
     poll = pulls.best("mail", 0)
     assert poll is not None, "nobody waits"
@@ -168,7 +168,7 @@ async def test_an_answer_that_does_not_arrive_gives_its_jobs_back(edge: Whole, a
 
     async def ask() -> None:
         with pytest.raises(trio.BrokenResourceError):
-            await to_asgi(edge.api, DoorConfig())({**scope, "headers": headers}, receive, send)
+            await to_asgi(edge.api, ListenerConfig())({**scope, "headers": headers}, receive, send)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
@@ -180,14 +180,14 @@ async def test_an_answer_that_does_not_arrive_gives_its_jobs_back(edge: Whole, a
 async def test_a_poll_says_how_long_its_worker_may_be_silent_or_its_registration_does(
     edge: Whole, autojump_clock: None
 ) -> None:
-    edge.workers.register(Card(name="w", id="puller", jobs=("mail",), max_jobs=5, heartbeat_s=9.0), peer=None)
+    edge.workers.register(WorkerSpec(name="w", id="puller", jobs=("mail",), max_jobs=5, heartbeat_s=9.0), peer=None)
     seen: list[float | None] = []
     said: list[dict[str, Any]] = [{}, {"heartbeat": 4}]
     for fields in said:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(lease, edge, None, wait=30, **fields))
             await trio.testing.wait_all_tasks_blocked()
-            poll = edge.api._parts.desk.pulls.best("mail", 0)
+            poll = edge.api._parts.services.pulls.best("mail", 0)
             assert poll is not None
             seen.append(poll.heartbeat_s)
             nursery.cancel_scope.cancel()
@@ -195,7 +195,7 @@ async def test_a_poll_says_how_long_its_worker_may_be_silent_or_its_registration
 
 
 async def test_polls_that_cannot_be(edge: Whole, autojump_clock: None) -> None:
-    edge.workers.register(Card(name="w", id="posted", url="http://127.0.0.1:9/", max_jobs=5), peer=None)
+    edge.workers.register(WorkerSpec(name="w", id="posted", url="http://127.0.0.1:9/", max_jobs=5), peer=None)
     for fields, status in (
         ({"worker_id": "nobody"}, 404),
         ({"worker_id": "posted"}, 409),
@@ -205,7 +205,7 @@ async def test_polls_that_cannot_be(edge: Whole, autojump_clock: None) -> None:
         ({"odd": 1}, 422),
     ):
         assert (await lease(edge, **fields)).status == status, fields
-    edge.api._parts.desk.pulls.close()
+    edge.api._parts.services.pulls.close()
     told = await lease(edge, wait=30)
     assert (told.status, told.headers["retry-after"]) == (503, "1"), "the daemon shuts down"
 

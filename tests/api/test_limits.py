@@ -12,12 +12,12 @@ import trio
 import trio.testing
 
 from jqd.api import ApiConfig
-from jqd.api.body_limits import Part, Room
+from jqd.api.body_limits import BodyBudget, Reservation
 from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
-from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.record import Lane
-from jqd.http import SOME_BYTES, DoorConfig
+from jqd.http import SOME_BYTES, ListenerConfig
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
@@ -113,19 +113,19 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
     assert (edge.api._room.bytes, edge.api._room.kinds, len(edge.api._room.lasting)) == (0, [0, 0], 0)
 
 
-def fill(room: Room, owner: str, size: int, *, report: bool = False) -> int:
+def fill(room: BodyBudget, owner: str, size: int, *, report: bool = False) -> int:
     """How many bodies of so many bytes there is room for."""
     number = 0
     with contextlib.suppress(Problem):
         while True:
-            Part(room, lambda: owner, lambda: report).take(size)
+            Reservation(room, lambda: owner, lambda: report).take(size)
             number += 1
     return number
 
 
 def test_whoever_waits_in_line_leaves_room_for_small_bodies_and_for_workers():
     """However many there are, and however small what waits: arrays of 250 KB of one filled all the room."""
-    room = Room(1_600_000, shared=lambda: True)
+    room = BodyBudget(1_600_000, shared=lambda: True)
     assert fill(room, "a", 10_000) == 80
     assert fill(room, "b", 10_000) == 40
     assert fill(room, "c", 10_000) == 0
@@ -136,7 +136,7 @@ def test_whoever_waits_in_line_leaves_room_for_small_bodies_and_for_workers():
 @pytest.mark.parametrize(("shared", "pushed", "reported"), [(True, 16, 3), (False, 24, 6)], ids=["others", "alone"])
 def test_no_push_takes_the_room_of_what_the_workers_of_its_tenant_say(shared, pushed, reported):
     """They had one share of the room, and reports beside large pushes got 503: jobs that had ended ran again."""
-    room = Room(1_600_000, shared=lambda: shared)
+    room = BodyBudget(1_600_000, shared=lambda: shared)
     assert fill(room, "a", 50_000) == pushed, "half, or all but what is kept"
     assert fill(room, "a", 50_000, report=True) >= reported, "of what is kept, whatever was pushed"
     assert not shared or fill(room, "b", 50_000) == 4, "and others have half of what both leave"
@@ -177,11 +177,11 @@ async def test_what_only_looks_has_no_large_body(edge, method, path):
 
 
 def test_no_worker_takes_the_room_of_others():
-    room = Room(1_600_000, shared=lambda: True)
+    room = BodyBudget(1_600_000, shared=lambda: True)
     reported = [fill(room, owner, 20_000, report=True) for owner in "abcd"]
     assert reported == [37, 19, 9, 5], "half of what others leave"
     assert fill(room, "b", SOME_BYTES) > 20
-    room = Room(1_600_000, shared=lambda: True)
+    room = BodyBudget(1_600_000, shared=lambda: True)
     fill(room, "a", 20_000)
     fill(room, "b", 20_000)
     first = [fill(room, owner, 20_000, report=True) for owner in "abcdefgh"]
@@ -190,9 +190,12 @@ def test_no_worker_takes_the_room_of_others():
 
 
 def test_what_is_kept_for_reports_comes_back():
-    room = Room(1_600_000, shared=lambda: True)
+    room = BodyBudget(1_600_000, shared=lambda: True)
     for _ in range(3):
-        with Part(room, lambda: "a", lambda: False) as push, Part(room, lambda: "a", lambda: True) as report:
+        with (
+            Reservation(room, lambda: "a", lambda: False) as push,
+            Reservation(room, lambda: "a", lambda: True) as report,
+        ):
             push.take(800_000)
             report.take(150_000)
             assert room.kinds == [800_000, 150_000]
@@ -203,8 +206,8 @@ def test_what_is_kept_for_reports_comes_back():
 @pytest.mark.parametrize("shared", [False, True])
 def test_one_large_body_that_stops_leaves_its_room_to_reports_and_to_small_ones(shared, report):
     """It filled the last sixteenth, too, where nothing else was there: for 30 s nobody else was heard."""
-    room = Room(1_600_000, shared=lambda: shared)
-    with Part(room, lambda: "a", lambda: report) as part:
+    room = BodyBudget(1_600_000, shared=lambda: shared)
+    with Reservation(room, lambda: "a", lambda: report) as part:
         with contextlib.suppress(Problem):
             for _ in range(1_600):
                 part.take(1_000)
@@ -217,15 +220,18 @@ def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
     """While others ask, too: one above half of the room was refused for ever."""
     largest = 1_000_000
     config = ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_334)
-    room = Room(config.bodies_bytes_max, shared=lambda: True)
-    with Part(room, lambda: "a", lambda: False) as part:
+    room = BodyBudget(config.bodies_bytes_max, shared=lambda: True)
+    with Reservation(room, lambda: "a", lambda: False) as part:
         for _ in range(10):
             part.take(100_000)
         with pytest.raises(Problem):
             part.take(1)
     with pytest.raises(ValueError, match="bodies_bytes_max = 1333333 must be at least 1333334"):
         ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_333)
-    with Part(room, lambda: "a", lambda: False) as first, Part(room, lambda: "b", lambda: False) as second:
+    with (
+        Reservation(room, lambda: "a", lambda: False) as first,
+        Reservation(room, lambda: "b", lambda: False) as second,
+    ):
         first.take(300_000)
         second.take(450_000)
         with pytest.raises(Problem):
@@ -297,7 +303,7 @@ async def test_draining_refuses_before_anything_is_written(edge):
 
 
 async def test_under_pressure_pushes_are_put_off_and_nothing_else(edge):
-    edge.control.pressure = Pressed("nothing was taken: 100 jobs wait", retry_after_s=7)
+    edge.control.pressure = Overloaded("nothing was taken: 100 jobs wait", retry_after_s=7)
     for path in ("/v1/jobs", "/job"):
         told = await edge.call("POST", path, b"whatever")
         assert (told.status, told.headers["retry-after"]) == (429, "7")
@@ -341,7 +347,7 @@ async def test_a_stalled_body_ends(edge, autojump_clock):
     begun_s = trio.current_time()
     told = await edge.exchange("POST", "/v1/jobs", {"content-type": MSGPACK}, messages, trio.Event())
     assert (told.status, told.headers["connection"]) == (408, "close")
-    assert trio.current_time() - begun_s == pytest.approx(DoorConfig().body_grace_s, abs=0.01)
+    assert trio.current_time() - begun_s == pytest.approx(ListenerConfig().body_grace_s, abs=0.01)
     assert edge.journal.frames == []
 
 

@@ -11,7 +11,7 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.api.list_limit import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, Lists
+from jqd.api.list_limit import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, ListLimit
 from jqd.api.problems import Problem
 from jqd.api.routes import ROUTES
 from jqd.domain.job import State
@@ -22,7 +22,7 @@ from tests.stalls import guarded
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 
 
-def fill(lists: Lists, stack: ExitStack, owner: str, address: str) -> int:
+def fill(lists: ListLimit, stack: ExitStack, owner: str, address: str) -> int:
     """How many more are let in."""
     for number in range(LISTS_MAX + 1):
         try:
@@ -33,7 +33,7 @@ def fill(lists: Lists, stack: ExitStack, owner: str, address: str) -> int:
 
 
 def test_each_tenant_each_address_and_all_together_have_a_bound() -> None:
-    lists = Lists()
+    lists = ListLimit()
     with ExitStack() as stack:
         assert fill(lists, stack, "tenant acme", HERE) == TENANT_LISTS_MAX
         assert fill(lists, stack, "tenant other", HERE) == ADDRESS_LISTS_MAX - TENANT_LISTS_MAX
@@ -42,7 +42,7 @@ def test_each_tenant_each_address_and_all_together_have_a_bound() -> None:
 
 
 def test_a_place_is_free_again_however_a_list_ended_and_a_refused_one_takes_none() -> None:
-    lists = Lists()
+    lists = ListLimit()
     with ExitStack() as stack:
         for _ in range(LISTS_MAX):
             with pytest.raises(ZeroDivisionError), lists.place("tenant acme", HERE):
@@ -121,12 +121,12 @@ async def full() -> Edge:
     edge = Edge()
     for method, path, body in MADE:
         assert (await edge.call(method, path, body)).status in (200, 201), path
-    worker, rules = edge.workers.list()[-1], edge.workers.rules
+    worker, settings = edge.workers.list()[-1], edge.workers.settings
     copies = [msgspec.structs.replace(worker, id=f"w{n}", name=f"w{n}") for n in range(COPIES)]
     bodies = {("worker", copy.id): body_of(copy) for copy in copies}
-    for rule in rules.every("worker"):
-        bodies |= {(rule.kind, f"{rule.name}{n}"): bytes(rule.body) for n in range(COPIES)}
-    rules.take(rules.make(bodies, now_ms=1, origin=1))
+    for setting in settings.every("worker"):
+        bodies |= {(setting.kind, f"{setting.name}{n}"): bytes(setting.body) for n in range(COPIES)}
+    settings.take(settings.make(bodies, now_ms=1, origin=1))
     for number in range(1_000):
         edge.add(State.WAITING, jobtype=f"type-{number}")
     return edge

@@ -6,7 +6,7 @@ import pytest
 
 from jqd.api.compat.lightjq import AnyQuery
 from jqd.api.decode import YES, Flag, Seconds, read_query
-from jqd.api.message import Request, answer
+from jqd.api.message import ApiRequest, answer
 from jqd.api.problems import Problem
 from jqd.api.route import NoQuery
 from jqd.domain.errors import Invalid
@@ -42,23 +42,23 @@ def test_json_says_it_in_forms():
     ],
 )
 def test_the_language_of_the_answer(accept, kind, language):
-    request = Request("GET", "/", b"", {"accept": accept, "content-type": kind}, b"")
+    request = ApiRequest("GET", "/", b"", {"accept": accept, "content-type": kind}, b"")
     assert request.answer_language() == language
 
 
 @pytest.mark.parametrize("query", [b"\xff=1", b"&".join([b"a"] * 40)])
 def test_a_query_that_cannot_be_read(query):
     with pytest.raises(Problem) as caught:
-        Request("GET", "/", query, {}, b"").query()
+        ApiRequest("GET", "/", query, {}, b"").query()
     assert caught.value.status == 400
 
 
 def test_the_last_of_a_name_wins():
-    assert Request("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == [("a", "1"), ("b", "\ufffd"), ("a", "")]
+    assert ApiRequest("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == [("a", "1"), ("b", "\ufffd"), ("a", "")]
 
 
-def asked(query: bytes) -> Request:
-    return Request("GET", "/", query, {}, b"")
+def asked(query: bytes) -> ApiRequest:
+    return ApiRequest("GET", "/", query, {}, b"")
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

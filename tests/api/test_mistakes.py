@@ -1,4 +1,4 @@
-"""A mistake of ours: the client hears an id, the log has one line under it, and neither repeats what was sent."""
+"""An internal error: the client hears an id, the log has one line under it, and neither repeats what was sent."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jqd.domain.job_options import JobOptions
-from jqd.service import registered_options as desk_options
+from jqd.service import registered_options as service_options
 from jqd.service.workers import unneeded_options
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -55,7 +55,7 @@ async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says
 
 
 async def test_what_a_daemon_is_told_counts_where_nobody_says_anything(edge):
-    edge.api._parts.desk.options.usual = JobOptions(max_retry=99, expires_in=60.0)
+    edge.api._parts.services.options.usual = JobOptions(max_retry=99, expires_in=60.0)
     await register(edge, {"name": "mail", "expires_in": 5, "timeout": 7})
     jobs = [
         {"name": "mail"},
@@ -183,11 +183,11 @@ async def test_options_that_no_registration_names_any_more_go_after_a_week_and_t
     """With their worker they would go too soon: what is pushed during a deploy gets them, too."""
     await register(edge, SAID, {"name": "gone", "timeout": 9}, worker_id="w")
     await register(edge, SAID, worker_id="w")
-    options, rules = edge.api._parts.desk.options, edge.workers.rules
+    options, settings = edge.api._parts.services.options, edge.workers.settings
 
     async def tidy() -> list[str]:
-        said = unneeded_options(edge.api._parts.desk)
-        rules.take(rules.make(said, now_ms=edge.clock.wall_ms(), origin=1))
+        said = unneeded_options(edge.api._parts.services)
+        settings.take(settings.make(said, now_ms=edge.clock.wall_ms(), origin=1))
         return [name for _, name in said]
 
     assert await tidy() == []
@@ -196,7 +196,7 @@ async def test_options_that_no_registration_names_any_more_go_after_a_week_and_t
     edge.clock.advance(2 * 86_400)
     assert await tidy() == ["gone"]
     assert [*options.known] == ["mail"]
-    monkeypatch.setattr(desk_options, "UNNAMED_MAX", 1)
+    monkeypatch.setattr(service_options, "UNNAMED_MAX", 1)
     await register(edge, *({"name": name, "timeout": 9} for name in "abc"), worker_id="v")
     await register(edge, "x", worker_id="v")
     assert await tidy() == ["a", "b"]
@@ -204,12 +204,12 @@ async def test_options_that_no_registration_names_any_more_go_after_a_week_and_t
 
 async def test_names_that_are_made_up_do_not_open_what_is_server_only(edge, monkeypatch):
     """Its worker is down, and somebody else registers and drops thousands of names."""
-    monkeypatch.setattr(desk_options, "UNNAMED_MAX", 1)
+    monkeypatch.setattr(service_options, "UNNAMED_MAX", 1)
     await register(edge, {"name": "pay", "server_only": True}, worker_id="w")
     await register(edge, "x", worker_id="w")
     await register(edge, *({"name": name, "timeout": 9} for name in "abc"), worker_id="v")
     await register(edge, "x", worker_id="v")
-    desk = edge.api._parts.desk
-    assert [name for _, name in unneeded_options(desk)] == ["a", "b"]
+    services = edge.api._parts.services
+    assert [name for _, name in unneeded_options(services)] == ["a", "b"]
     edge.clock.advance(8 * 86_400)
-    assert ("options", "pay") in unneeded_options(desk), "a week is enough"
+    assert ("options", "pay") in unneeded_options(services), "a week is enough"

@@ -174,8 +174,8 @@ async def test_what_nobody_can_say_of_one_job_refuses_no_other(
 
     monkeypatch.setattr(edge.store, call, asked)
     if not isinstance(error, StoreUnsettled):
-        desk = edge.api._parts.desk
-        monkeypatch.setattr(type(desk), "where", lambda _, *ids: frozenset(int(each == lost) for each in ids))
+        services = edge.api._parts.services
+        monkeypatch.setattr(type(services), "where", lambda _, *ids: frozenset(int(each == lost) for each in ids))
     told = await report(edge, *({**claim, "type": said} for claim in claims))
     assert [status for status, _ in told] == [200, 200, 200, 503, 200]
 

@@ -8,7 +8,7 @@ import pytest
 from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.record import split_cancel
-from jqd.store import Spread
+from jqd.store import PartitionedStore
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import FakeStore
 
@@ -25,8 +25,8 @@ class Parted(Edge):
             store.changes = 1_000 * number
         several: list[Any] = list(self.stores)
         parts = self.api._parts
-        desk = replace(parts.desk, store=Spread(several, servers=PARTS), partitions=PARTS)
-        self.api._parts = replace(parts, desk=desk)
+        services = replace(parts.services, store=PartitionedStore(several, servers=PARTS), partitions=PARTS)
+        self.api._parts = replace(parts, services=services)
 
     async def push(self, *jobtypes: str) -> list[str]:
         """Their ids: in the journal, and not in the store yet."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jqd.api.path_match import Table
+from jqd.api.path_match import RouteTable
 from jqd.domain.job import State
 from tests.api.edge import Edge
 
@@ -14,7 +14,7 @@ class Route(NamedTuple):
     path: str
 
 
-TABLE = Table(
+TABLE = RouteTable(
     [
         Route("GET", "/"),
         Route("POST", "/jobs/cancel"),

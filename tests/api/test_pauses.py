@@ -6,7 +6,7 @@ import pytest
 
 from jqd.domain.dates import iso
 from jqd.domain.pauses import PAUSE, body_of
-from jqd.domain.settings import NIL, Rules
+from jqd.domain.settings import NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.service import pauses, settings
 from tests.api.edge import JSON
@@ -49,16 +49,16 @@ async def test_it_is_said_and_shown_until_it_is_resumed(edge: Whole) -> None:
 
 
 async def test_who_says_it_last_is_right_though_what_was_said_elsewhere_comes_later(edge: Whole) -> None:
-    elsewhere = Rules()
+    elsewhere = SettingTable()
     began_ms = edge.clock.wall_ms()
 
     async def meanwhile(what: str, body: bytes) -> None:
         """Said at another daemon, then the opposite here, then what was said there comes."""
         edge.clock.advance(2)
-        rules = elsewhere.make({(PAUSE, "mail"): body}, now_ms=edge.clock.wall_ms(), origin=5)
+        settings = elsewhere.make({(PAUSE, "mail"): body}, now_ms=edge.clock.wall_ms(), origin=5)
         edge.clock.advance(2)
         await ask(edge, "POST", f"/v1/types/mail/{what}")
-        edge.workers.rules.take(rules)
+        edge.workers.settings.take(settings)
 
     await ask(edge, "POST", "/v1/types/mail/pause")
     await meanwhile("pause", NIL)
@@ -79,13 +79,13 @@ async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monke
 async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = settings.say
+    real = settings.save
 
-    async def say(desk: Any, make: Any) -> None:
-        await real(desk, make)
-        await real(desk, lambda: {(PAUSE, "mail"): NIL})
+    async def say(services: Any, make: Any) -> None:
+        await real(services, make)
+        await real(services, lambda: {(PAUSE, "mail"): NIL})
 
-    monkeypatch.setattr(pauses, "say", say)
+    monkeypatch.setattr(pauses, "save", say)
     assert (await ask(edge, "POST", "/v1/types/mail/pause"))["paused_at"] == iso(edge.clock.wall_ms())
 
 
@@ -161,7 +161,7 @@ async def test_what_a_tenant_says_where_nobody_has_heard_of_it_ends_no_pause_of_
             "POST", "/v1/tokens", {"role": "operator", "tenant": tenant} if tenant else {"role": "operator"}
         )
         made[tenant] = {"authorization": f"Bearer {told.body['token']}"}
-    there.workers.rules.take(here.workers.rules.every())
+    there.workers.settings.take(here.workers.settings.every())
 
     async def say(edge: Whole, what: str, tenant: str, status: int = 200) -> None:
         told = await edge.call(
@@ -174,7 +174,7 @@ async def test_what_a_tenant_says_where_nobody_has_heard_of_it_ends_no_pause_of_
     await say(there, what, "acme")
     here.clock.advance(0.2)
     for one, other in ((here, there), (there, here)):
-        one.workers.rules.take(other.workers.rules.every())
+        one.workers.settings.take(other.workers.settings.every())
     for edge in (here, there):
         await say(edge, "resume", "acme", 403)
         assert [row["tenant"] for row in (await edge.call("GET", "/v1/types")).body["paused"]] == ["acme"]

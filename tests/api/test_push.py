@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.http import Heading
+from jqd.http import RequestHead
 from jqd.service.batch import SAID_MAX, WRONG_TOO
 from jqd.service.msgpack_depth import NESTING_MAX
 from jqd.testing.trial.house import Whole
@@ -48,7 +48,7 @@ async def test_an_array_goes_to_the_journal_as_it_came(edge):
 
 async def test_what_waited_at_the_door_while_others_asked_waits_for_the_disk_too(edge):
     for patient in (False, True):
-        heading = Heading("POST", "/v1/jobs", "/v1/jobs", b"", {"host": "localhost", "content-type": MSGPACK})
+        heading = RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {"host": "localhost", "content-type": MSGPACK})
         asked = Whole(heading, pack({"name": "mail"}))
         asked.patient = patient
         assert (await edge.api(asked)).status == 201

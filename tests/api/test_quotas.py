@@ -212,11 +212,11 @@ async def test_a_quota_is_said_shown_and_deleted_by_who_is_master_of_all(edge):
 
 async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge, monkeypatch):
     await put(edge, queued=1)
-    store, desk = edge.api._parts.desk.store, edge.api._parts.desk
+    store, services = edge.api._parts.services.store, edge.api._parts.services
     real = store.list_types
 
     async def gone() -> Any:
-        desk.quotas.known.clear()
+        services.quotas.known.clear()
         return await real()
 
     monkeypatch.setattr(type(store), "list_types", lambda *_: gone())
@@ -261,8 +261,8 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
 ):
     """So many jobtypes of somebody else that a look takes long, or one partition of two away."""
     await put(edge, queued=10)
-    desk = edge.api._parts.desk
-    real = desk.store.list_types
+    services = edge.api._parts.services
+    real = services.store.list_types
 
     async def list_types(_: object, number: int) -> Any:
         if why == "slow":
@@ -271,10 +271,10 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
             raise StoreAway("it is away")
         return await real()
 
-    monkeypatch.setattr(type(desk.store), "list_types", list_types)
+    monkeypatch.setattr(type(services.store), "list_types", list_types)
     if why == "away":
-        desk.partitions = 2
-        monkeypatch.setattr(type(desk), "homes", lambda _, job_ids: [0] * len(job_ids))
+        services.partitions = 2
+        monkeypatch.setattr(type(services), "partitions_of", lambda _, job_ids: [0] * len(job_ids))
     for number in range(40):
         told = await push(edge)
         assert told.status == 201, (number, told.body)
@@ -283,12 +283,12 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
         await edge.end(held, Fate.SUCCEEDED)
         edge.clock.advance(5)
         await trio.sleep(5)
-    said = desk.quotas.complaints()
+    said = services.quotas.complaints()
     assert [("partition 1 of the store" in one, "it is away" in one) for one in said] == [(True, True)] * (
         why == "away"
     )
     if why == "away":
-        monkeypatch.setattr(type(desk), "homes", lambda _, job_ids: [1] * len(job_ids))
+        monkeypatch.setattr(type(services), "partitions_of", lambda _, job_ids: [1] * len(job_ids))
         for _ in range(10):
             assert (await push(edge)).status == 201
             edge.clock.advance(5)
@@ -298,15 +298,15 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
 async def test_a_mistake_in_a_look_ends_no_daemon_and_is_said(edge, monkeypatch):
     """It is a task of its own: what it raised would end the whole process."""
     await put(edge, queued=10)
-    desk = edge.api._parts.desk
+    services = edge.api._parts.services
 
     async def list_types(*_: object) -> Any:
         await trio.lowlevel.checkpoint()
         raise LookupError("no such row")
 
-    monkeypatch.setattr(type(desk.store), "list_types", list_types)
+    monkeypatch.setattr(type(services.store), "list_types", list_types)
     assert (await push(edge)).status == 201
     edge.clock.advance(61)
     assert (await push(edge)).status == 201
-    (said,) = desk.quotas.complaints()
+    (said,) = services.quotas.complaints()
     assert "LookupError('no such row')" in said

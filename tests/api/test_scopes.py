@@ -3,7 +3,7 @@
 from typing import Any
 
 from jqd.api import ApiConfig
-from jqd.runner import Seen
+from jqd.runner import WorkerHealth
 from jqd.store import QueuePlace
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
@@ -47,7 +47,7 @@ async def test_who_pushes_is_told_why_his_job_waits_and_nothing_of_what_he_may_n
         assert not {"holds", "more_better", "workers"} & mine.keys()
         assert (mine["ahead"], "pay" in str(mine)) == (2, False)
         assert ("pay" in str(whole)) == (reason == "behind"), "a viewer of one tenant sees what that has"
-    seen = Seen("unreachable", 1, "ConnectionRefused http://127.0.0.1:9")
+    seen = WorkerHealth("unreachable", 1, "ConnectionRefused http://127.0.0.1:9")
     monkeypatch.setattr(edge.control, "seen", lambda _: {"d1": seen})
     mine, whole = await told(scoped, "workers_down"), await told(viewer, "workers_down")
     assert ("127.0.0.1" in str(mine), "workers" in mine) == (False, False)

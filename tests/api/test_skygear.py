@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jqd.api import ApiConfig
-from jqd.domain.errors import JournalRefused, Pressed
+from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.job import Fate
 from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
@@ -255,7 +255,7 @@ async def test_with_no_master_key_set_none_is_accepted():
 
 
 async def test_back_pressure_is_something_that_is_not_available_now(edge):
-    edge.control.pressure = Pressed("100 jobs wait", retry_after_s=7)
+    edge.control.pressure = Overloaded("100 jobs wait", retry_after_s=7)
     answer = await enqueue(edge)
     assert (answer.status, answer.headers["retry-after"], answer.body["error"]["code"]) == (503, "7", 118)
 

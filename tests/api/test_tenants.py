@@ -260,7 +260,7 @@ async def test_no_tenant_fills_what_all_rules_may_take_and_it_deletes_what_it_ha
                 return number, told.body["detail"]
         return 20, ""
 
-    sizes = edge.workers.rules.sizes
+    sizes = edge.workers.settings.sizes
     taken, why = await fill("acme")
     assert (taken > 3, sizes["acme"] <= 3_000, "those of tenant 'acme' together may take" in why) == (True, True, True)
     for number in range(taken):
@@ -269,7 +269,7 @@ async def test_no_tenant_fills_what_all_rules_may_take_and_it_deletes_what_it_ha
     assert (taken > 3, 'those of all tenants but "" together may take' in why) == (True, True)
     assert sizes["acme"] + sizes["other"] <= 3_500
     assert await fill("") == (20, "")
-    assert sizes.total() == sum(rule.size_bytes for rule in edge.workers.rules.every())
+    assert sizes.total() == sum(setting.size_bytes for setting in edge.workers.settings.every())
 
 
 async def test_who_runs_jqd_sees_what_all_tenants_have_and_a_tenant_its_own(edge):

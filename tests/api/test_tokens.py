@@ -48,7 +48,7 @@ async def test_a_token_is_told_once_and_its_secret_is_kept_nowhere(edge):
     assert (row["role"], row["tenant"], row["made_by"]) == ("push", "acme", "root")
     kept = b"".join(body for _, _, body in edge.journal.frames)
     assert secret.encode() not in kept
-    assert secret not in repr([*edge.workers.rules.every(), *edge.api._parts.desk.tokens])
+    assert secret not in repr([*edge.workers.settings.every(), *edge.api._parts.services.tokens])
     edge.clock.advance(61)
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401
     assert (await call(edge, ROOT, "GET", "/v1/tokens")).body["tokens"] == []
@@ -73,12 +73,12 @@ async def test_who_is_nobody_is_told_nothing_and_his_body_is_not_read(edge):
 async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_again(edge):
     made = await make(edge, "push")
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 404
-    (rule,) = edge.workers.rules.all("token")
+    (setting,) = edge.workers.settings.all("token")
     for _ in range(2):
         told = await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")
         assert (told.status, told.body) == (200, {"token_id": made["token_id"], "urls": []})
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401
-    edge.workers.rules.take([rule, structs.replace(rule, at_ms=rule.at_ms + 10**12)])
+    edge.workers.settings.take([setting, structs.replace(setting, at_ms=setting.at_ms + 10**12)])
     assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401, "an older rule brings it back"
     assert (await call(edge, ROOT, "DELETE", "/v1/tokens/0123456789abcdef")).status == 404
 
@@ -91,15 +91,15 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
     assert [told.status for told in made] == [201, 201, 409, 409]
     assert "tenant 'acme'" in made[-1].body["detail"]
     await make(edge, "push", tenant="other")
-    rules = edge.workers.rules
+    settings = edge.workers.settings
     gone = {told.body["token_id"] for told in made[:2]}
-    assert await useless(rules, edge.workers, edge.clock.wall_ms()) == []
+    assert await useless(settings, edge.workers, edge.clock.wall_ms()) == []
     edge.clock.advance(OVER_S + 1)
-    frame = [rule for rule in rules.every() if rule.name in gone]
-    assert await useless(rules, edge.workers, edge.clock.wall_ms()) == frame
-    assert carried(rules, frame, edge.clock.wall_ms()) == []
-    for rule in frame:
-        rules.forget(rule)
+    frame = [setting for setting in settings.every() if setting.name in gone]
+    assert await useless(settings, edge.workers, edge.clock.wall_ms()) == frame
+    assert carried(settings, frame, edge.clock.wall_ms()) == []
+    for setting in frame:
+        settings.forget(setting)
     assert (await call(edge, boss, "POST", "/v1/tokens", wish)).status == 201
 
 
@@ -124,9 +124,9 @@ async def test_no_masters_that_make_tokens_without_an_end_end_those_of_other_ten
 async def test_what_a_revoked_token_was_for_is_not_kept(edge):
     made = await make(edge, "push", scopes=["mail"], note="billing")
     await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")
-    (rule,) = edge.workers.rules.all("token")
-    assert b"mail" not in bytes(rule.body)
-    assert b"billing" not in bytes(rule.body)
+    (setting,) = edge.workers.settings.all("token")
+    assert b"mail" not in bytes(setting.body)
+    assert b"billing" not in bytes(setting.body)
 
 
 async def test_a_tenants_master_makes_and_sees_tokens_of_his_tenant_alone(edge):
@@ -242,7 +242,7 @@ async def test_a_report_of_many_jobs_is_answered_as_soon_as_one_of_one(edge, aut
     began_s = trio.current_time()
     answer = await call(edge, worker, "POST", "/v1/outcomes", told)
     assert answer.status == 503
-    assert trio.current_time() - began_s < 2 * edge.api._parts.desk.config.find_s
+    assert trio.current_time() - began_s < 2 * edge.api._parts.services.config.find_s
 
 
 async def test_each_token_reads_the_quota_of_its_own_tenant_and_what_waits_for_it(edge):

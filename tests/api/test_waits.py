@@ -88,7 +88,7 @@ async def test_all_polls_together_ask_the_store_a_few_times(autojump_clock):
         watching.cancel_scope.cancel()
     assert told == {"succeeded": 1_201}
     assert trio.current_time() < 15
-    assert edge.api._parts.desk.polls == {0: {}}, "nobody is remembered"
+    assert edge.api._parts.services.polls == {0: {}}, "nobody is remembered"
 
 
 async def test_a_poll_of_a_job_on_its_way_asks_nobody(edge, autojump_clock):

@@ -10,9 +10,9 @@ from jqd.domain import constraints
 from jqd.domain.constraints import CONSTRAINT, FAILED, WITHIN, Constraint
 from jqd.domain.job import State
 from jqd.domain.pauses import PAUSE, body_of
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import annotate
-from jqd.runner import Running, Seen
+from jqd.runner import Running, WorkerHealth
 from jqd.store import OnItsWay, QueuePlace
 from tests.api.edge import JSON, Edge
 from tests.api.fakes import outcome
@@ -96,8 +96,8 @@ async def test_paused_by_whom_and_since_when(edge: Edge) -> None:
     body = await why(edge, job_id)
     assert (body["reason"], body["since"]) == ("paused", "2027-01-15T08:00:00.000Z")
     assert body["text"] == f"'mail' is paused since {body['since']}: `jqd types resume mail`"
-    said = edge.workers.rules.make({(PAUSE, "mail"): body_of(1_000, "ops")}, now_ms=later(edge, 1), origin=1)
-    edge.workers.rules.take(said)
+    said = edge.workers.settings.make({(PAUSE, "mail"): body_of(1_000, "ops")}, now_ms=later(edge, 1), origin=1)
+    edge.workers.settings.take(said)
     body = await why(edge, job_id)
     assert (body["by"], body["since"]) == ("ops", "1970-01-01T00:00:01.000Z")
     assert "is paused by ops since" in body["text"]
@@ -118,7 +118,7 @@ async def test_no_worker_none_of_its_priority_or_all_down(edge: Edge) -> None:
     assert (body["reason"], body["priority"]) == ("other_priorities", 5)
     assert body["text"] == "no worker takes these jobs with priority 5: w takes -2147483648 to 3"
     await works(edge, worker_id=worker_id)
-    edge.control.views[worker_id] = Seen("backed_off", 0, why="it answered 429", until_ms=later(edge, 9))
+    edge.control.views[worker_id] = WorkerHealth("backed_off", 0, why="it answered 429", until_ms=later(edge, 9))
     body = await why(edge, job_id)
     assert (body["reason"], body["until"]) == ("workers_down", "2027-01-15T08:00:09.000Z")
     assert body["workers"] == [
@@ -238,8 +238,8 @@ async def test_a_tenant_is_told_no_ids_of_others_that_a_constraint_counts(
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
     assert (told["reason"], told.get("holds"), "j1" in told["text"]) == ("limited", held, held is not None)
     packed = constraints.body_of(Constraint("true", key="job.argument.SECRET", concurrency=1))
-    said = Rule(CONSTRAINT, constraint, 1, 0, Raw(packed))
-    edge.workers.rules.take([said])
+    said = Setting(CONSTRAINT, constraint, 1, 0, Raw(packed))
+    edge.workers.settings.take([said])
     edge.store.places[job_id] = READY._replace(limited_by=f"{constraint}{WITHIN}{FAILED}")
     told = (await edge.call("GET", f"/v1/jobs/{job_id}/why", accept=JSON, headers=headers)).body
     assert ("SECRET" in told["text"]) == (held is not None), "it is what the constraint asks for, whosever that is"
@@ -262,7 +262,7 @@ async def test_each_job_that_a_constraint_fails_on_is_told_its_own_failure(edge:
         ({"k": 9, "c": "x"}, "cost: job.argument.c is STRING, not INT"),
         ({"k": 9, "c": 1.5}, "cost: job.argument.c is DOUBLE, not INT"),
     ]
-    known = edge.api._parts.desk.constraints.known["cr"]
+    known = edge.api._parts.services.constraints.known["cr"]
     known.failed, known.error = 1, "of the last one"
     for argument, failure in failures:
         job_id = edge.add(State.WAITING, argument=packb(argument))

@@ -12,7 +12,7 @@ import trio
 
 from jqd.api import ApiConfig
 from jqd.domain.job import State
-from jqd.http import DoorConfig, bind, serve_http
+from jqd.http import ListenerConfig, bind, serve_http
 from tests.api.edge import Edge
 
 ANSWER_S = 10.0  # far above what any answer here takes
@@ -78,7 +78,7 @@ async def serving(edge: Edge) -> AsyncIterator[int]:
     listener = bind("127.0.0.1:0")
     port = listener.getsockname()[1]
     stopped = trio.Event()
-    config = DoorConfig(request_s=edge.config.request_s)
+    config = ListenerConfig(request_s=edge.config.request_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, edge.api, listener, stopped=stopped.wait, config=config))
         yield port

@@ -7,10 +7,10 @@ import trio
 import trio.testing
 
 from jqd.domain.errors import JournalRefused
-from jqd.runner import Seen
+from jqd.runner import WorkerHealth
 from jqd.runner.worker_health import WELL
-from jqd.service import settings as desk_rules
-from jqd.service.settings import say
+from jqd.service import settings as service_settings
+from jqd.service.settings import save
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 
@@ -246,23 +246,23 @@ async def test_who_registers_while_its_farewell_is_due_stays(edge):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(register)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(say, edge.api._parts.desk, edge.workers.farewells)
+        nursery.start_soon(save, edge.api._parts.services, edge.workers.farewells)
         await trio.testing.wait_all_tasks_blocked()
         edge.journal.hold.set()
     assert edge.workers.list() == [worker]
 
 
 async def test_all_that_is_registered_together_is_bounded_and_what_takes_no_more_goes_on(edge, monkeypatch):
-    monkeypatch.setattr(desk_rules, "RULES_BYTES_MAX", 3_000)
+    monkeypatch.setattr(service_settings, "RULES_BYTES_MAX", 3_000)
     told = [await edge.call("POST", "/v1/workers", {**CARD, "worker_id": f"w{n}"}) for n in range(20)]
     statuses = [one.status for one in told]
     assert set(statuses) == {201, 422}
     assert statuses == sorted(statuses), "the first ones fit"
     assert "all registrations, handlers and options of jobtypes together may take" in told[-1].body["detail"]
-    assert edge.workers.rules.size_bytes <= 3_000
+    assert edge.workers.settings.size_bytes <= 3_000
     assert (await edge.call("POST", "/v1/workers", {**CARD, "worker_id": "w0", "max_jobs": 9})).status == 201
     assert (await edge.call("DELETE", "/v1/workers/w1")).status == 204
-    assert edge.workers.rules.size_bytes == sum(rule.size_bytes for rule in edge.workers.rules.every())
+    assert edge.workers.settings.size_bytes == sum(setting.size_bytes for setting in edge.workers.settings.every())
 
 
 async def test_secrets_stay_until_they_are_taken_back(edge):
@@ -313,15 +313,15 @@ AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
     [
         (WELL, {}, "ok", None),
         (WELL, {"trouble": "16 threads are stuck"}, "trouble", "16 threads are stuck"),
-        (Seen("ok", AT_MS, "answers 404: deploy it"), {}, "trouble", "answers 404: deploy it"),
+        (WorkerHealth("ok", AT_MS, "answers 404: deploy it"), {}, "trouble", "answers 404: deploy it"),
         (
-            Seen("unreachable", AT_MS, why="ECONNREFUSED", until_ms=AT_MS + 9),
+            WorkerHealth("unreachable", AT_MS, why="ECONNREFUSED", until_ms=AT_MS + 9),
             {},
             "unreachable",
             "cannot be reached since 2027-01-15T08:00:00.000Z: ECONNREFUSED",
         ),
         (
-            Seen("backed_off", AT_MS, why="status: the worker answered 429", until_ms=AT_MS + 30_000),
+            WorkerHealth("backed_off", AT_MS, why="status: the worker answered 429", until_ms=AT_MS + 30_000),
             {},
             "backed_off",
             "gets no jobs until 2027-01-15T08:00:30.000Z: status: the worker answered 429",

@@ -9,7 +9,7 @@ import trio
 
 from jqd.api import ApiConfig
 from jqd.domain.errors import StoreAway
-from jqd.domain.job import Fate, Held, entrust
+from jqd.domain.job import Fate, Held, lease_claim
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
@@ -28,7 +28,7 @@ class Whole(Edge):
         store: Any = self.whole
         self.store = store
         parts = self.api._parts
-        self.api._parts = replace(parts, desk=replace(parts.desk, store=store))
+        self.api._parts = replace(parts, services=replace(parts.services, store=store))
         self.owner: Owner | None = None
         self._positions = dict.fromkeys(Lane, 0)
         self._taken = 0
@@ -76,7 +76,7 @@ class Whole(Edge):
             elif lane is Lane.CHANGES:
                 await self.whole.apply_changes(JOURNAL_ID, start, end, decode_jobs(body))
             elif lane is Lane.RULES:
-                await self.whole.apply_rules(JOURNAL_ID, start, end, decode_rules(body))
+                await self.whole.apply_settings(JOURNAL_ID, start, end, decode_rules(body))
             elif lane is Lane.OUTCOMES:
                 await self.whole.apply_outcomes(JOURNAL_ID, start, end, decode_outcomes(body))
             else:
@@ -103,7 +103,7 @@ class Whole(Edge):
 
     async def hand(self, held: Held, worker: str = "puller", silence_s: int = 31) -> None:
         """A job goes from the daemon's hand into a worker's own."""
-        told = entrust(held, worker=worker, silence_s=silence_s, started_at_ms=self.clock.wall_ms())
+        told = lease_claim(held, worker=worker, silence_s=silence_s, started_at_ms=self.clock.wall_ms())
         await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
         self._outcomes += 1
 

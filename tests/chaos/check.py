@@ -336,7 +336,7 @@ class Verdict:
 def check(events: Iterable[Event]) -> Verdict:
     """Run all rules over a history."""
     h = build(events)
-    violations = {code: found for code, rule in RULES.items() if (found := list(rule(h)))}
+    violations = {code: found for code, setting in RULES.items() if (found := list(setting(h)))}
     return Verdict(violations, figures(h))
 
 

@@ -17,7 +17,7 @@ import trio
 
 from jqd.domain.errors import StoreError
 from jqd.domain.jobid import partition_of_name
-from jqd.store import EdgeStore, JobView, Spread, open_store
+from jqd.store import EdgeStore, JobView, PartitionedStore, open_store
 from jqd.store.keys import Keys
 from tests.chaos.check import Verdict, check
 from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
@@ -306,7 +306,7 @@ async def _open(cluster: Cluster) -> AsyncIterator[EdgeStore]:
         parts = [await stack.enter_async_context(open_store(part)) for part in cluster.store.parts()]
         for store in parts:
             await store.look(fresh=False)
-        yield parts[0] if len(parts) == 1 else Spread(parts, servers=len(parts))
+        yield parts[0] if len(parts) == 1 else PartitionedStore(parts, servers=len(parts))
 
 
 async def _ended(store: EdgeStore) -> int:

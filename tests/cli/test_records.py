@@ -12,7 +12,7 @@ from jqd.cli.argument import value
 from jqd.cli.records import Record, line, payload
 from jqd.domain.job import Fate, Job
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from tests.cli.books import AT_MS, outcome
 from tests.cli.test_argument import JSON
 
@@ -131,7 +131,7 @@ def test_a_date_beyond_the_calendar_is_a_number() -> None:
 def test_no_record_of_a_rule_shows_what_a_worker_is_told_in_secret() -> None:
     options = {"headers": {"Authorization": "hush"}, "secrets": ["hush"], "format": "json"}
     body = pack({"options": options, "versions": [{"number": 1, "options": options}], "secrets": []})
-    told = Record(0, Lane.RULES, AT_MS, Rule("handler", "mail", 7, AT_MS, msgspec.Raw(body))).as_json()
+    told = Record(0, Lane.RULES, AT_MS, Setting("handler", "mail", 7, AT_MS, msgspec.Raw(body))).as_json()
     assert "hush" not in told
     assert told.count("(not shown)") == 4
     assert '"secrets":[]' in told

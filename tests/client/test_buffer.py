@@ -24,7 +24,7 @@ from jqd.client import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.job_info import Taken
+from jqd.client.job_info import PushedJob
 from jqd.client.pending import Pending
 from jqd.client.send import Sender
 from jqd.testing.clock import ManualClock
@@ -50,13 +50,13 @@ class Daemon:
         self.open.set()
         self.asked = threading.Event()
 
-    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[Taken]:
+    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[PushedJob]:
         self.requests.append([str(job["job_id"]) for job in jobs])
         self.asked.set()
         assert self.open.wait(WAIT_S)
         if self.answers:
             raise self.answers.pop(0)
-        return [Taken(str(job["job_id"]), True) for job in jobs]
+        return [PushedJob(str(job["job_id"]), True) for job in jobs]
 
 
 def pending(job_id: str) -> Pending:
@@ -337,7 +337,7 @@ class Wild:
         self.random = random.Random(seed)
         self.taken: set[str] = set()
 
-    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[Taken]:
+    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[PushedJob]:
         ids = [str(job["job_id"]) for job in jobs]
         assert len(set(ids)) == len(ids), "a daemon refuses an id that stands twice in a request"
         match self.random.randrange(12):
@@ -355,7 +355,7 @@ class Wild:
                 self.taken.update(job_id for job_id in kept if job_id is not None)
                 raise PartlyPushed("some", job_ids=kept)
         self.taken.update(ids)
-        return [Taken(job_id, False) for job_id in ids]
+        return [PushedJob(job_id, False) for job_id in ids]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -16,7 +16,7 @@ from jqd.client import (
     PartlyPushed,
     Unavailable,
 )
-from jqd.client.job_info import Taken, job_info
+from jqd.client.job_info import PushedJob, job_info
 from jqd.client.pushes import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
 from tests.client.scripted import use
 from tests.harness.daemon import Answer, ScriptedDaemon
@@ -221,6 +221,6 @@ def test_a_push_that_another_daemon_still_takes_is_sent_until_it_is_known() -> N
         return httpx2.Response(status, content=msgspec.msgpack.encode(body), headers=headers)
 
     client = Client("http://one.test:1,http://two.test:2", transport=httpx2.MockTransport(answer))
-    assert client.push_one({"name": "n"}) == Taken(sent[0]["job_id"], duplicate=False)
+    assert client.push_one({"name": "n"}) == PushedJob(sent[0]["job_id"], duplicate=False)
     assert len(sent) == 3
     assert sent[0] == sent[1] == sent[2]

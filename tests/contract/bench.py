@@ -11,7 +11,7 @@ from msgspec import Raw
 from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.domain.jobid import IdSource, journal_number
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import Claimed, JobView, Member, Owner, Store
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -52,9 +52,9 @@ def changed(job: Job, revision: int, kind: ChangeKind, generation: int = 0, dige
     return Job(**base | {"change": Change(revision, anew, kind, digest)})
 
 
-def rule(name: str, revision: int, body: object = 0) -> Rule:
+def setting(name: str, revision: int, body: object = 0) -> Setting:
     """A registration of the worker of that name; None: it left."""
-    return Rule("worker", name, revision, 1_800_000_000_000, Raw(msgspec.msgpack.encode(body)))
+    return Setting("worker", name, revision, 1_800_000_000_000, Raw(msgspec.msgpack.encode(body)))
 
 
 class StoreBench:

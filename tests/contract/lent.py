@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jqd.domain.job import Held, Outcome, entrust
+from jqd.domain.job import Held, Outcome, lease_claim
 from jqd.domain.record import Lane
 from jqd.store import Owner
 from tests.contract.bench import StoreBench
@@ -21,7 +21,7 @@ async def store_bench(store_bench: StoreBench) -> StoreBench:
 
 def handed(held: Held, worker: str = "w", silence_s: int = BEAT_S) -> Outcome:
     """The record of a hand-over."""
-    return entrust(held, worker=worker, silence_s=silence_s, started_at_ms=1)
+    return lease_claim(held, worker=worker, silence_s=silence_s, started_at_ms=1)
 
 
 async def lend(bench: StoreBench, number: int = 1, worker: str = "w", **fields: Any) -> tuple[Owner, list[Held]]:

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from jqd.domain.job import Held, Wanted
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import Claimed, Owner
 from tests.contract.bench import ALL, JOURNAL, StoreBench
 
@@ -20,12 +20,12 @@ def item(name: str, cost: object = 1, key: str = "") -> str:
     return f"\x1e{name}\x1d{cost}\x1d{key}"
 
 
-async def rule(bench: StoreBench, name: str, revision: int = 1, **body: Any) -> None:
+async def setting(bench: StoreBench, name: str, revision: int = 1, **body: Any) -> None:
     """Say a constraint; without a body there is none any more."""
     raw = Raw(msgspec.msgpack.encode({"digest": DIGEST, **body} if body else None))
     start = bench.at[Lane.RULES]
     bench.at[Lane.RULES] = start + 100
-    await bench.store.apply_rules(JOURNAL, start, start + 100, [Rule("constraint", name, revision, 2**41, raw)])
+    await bench.store.apply_settings(JOURNAL, start, start + 100, [Setting("constraint", name, revision, 2**41, raw)])
 
 
 async def claim(bench: StoreBench, owner: Owner, limit: int = 100, jobtype: str = "mail", **more: Any) -> Claimed:

@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from jqd.domain.constraints import BETWEEN, WITHIN
 from jqd.domain.job import ChangeKind, Fate, Wanted
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.domain.tenant import annotate
 from jqd.store import Ages, Release, StoreConfig
 from jqd.testing.clock import ManualClock
@@ -36,7 +36,7 @@ def key(number: int) -> str:
 async def limit(bench: StoreBench, concurrency: int) -> None:
     """So many jobs of each key may run at once."""
     body = Raw(msgspec.msgpack.encode({"digest": 1, "concurrency": concurrency}))
-    await bench.store.apply_rules(JOURNAL, 0, 100, [Rule("constraint", "three", 1, 2**41, body)])
+    await bench.store.apply_settings(JOURNAL, 0, 100, [Setting("constraint", "three", 1, 2**41, body)])
 
 
 async def look(bench: StoreBench, *jobtypes: str | None) -> dict[str, int | None]:

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec import structs
 
-from jqd.domain.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
+from jqd.domain.errors import PositionMismatch, StaleOwner, StoreChanged, SysidRefused
 from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import CALL_JOBS_MAX, Owner, Store, Told
+from jqd.store import CALL_JOBS_MAX, DurableReply, Owner, Store
 from jqd.store.types import SEATS_MAX, SEATS_SOON_S
-from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, early, ids, outcome, rule
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, early, ids, outcome, setting
 
 # ---------------------------------------------------------------- lives
 
@@ -44,7 +44,7 @@ LANES: dict[str, Callable[[Store, Job], Awaitable[object]]] = {
     "changes": lambda store, job: store.apply_changes(JOURNAL, 0, 100, [changed(job, 1, ChangeKind.RETRY)]),
     "outcomes": lambda store, job: store.apply_outcomes(JOURNAL, 0, 100, [outcome(Held(job, 7, 1), Fate.SUCCEEDED)]),
     "cancels": lambda store, job: store.apply_cancels(JOURNAL, 0, 100, [job.id]),
-    "rules": lambda store, job: store.apply_rules(JOURNAL, 0, 100, [rule("w", 5)]),
+    "rules": lambda store, job: store.apply_settings(JOURNAL, 0, 100, [setting("w", 5)]),
     "a range without records": lambda store, job: store.skip(JOURNAL, Lane.JOBS, 0, 100),
 }
 
@@ -128,11 +128,11 @@ async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(s
         await reserve(store, "two", through=False)  # nobody else is there to wait
     await store_bench.other.look(fresh=False)
     one = await reserve(store_bench.other, "one", through=False)
-    with pytest.raises(SeatRefused, match="two sat down 5 times"):
+    with pytest.raises(SysidRefused, match="two sat down 5 times"):
         await reserve(store, "two", through=False)
     assert (await store_bench.other.renew_sysid(one, through=True, settle=True)).settled
     assert (await store.look(fresh=False)).settled
-    with pytest.raises(SeatRefused):
+    with pytest.raises(SysidRefused):
         await reserve(store, "two", through=False)
     assert (await store.look(fresh=False)).settled, "who gets no seat disturbs nobody"
     members = (await store_bench.other.renew_sysid(one, through=True)).members
@@ -311,9 +311,9 @@ async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) 
     await store.applied(JOURNAL)
     second = await store_bench.other.tell_kept(OTHER_JOURNAL, 9)
     assert second.now - first.now > 999_000
-    assert second.journals == {JOURNAL: Told(7, first.now), OTHER_JOURNAL: Told(9, second.now)}
+    assert second.journals == {JOURNAL: DurableReply(7, first.now), OTHER_JOURNAL: DurableReply(9, second.now)}
     third = await store.tell_kept(JOURNAL, 5)
-    assert third.journals[JOURNAL] == Told(7, third.now), "it only grows"
+    assert third.journals[JOURNAL] == DurableReply(7, third.now), "it only grows"
     store_bench.clock.advance(1.0)
     store_bench.wipe()
     await store.look(fresh=False)

@@ -13,7 +13,7 @@ from jqd.domain.constraints import BETWEEN, WITHIN, items_of
 from jqd.domain.job import Fate, Held, Job, Wanted
 from jqd.domain.jobid import parse_id
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import Ages, Owner, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -108,10 +108,10 @@ async def _walk(seed: int, ages: bool) -> None:
     bodies: dict[str, Any] = {name: {"rate": {"limit": most, "per_s": per_s}} for name, (most, per_s) in RATES.items()}
     bodies.update((name, {"concurrency": slots}) for name, slots in SLOTS.items())
     for name, body in bodies.items() if not is_plain else ():
-        rule = Rule("constraint", name, 1, 2**41, Raw(msgspec.msgpack.encode({"digest": 1, **body})))
+        setting = Setting("constraint", name, 1, 2**41, Raw(msgspec.msgpack.encode({"digest": 1, **body})))
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] += 100
-        await store.apply_rules(JOURNAL, start, start + 100, [rule])
+        await store.apply_settings(JOURNAL, start, start + 100, [setting])
     died, seen = False, 0
     for step in range(STEPS):
         match (

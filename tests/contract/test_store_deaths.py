@@ -5,7 +5,7 @@ import pytest
 from jqd.domain.job import ChangeKind, Fate, Held, State, Wanted
 from jqd.store import Owner, Release, Suspects
 from tests.contract.bench import StoreBench, changed, holds, ids
-from tests.contract.limited import KEYED, claim, item, rule
+from tests.contract.limited import KEYED, claim, item, setting
 
 SUSPECTS = 700  # more than one claim takes
 
@@ -186,7 +186,7 @@ async def test_jobs_are_given_back_in_all_ways(store_bench: StoreBench, how: Rel
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
 async def test_any_number_of_suspects_hides_no_healthy_job(store_bench: StoreBench, limit: int, keyed: bool) -> None:
     """Two daemons died with much in hand: that stops no jobtype until the suspects have run one by one."""
-    await rule(store_bench, "r", concurrency=10_000)
+    await setting(store_bench, "r", concurrency=10_000)
     queue = KEYED + item("r") if keyed else ""
     suspects = [store_bench.make(queue=queue) for _ in range(SUSPECTS)]
     await store_bench.add(*suspects)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jqd.domain.job import ChangeKind, Fate, Job, State, entrust
+from jqd.domain.job import ChangeKind, Fate, Job, State, lease_claim
 from jqd.store import JobView
 from tests.contract.bench import StoreBench, changed, orders, outcome
 
@@ -157,7 +157,7 @@ async def test_a_success_that_waited_in_its_journal_while_the_lease_was_found_si
     owner = await store_bench.join()
     job = await store_bench.push(keep_result=True)
     held = await store_bench.claim_one(owner)
-    await store_bench.settle(entrust(held, worker="w", silence_s=10, started_at_ms=1))
+    await store_bench.settle(lease_claim(held, worker="w", silence_s=10, started_at_ms=1))
     told = outcome(held, Fate.SUCCEEDED, result=b"\x05")
     if meanwhile in ("another failed", "it crashed"):
         await store_bench.settle(outcome(held, Fate.RETRY, reason="timeout"))

@@ -9,7 +9,7 @@ from jqd.store import Release
 from jqd.store.endings import expired
 from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
 from tests.contract.lent import BEAT_S, forget, handed, mark
-from tests.contract.limited import DIGEST, KEYED, item, rule
+from tests.contract.limited import DIGEST, KEYED, item, setting
 
 
 async def expiring(bench: StoreBench, seconds: float = 1.0, **fields: Any) -> Job:
@@ -62,7 +62,7 @@ async def test_many_that_expire_at_once_hold_up_no_others(store_bench: StoreBenc
     queue: Any = {"queue": KEYED + item("r")} if limited else {}
     version: Any = {"version": str(DIGEST)} if limited else {}
     if limited:
-        await rule(store_bench, "r", concurrency=1_000)
+        await setting(store_bench, "r", concurrency=1_000)
     at_ms = store_bench.clock.wall_ms() + 1_000
     many = [store_bench.make(expires_at_ms=at_ms, **queue) for _ in range(350)]
     good = store_bench.make(jobtype="other", **queue)

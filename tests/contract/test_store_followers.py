@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jqd.domain.job import ChangeKind, Fate, Held, Job, State, entrust
+from jqd.domain.job import ChangeKind, Fate, Held, Job, State, lease_claim
 from jqd.domain.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, early, orders, outcome, outcome_of
 from tests.contract.test_store_endings import forget
@@ -83,7 +83,7 @@ async def test_a_success_that_beats_a_cancel_leaves_them(store_bench: StoreBench
 
 async def test_a_success_of_what_a_worker_holds_leaves_them(store_bench: StoreBench) -> None:
     job, held = await begun(store_bench)
-    await store_bench.settle(entrust(held, worker="w", silence_s=5, started_at_ms=0))
+    await store_bench.settle(lease_claim(held, worker="w", silence_s=5, started_at_ms=0))
     await store_bench.settle(outcome(held, Fate.SUCCEEDED, follows=NEXT))
     assert await left(store_bench) == [(job.id, NEXT)]
 

@@ -5,14 +5,14 @@ import pytest
 from msgspec import Raw
 
 from jqd.domain.job import Fate, Held, State
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import NameWanted, Release, StoreConfig
 from jqd.store.scripts import Script
 from jqd.testing import store as fakes
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
-from tests.contract.limited import DIGEST, KEYED, item, rule, taken
+from tests.contract.limited import DIGEST, KEYED, item, setting, taken
 from tests.contract.test_store_deaths import die
 
 JUMPS_S = (-3_600, -600, -2, -1, 1, 3_600)
@@ -40,7 +40,7 @@ async def pass_time(bench: StoreBench, seconds: int) -> None:
 @pytest.mark.parametrize("jump_s", JUMPS_S)
 async def test_a_limited_queue_goes_on_after_its_own_time(store_bench: StoreBench, jump_s: int) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 1, "per_s": 5})
+    await setting(bench, "r", rate={"limit": 1, "per_s": 5})
     jobs = [await bench.push(queue=KEYED + item("r")) for _ in range(3)]
     assert ids(await taken(bench, owner)) == [jobs[0].id]
     await pass_time(bench, 1)
@@ -138,7 +138,7 @@ async def test_a_rate_of_which_the_store_forgot_what_was_spent_allows_more_after
     """`is_down`: the clock is set while the server is down, before the store begins another life."""
     bench = store_bench
     raw = Raw(msgspec.msgpack.encode({"digest": DIGEST, "rate": {"limit": 1, "per_s": 5}}))
-    await bench.store.apply_rules(JOURNAL, 0, 1, [Rule("constraint", "r", 1, bench.clock.wall_ms(), raw)])
+    await bench.store.apply_settings(JOURNAL, 0, 1, [Setting("constraint", "r", 1, bench.clock.wall_ms(), raw)])
     job = await bench.push(queue=KEYED + item("r"))
     await bench.join()
     await pass_time(bench, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from jqd.domain.errors import StoreUnsettled
-from jqd.domain.job import ChangeKind, Fate, Held, State, entrust
+from jqd.domain.job import ChangeKind, Fate, Held, State, lease_claim
 from jqd.domain.record import Lane
 from jqd.store import Hold
 from tests.contract.bench import StoreBench, changed, holds, ids, outcome
@@ -303,7 +303,7 @@ async def test_retention_is_told_what_workers_hold(store_bench: StoreBench) -> N
     told = await store_bench.store.get_ends([held.job.id, other.job.id])
     assert told.asked == {other.job.id: 0}
     assert told.outcomes == [
-        entrust(one, worker="a b", silence_s=BEAT_S, started_at_ms=held.fence // 1000) for one in (held, other)
+        lease_claim(one, worker="a b", silence_s=BEAT_S, started_at_ms=held.fence // 1000) for one in (held, other)
     ]
     await forget(store_bench)
     await store_bench.add(held.job)

@@ -8,12 +8,12 @@ from jqd.domain.constraints import WITHIN
 from jqd.domain.job import Fate, State
 from jqd.store import Release
 from tests.contract.bench import StoreBench, ids, outcome
-from tests.contract.limited import KEYED, claim, heads, item, rule, taken
+from tests.contract.limited import KEYED, claim, heads, item, setting, taken
 
 
 async def test_one_claim_fills_from_many_queues_in_the_order_of_priority_and_age(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", concurrency=1000)
+    await setting(bench, "r", concurrency=1000)
     jobs = [
         await bench.push(priority=priority, queue=queue)
         for queue, priority in [
@@ -40,7 +40,7 @@ async def test_one_claim_fills_from_many_queues_in_the_order_of_priority_and_age
 
 async def test_a_queue_waits_apart_and_costs_the_others_nothing(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "two", concurrency=2)
+    await setting(bench, "two", concurrency=2)
     limited = [await bench.push(priority=-1, queue=KEYED + item("two")) for _ in range(5)]
     free = [await bench.push(queue=KEYED) for _ in range(2)]
     held = await taken(bench, owner)
@@ -64,7 +64,7 @@ async def test_a_queue_waits_apart_and_costs_the_others_nothing(store_bench: Sto
 @pytest.mark.parametrize("how", ["retried", "released", "reaped", "cancelled"])
 async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: str) -> None:
     bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")
-    await rule(bench, "one", concurrency=1)
+    await setting(bench, "one", concurrency=1)
     jobs = [await bench.push(queue=KEYED + item("one")) for _ in range(3)]
     (held,) = await taken(bench, owner)
     assert await taken(bench, other) == []
@@ -90,7 +90,7 @@ async def test_an_attempt_that_goes_on_after_an_earlier_one_succeeded_keeps_its_
 ) -> None:
     """Its daemon was away, another runs the job once more, and is not done when the store is told of the success."""
     bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")
-    await rule(bench, "one", concurrency=1)
+    await setting(bench, "one", concurrency=1)
     job, then = [await bench.push(queue=KEYED + item("one")) for _ in range(2)]
     (first,) = await taken(bench, owner)
     await bench.store.release_sysid(owner)
@@ -108,7 +108,7 @@ async def test_an_attempt_that_goes_on_after_an_earlier_one_succeeded_keeps_its_
 @pytest.mark.parametrize("limit", [{"concurrency": 1}, {"rate": {"limit": 1, "per_s": 60.0}}], ids=["count", "rate"])
 async def test_a_job_tells_by_what_it_is_limited(store_bench: StoreBench, limit: dict[str, Any]) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "one", **limit)
+    await setting(bench, "one", **limit)
     first, then = [await bench.push(queue=KEYED + item("one", key="ann")) for _ in range(2)]
     assert ids(await taken(bench, owner)) == [first.id]
     assert await taken(bench, owner) == []
@@ -122,7 +122,7 @@ async def test_a_job_tells_by_what_it_is_limited(store_bench: StoreBench, limit:
 
 async def test_a_rate_holds_in_every_sliding_window(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "rate", rate={"limit": 3, "per_s": 1.0})
+    await setting(bench, "rate", rate={"limit": 3, "per_s": 1.0})
     for _ in range(20):
         await bench.push(queue=KEYED + item("rate"))
     starts: list[float] = []
@@ -136,7 +136,7 @@ async def test_a_rate_holds_in_every_sliding_window(store_bench: StoreBench) -> 
 
 async def test_a_burst_comes_on_top_once_and_comes_back_at_the_rate(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "rate", rate={"limit": 2, "per_s": 1.0, "burst": 4})
+    await setting(bench, "rate", rate={"limit": 2, "per_s": 1.0, "burst": 4})
     for _ in range(40):
         await bench.push(queue=KEYED + item("rate"))
     counts = []
@@ -152,8 +152,8 @@ async def test_a_burst_comes_on_top_once_and_comes_back_at_the_rate(store_bench:
 
 async def test_costs_and_several_constraints_all_must_allow(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "rate", rate={"limit": 10, "per_s": 60.0}, digest=3)
-    await rule(bench, "hand", concurrency=4, digest=4)
+    await setting(bench, "rate", rate={"limit": 10, "per_s": 60.0}, digest=3)
+    await setting(bench, "hand", concurrency=4, digest=4)
     dear = KEYED + item("hand") + item("rate", 4)
     cheap = KEYED + item("rate", 1)
     for _ in range(4):
@@ -171,17 +171,17 @@ async def test_costs_and_several_constraints_all_must_allow(store_bench: StoreBe
 async def test_a_pause_holds_until_its_date_or_until_it_is_taken_back(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     until_ms = bench.clock.wall_ms() + 5000
-    await rule(bench, "pause", until_ms=until_ms)
+    await setting(bench, "pause", until_ms=until_ms)
     job = await bench.push(queue=KEYED + item("pause"))
     assert await taken(bench, owner) == []
     assert (await bench.store.promote(10)).next_due_ms == 5000
     bench.clock.advance(5.001)
     await bench.store.promote(10)
     (held,) = await taken(bench, owner)
-    await rule(bench, "pause", 2, until_ms=2**53)
+    await setting(bench, "pause", 2, until_ms=2**53)
     await bench.store.release_jobs(owner, {held.job.id: held.fence})
     assert await taken(bench, owner) == []
-    await rule(bench, "pause", 3, concurrency=9)
+    await setting(bench, "pause", 3, concurrency=9)
     await bench.store.promote(10)
     assert ids(await taken(bench, owner)) == [job.id]
 
@@ -189,7 +189,7 @@ async def test_a_pause_holds_until_its_date_or_until_it_is_taken_back(store_benc
 async def test_who_matches_by_other_constraints_gets_nothing(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     job = await bench.push()
-    await rule(bench, "r", concurrency=1)
+    await setting(bench, "r", concurrency=1)
     told = await claim(bench, owner, version="")
     assert (told, told.outdated) == ([], True)
     (held,) = await taken(bench, owner)  # of a queue that was found before: not checked
@@ -202,19 +202,19 @@ async def test_who_matches_by_other_constraints_gets_nothing(store_bench: StoreB
     assert (await bench.view(job)).attempts == 1
     await bench.push(queue=KEYED + item("r"))
     assert await taken(bench, owner) == []
-    await rule(bench, "r", 2)  # deleted: what waits for it is let go, and checked anew
+    await setting(bench, "r", 2)  # deleted: what waits for it is let go, and checked anew
     await bench.store.promote(10)
     assert len(await claim(bench, owner, version="")) == 1
 
 
 async def test_what_a_matcher_failed_on_waits_until_it_is_mended(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", concurrency=5)
+    await setting(bench, "r", concurrency=5)
     await bench.push(queue=KEYED + item("r", "", "!"))
     for _ in range(3):
         assert await taken(bench, owner) == []
         bench.clock.advance(100)
         await bench.store.promote(10)
-    await rule(bench, "r", 2, concurrency=5, digest=8)
+    await setting(bench, "r", 2, concurrency=5, digest=8)
     await bench.store.promote(10)
     assert len(await claim(bench, owner, version="8")) == 1

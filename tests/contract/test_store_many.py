@@ -6,18 +6,18 @@ from jqd.store.scripts import Script
 from jqd.testing import store as memory
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import StoreBench
-from tests.contract.limited import KEYED, claim, item, rule
+from tests.contract.limited import KEYED, claim, item, setting
 
 WORDS = 8_000  # more of them end a script of either server
 
 
 async def test_a_claim_spends_thousands_of_buckets(store_bench: StoreBench) -> None:
     owner = await store_bench.join()
-    rules, jobs = 20, WORDS // 20 // 2 + 50
-    for number in range(rules):
+    settings, jobs = 20, WORDS // 20 // 2 + 50
+    for number in range(settings):
         limits = {"rate": {"limit": 100, "per_s": 60.0}}
-        await rule(store_bench, f"c{number}", revision=number + 1, digest=0 if number else 7, **limits)
-    queues = ("".join(item(f"c{number}", key=f"={job}") for number in range(rules)) for job in range(jobs))
+        await setting(store_bench, f"c{number}", revision=number + 1, digest=0 if number else 7, **limits)
+    queues = ("".join(item(f"c{number}", key=f"={job}") for number in range(settings)) for job in range(jobs))
     await store_bench.add(*(store_bench.make(queue=KEYED + queue) for queue in queues))
     held = await claim(store_bench, owner, jobs)
     assert len(held) == len(await store_bench.store.get_held(owner)) == jobs
@@ -34,7 +34,7 @@ async def test_what_is_let_go_at_once_is_bounded_over_all_queues_and_the_rest_fo
     bench = StoreBench(memory.FakeStore(clock), clock)
     await bench.store.look(fresh=True)
     owner = await bench.join()
-    await rule(bench, "stop", until_ms=2**52)
+    await setting(bench, "stop", until_ms=2**52)
     jobtypes = ("mail", "post")
     limited = [
         bench.make(jobtype, queue=KEYED + item("stop", key=key), priority=priority)
@@ -49,7 +49,7 @@ async def test_what_is_let_go_at_once_is_bounded_over_all_queues_and_the_rest_fo
 
     for _ in range(4):
         assert [await claim(bench, owner, jobtype=jobtype) for jobtype in jobtypes] == [[], []]
-    await rule(bench, "stop", 2)
+    await setting(bench, "stop", 2)
     let_go = []
     for _ in range(5):
         await bench.store.promote(500)

@@ -4,7 +4,7 @@ import pytest
 
 from jqd.domain.job import Fate, Wanted
 from tests.contract.bench import StoreBench, ids, outcome
-from tests.contract.limited import KEYED, claim, heads, item, rule, taken
+from tests.contract.limited import KEYED, claim, heads, item, setting, taken
 
 PRIORITIES = 1000  # of one queue, moved at once: limits.lua
 VISITS = 100  # queues that give nothing, in one claim: choose.lua
@@ -13,7 +13,7 @@ PASSED = 500  # rows of what is limited, passed over by one claim: choose.lua
 
 async def test_a_long_queue_in_pages_waits_as_a_whole(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 150, "per_s": 1.0})
+    await setting(bench, "r", rate={"limit": 150, "per_s": 1.0})
     await bench.add(*(bench.make(queue=KEYED + item("r")) for _ in range(500)))
     assert len(await taken(bench, owner, 100)) == 100
     assert len(await taken(bench, owner, 100)) == 50
@@ -28,7 +28,7 @@ async def test_a_long_queue_in_pages_waits_as_a_whole(store_bench: StoreBench) -
 
 async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", concurrency=1)
+    await setting(bench, "r", concurrency=1)
     jobs = [bench.make(queue=KEYED + item("r", key=f"={n % 150}")) for n in range(300)]
     await bench.add(*jobs)
     first = await taken(bench, owner, 200)
@@ -41,7 +41,7 @@ async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None
 async def test_keys_that_are_used_up_wait_among_many_of_which_nothing_was_spent(store_bench: StoreBench) -> None:
     """Of some of them it is asked together, and each alone where one of those was spent of."""
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 2, "per_s": 10.0})
+    await setting(bench, "r", rate={"limit": 2, "per_s": 10.0})
     used = {3: 2, 24: 1, 25: 2, 99: 2}
     await bench.add(
         *(bench.make(queue=KEYED + item("r", key=f"={key}")) for key, count in used.items() for _ in range(count))
@@ -64,7 +64,7 @@ async def test_of_no_key_anything_starts_while_nobody_knows_what_was_spent_of_it
     await bench.store.look(fresh=True)
     bench.clock.advance(1.0)
     owner = await bench.join()
-    await rule(bench, "r", rate={"limit": 1, "per_s": 10.0}, rated_ms=1)
+    await setting(bench, "r", rate={"limit": 1, "per_s": 10.0}, rated_ms=1)
     jobs = [bench.make(queue=KEYED + item("r", key=f"={number}")) for number in range(60)]
     await bench.add(*jobs)
     assert await taken(bench, owner) == []
@@ -76,12 +76,12 @@ async def test_of_no_key_anything_starts_while_nobody_knows_what_was_spent_of_it
 @pytest.mark.parametrize("is_changed", [False, True])
 async def test_what_many_keys_spent_is_forgotten_in_some_calls(store_bench: StoreBench, is_changed: bool) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 1, "per_s": 1.0})
+    await setting(bench, "r", rate={"limit": 1, "per_s": 1.0})
     jobs = [bench.make(queue=KEYED + item("r", key=f"={n % 250}")) for n in range(500)]
     await bench.add(*jobs[:250])
     assert ids(await taken(bench, owner, 250)) == [job.id for job in jobs[:250]]
     if is_changed:  # all are looked at before their time
-        await rule(bench, "r", 2, rate={"limit": 1, "per_s": 2.0})
+        await setting(bench, "r", 2, rate={"limit": 1, "per_s": 2.0})
         assert [bool((await bench.store.promote(500)).next_due_ms) for _ in range(4)][-1]
         bench.clock.advance(1)
     bench.clock.advance(1.002)
@@ -94,7 +94,7 @@ async def test_what_many_keys_spent_is_forgotten_in_some_calls(store_bench: Stor
 async def test_jobtypes_that_all_wait_for_a_constraint_hide_no_other(store_bench: StoreBench) -> None:
     """From who takes any jobtype but one: more of them than are asked for, and none worse."""
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "stop", until_ms=2**52)
+    await setting(bench, "stop", until_ms=2**52)
     limited = [f"a{number}" for number in range(4)]
     for jobtype in limited:
         await bench.push(jobtype=jobtype, queue=KEYED + item("stop"))
@@ -109,12 +109,12 @@ async def test_a_queue_of_more_priorities_than_are_moved_at_once_is_let_go_whole
     bench, owner = store_bench, await store_bench.join()
     assert bench.recount
     bench.recount.has_many_priorities = True
-    await rule(bench, "stop", until_ms=2**52)
+    await setting(bench, "stop", until_ms=2**52)
     pushed = [bench.make(queue=KEYED + item("stop"), priority=priority) for priority in range(PRIORITIES + 3)]
     for at in range(0, len(pushed), 300):
         await bench.add(*pushed[at : at + 300])
     assert [await taken(bench, owner) for _ in range(6)] == [[]] * 6, "and those behind the first are met one by one"
-    await rule(bench, "stop", 2)
+    await setting(bench, "stop", 2)
     await bench.store.promote(500)
     await bench.store.promote(500)
     held = [one for _ in range(6) for one in await claim(bench, owner, 500, version="")]
@@ -127,7 +127,7 @@ async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_
     bench, owner = store_bench, await store_bench.join()
     assert bench.recount
     bench.recount.has_many_priorities = True
-    await rule(bench, "stop", until_ms=2**52)
+    await setting(bench, "stop", until_ms=2**52)
     limited = [
         bench.make(queue=KEYED + item("stop", key=key), priority=priority)
         for priority in range(PASSED // 2 + 10)
@@ -139,7 +139,7 @@ async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_
     first = await claim(bench, owner)
     assert (first, first.more) == ([], True), "as long as it would have been from 100 queues of 1,000 priorities"
     assert ids(await claim(bench, owner)) == [free.id]
-    await rule(bench, "stop", 2)
+    await setting(bench, "stop", 2)
     await bench.store.promote(500)
     held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
     assert ids(held) == [job.id for job in limited]
@@ -147,14 +147,14 @@ async def test_a_claim_passes_over_so_many_rows_of_what_is_limited_and_the_next_
 
 async def test_jobs_of_more_queues_than_one_claim_puts_aside_hide_none_behind_them(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "stop", until_ms=2**52)
+    await setting(bench, "stop", until_ms=2**52)
     limited = [bench.make(queue=KEYED + item("stop", key=f"={key:03}")) for key in range(VISITS + 50)]
     await bench.add(*limited)
     free = await bench.push(queue=KEYED)
     first = await claim(bench, owner)
     assert (first, first.more) == ([], True)
     assert ids(await claim(bench, owner)) == [free.id]
-    await rule(bench, "stop", 2)
+    await setting(bench, "stop", 2)
     while (await bench.store.promote(500)).moved:
         pass
     held = [one for _ in range(2) for one in await claim(bench, owner, 500, version="")]
@@ -163,7 +163,7 @@ async def test_jobs_of_more_queues_than_one_claim_puts_aside_hide_none_behind_th
 
 async def test_a_loose_job_overtakes_none_of_its_queue_that_was_put_aside(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 1, "per_s": 1.0})
+    await setting(bench, "r", rate={"limit": 1, "per_s": 1.0})
     queue = KEYED + item("r")
     old = await bench.push(queue=queue)
     (held,) = await claim(bench, owner)
@@ -181,8 +181,8 @@ async def test_a_loose_job_overtakes_none_of_its_queue_that_was_put_aside(store_
 
 async def test_what_the_bytes_leave_out_has_spent_nothing_and_is_in_no_hand(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", rate={"limit": 2, "per_s": 60.0}, digest=3)
-    await rule(bench, "s", concurrency=2, digest=4)
+    await setting(bench, "r", rate={"limit": 2, "per_s": 60.0}, digest=3)
+    await setting(bench, "s", concurrency=2, digest=4)
     queues = [KEYED + item("r", key=f"={key}") + item("s", key=f"={key}") for key in "abaabb"]
     jobs = [bench.make(queue=queue, argument=b"\xc4\x64" + b"x" * 100) for queue in queues]
     await bench.add(*jobs)
@@ -203,8 +203,8 @@ async def test_what_the_bytes_leave_out_has_spent_nothing_and_is_in_no_hand(stor
 async def test_a_job_that_one_constraint_refuses_takes_nothing_of_another(store_bench: StoreBench) -> None:
     """Queues whose names begin alike: of one limit, of that one and another, and of the same at another cost."""
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "each", rate={"limit": 3, "per_s": 60.0}, digest=3)
-    await rule(bench, "hand", concurrency=1, digest=4)
+    await setting(bench, "each", rate={"limit": 3, "per_s": 60.0}, digest=3)
+    await setting(bench, "hand", concurrency=1, digest=4)
     both, one = KEYED + item("each", key="=a") + item("hand"), KEYED + item("each", key="=a")
     queues = [KEYED + item("each", key="=b"), both, both, both, one, KEYED + item("each", 2, "=a"), one, one]
     jobs = [bench.make(queue=queue) for queue in queues]

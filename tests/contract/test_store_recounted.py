@@ -6,17 +6,17 @@ from msgspec import Raw
 
 from jqd.domain.job import Fate, Held
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import Release
 from tests.contract.bench import JOURNAL, StoreBench, ids, outcome
-from tests.contract.limited import DIGEST, KEYED, item, rule, taken
+from tests.contract.limited import DIGEST, KEYED, item, setting, taken
 
 
 async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
     here, early = await bench.push(queue=KEYED + item("r")), bench.make(queue=KEYED + item("r"))
     waits = await bench.push(queue=KEYED + item("r"))
-    await rule(bench, "r", concurrency=2)
+    await setting(bench, "r", concurrency=2)
     assert await bench.store.reassert(owner, {here.id: 5, early.id: 6}) == []
     assert await taken(bench, owner) == [], "one in a hand has not come: nobody knows its limits"
     await bench.add(early)
@@ -32,8 +32,8 @@ async def test_what_was_spent_before_the_store_forgot_counts_as_all(
     """Also where the rate is said once more after that, as its numbers are changed: for its window of then, or less."""
     bench, owner = store_bench, await store_bench.join()
     first_ms, body = bench.clock.wall_ms() - 60_000, {"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}
-    said = Rule("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))
-    await bench.store.apply_rules(JOURNAL, 0, 100, [said])
+    said = Setting("constraint", "r", 1, first_ms, Raw(msgspec.msgpack.encode(body)))
+    await bench.store.apply_settings(JOURNAL, 0, 100, [said])
     await bench.push(queue=KEYED + item("r"))
     identity = (await bench.store.look(fresh=False)).identity
     await bench.store.new_life(identity)
@@ -41,8 +41,8 @@ async def test_what_was_spent_before_the_store_forgot_counts_as_all(
     owner = await bench.join()
     for number, per_s in enumerate(again, 1):
         raw = Raw(msgspec.msgpack.encode(body | {"rated_ms": first_ms, "rate": {"limit": 9, "per_s": per_s}}))
-        said = Rule("constraint", "r", 1 + number, bench.clock.wall_ms() + 1, raw)
-        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
+        said = Setting("constraint", "r", 1 + number, bench.clock.wall_ms() + 1, raw)
+        await bench.store.apply_settings(JOURNAL, 100 * number, 100 * number + 100, [said])
     assert await taken(bench, owner) == []
     bench.clock.advance(min((20.0, *again)) + 0.1)
     await bench.store.promote(10)
@@ -61,8 +61,8 @@ async def test_an_emptied_store_that_is_told_what_was_said_one_after_the_other_g
     owner = await bench.join()
     for number, per_s in enumerate((20.0, 3_600.0)):
         body = {"digest": DIGEST, "rate": {"limit": 9, "per_s": per_s}, "rated_ms": first_ms}
-        said = Rule("constraint", "r", 1 + number, first_ms + number, Raw(msgspec.msgpack.encode(body)))
-        await bench.store.apply_rules(JOURNAL, 100 * number, 100 * number + 100, [said])
+        said = Setting("constraint", "r", 1 + number, first_ms + number, Raw(msgspec.msgpack.encode(body)))
+        await bench.store.apply_settings(JOURNAL, 100 * number, 100 * number + 100, [said])
     await bench.push(queue=KEYED + item("r"))
     bench.clock.advance(20.1)
     await bench.store.promote(10)
@@ -76,7 +76,7 @@ async def test_after_a_wipe_who_is_in_a_hand_counts_also_when_the_rule_comes_aft
     job = bench.make(queue=KEYED + item("one"))
     await bench.store.reassert(owner, {job.id: 5})
     await bench.add(job)
-    await rule(bench, "one", concurrency=1)
+    await setting(bench, "one", concurrency=1)
     for _ in range(2):
         await bench.push(queue=KEYED + item("one"))
     assert await taken(bench, owner) == []
@@ -86,7 +86,7 @@ async def test_after_a_wipe_who_is_in_a_hand_counts_also_when_the_rule_comes_aft
 
 async def test_after_a_wipe_a_hold_that_ends_before_others_wait_is_counted_no_more(store_bench: StoreBench) -> None:
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "two", concurrency=2)
+    await setting(bench, "two", concurrency=2)
     job = bench.make(queue=KEYED + item("two"))
     await bench.store.reassert(owner, {job.id: 5})
     await bench.add(job)
@@ -99,7 +99,7 @@ async def test_after_a_wipe_a_hold_that_ends_before_others_wait_is_counted_no_mo
 async def test_a_hold_that_nobody_has_is_found_however_many_come_and_go(store_bench: StoreBench) -> None:
     """Whatever forgot it: it takes a place for a minute or two, and not for ever."""
     bench, owner = store_bench, await store_bench.join()
-    await rule(bench, "r", concurrency=2)
+    await setting(bench, "r", concurrency=2)
     assert bench.recount
     bench.recount.hold("r\x1d", "nobody")
     await bench.add(*(bench.make(queue=KEYED + item("r")) for _ in range(150)))

@@ -8,10 +8,10 @@ from jqd.domain.job import ChangeKind, Fate
 from jqd.domain.record import Lane
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
-from tests.contract.bench import JOURNAL, StoreBench, changed, outcome, rule
+from tests.contract.bench import JOURNAL, StoreBench, changed, outcome, setting
 from tests.contract.lent import handed
 from tests.contract.limited import DIGEST, KEYED, item
-from tests.contract.limited import rule as limit
+from tests.contract.limited import setting as limit
 
 HOUR_MS = 3_600_000
 MOVED = {"applied", "fence"}  # how far a journal was read, and the next number: all that a repeat moves
@@ -27,7 +27,7 @@ class Told:
             Lane.CHANGES: store.apply_changes,
             Lane.OUTCOMES: store.apply_outcomes,
             Lane.CANCELS: store.apply_cancels,
-            Lane.RULES: store.apply_rules,
+            Lane.RULES: store.apply_settings,
         }
         self._told: list[tuple[Lane, list[Any]]] = []
 
@@ -60,7 +60,7 @@ async def test_what_is_told_again_later_changes_nothing() -> None:
     await store.look(fresh=True)
     owner, told, make, now_ms = await bench.join(), Told(bench), bench.make, clock.wall_ms()
     await limit(bench, "r", rate={"limit": 9, "per_s": 60.0})
-    await told.tell(Lane.RULES, rule("w", 5))
+    await told.tell(Lane.RULES, setting("w", 5))
     held = {}
     for name in ("lent", "kept", "followed", "failed", "retried", "asked", "held"):
         await told.tell(Lane.JOBS, make(name, keep_result=name == "kept", max_retry=3))

@@ -8,7 +8,7 @@ from jqd.store import JobView, codec
 from jqd.store.codec import ROW_VERSION
 from tests.contract.bench import StoreBench, changed, ids
 from tests.contract.change import ask, push_named
-from tests.contract.limited import KEYED, claim, item, rule
+from tests.contract.limited import KEYED, claim, item, setting
 from tests.store.counting import Recount
 
 BAD = b"\xc1 rubbish"
@@ -38,7 +38,7 @@ async def test_one_that_waits_in_a_limited_queue_is_shown_and_the_next_claim_bur
     store_bench: StoreBench, queue: str, number: int
 ) -> None:
     owner = await store_bench.join()
-    await rule(store_bench, "c", concurrency=100)
+    await setting(store_bench, "c", concurrency=100)
     jobs = [store_bench.make(queue=queue, argument=b"\x05") for _ in range(number)]
     await store_bench.add(*jobs)
     recount_of(store_bench).spoil(jobs[0].id, BAD)

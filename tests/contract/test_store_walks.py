@@ -20,7 +20,6 @@ from jqd.domain.job import INTERRUPTED, SNOOZE, Change, ChangeKind, Fate, Held, 
 from jqd.domain.jobid import IdSource, journal_number
 from jqd.domain.record import Lane, cancel_of
 from jqd.store import (
-    Look,
     NameGiven,
     NameJournaled,
     NameWanted,
@@ -29,6 +28,7 @@ from jqd.store import (
     Renewed,
     Store,
     StoreConfig,
+    StoreLook,
     Suspects,
     Verdict,
     open_store,
@@ -76,7 +76,7 @@ class Walk:
                 answer = await call(store)
             except StoreError as error:
                 answer = type(error)
-            if isinstance(answer, Look):  # each store has names of its own for its lives
+            if isinstance(answer, StoreLook):  # each store has names of its own for its lives
                 answer = names.setdefault(answer.identity, len(names)), answer.settled
             if isinstance(answer, list) and answer and isinstance(answer[0], NameGiven):
                 answer = [given._replace(life="") for given in answer]

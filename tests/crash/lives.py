@@ -39,9 +39,9 @@ class MortalStore(FakeStore):
 async def ingest_until(files: MemoryFiles, store: MortalStore, calls: int) -> None:
     """One life of the lane of jobs, ended before that call or when all is applied."""
     store.calls_left = calls
-    rules: LaneRules[Job] = LaneRules(store.apply_jobs, lambda _: 1, lambda *_: None)
+    settings: LaneRules[Job] = LaneRules(store.apply_jobs, lambda _: 1, lambda *_: None)
     async with opened(files) as journal:
-        lane: Ingest[Job] = Ingest(Lane.JOBS, rules, journal=journal, store=store, source=random.Random(1))
+        lane: Ingest[Job] = Ingest(Lane.JOBS, settings, journal=journal, store=store, source=random.Random(1))
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(lane.run)

@@ -357,7 +357,7 @@ async def test_rejoin_early(autojump_clock: None) -> None:
         outcome = Outcome(job_id, held.fence, Fate.SUCCEEDED, "a", 0, 1)
         await push_frame(journal, Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         outcomes = here.lanes[Lane.OUTCOMES]
-        outcomes._rules = outcomes._rules._replace(apply=never)
+        outcomes._settings = outcomes._settings._replace(apply=never)
         await here.join(nursery)
         await trio.sleep(30)
         owner_meanwhile = here.membership.owner

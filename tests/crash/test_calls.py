@@ -38,19 +38,19 @@ class Ledger:
     number: int = 0
 
 
-async def life(files: MemoryFiles, ledger: Ledger) -> None:
+async def life(files: MemoryFiles, in_flight: Ledger) -> None:
     """One life of a daemon: pushes, one by one and together, reads as the store would, trims."""
     async with opened(files, ManualClock(), segment_bytes=150, retention_s=1e9, retention_bytes=400) as journal:
 
         async def one_push() -> None:
-            ledger.number += 1
-            body = b"job %03d " % ledger.number + bytes(ledger.number % 40)
+            in_flight.number += 1
+            body = b"job %03d " % in_flight.number + bytes(in_flight.number % 40)
             try:
                 await journal.wsync(journal.write(Lane.JOBS, 1, body))
             except JournalRefused:
-                ledger.refused.append(body)
+                in_flight.refused.append(body)
             else:
-                ledger.acknowledged.append(body)
+                in_flight.acknowledged.append(body)
 
         for _ in range(3):
             await one_push()
@@ -60,7 +60,7 @@ async def life(files: MemoryFiles, ledger: Ledger) -> None:
         with trio.move_on_after(PATIENCE_S):
             while token := journal.read_reserve(Lane.JOBS, 4):
                 slices = await journal.read(token)
-                ledger.read += [piece.body for piece in slices]
+                in_flight.read += [piece.body for piece in slices]
                 journal.rsync(token.lane, token.end)
         for _ in range(2):
             await one_push()
@@ -69,16 +69,16 @@ async def life(files: MemoryFiles, ledger: Ledger) -> None:
 
 async def sweep(fail: Fail) -> Ledger:
     """Two lives with failures, a power cut, and a life without: then everything is compared."""
-    files, ledger = MemoryFiles(), Ledger()
-    await life(files, ledger)
+    files, in_flight = MemoryFiles(), Ledger()
+    await life(files, in_flight)
     files.calls.clear()
     files.fail = fail
     try:
-        await life(files, ledger)
+        await life(files, in_flight)
     except JournalRefused as error:
         assert "cannot be opened" in str(error)  # noqa: PT017  a start that is refused, in words
     assert files.open_descriptors == 0
-    trimmed = set(ledger.read)  # only what was read may be gone
+    trimmed = set(in_flight.read)  # only what was read may be gone
     for disk in (files, files.crash(random.Random(1))):
         disk.fail = no_failure
         async with opened(disk) as journal:
@@ -89,19 +89,19 @@ async def sweep(fail: Fail) -> Ledger:
                 journal.rsync(token.lane, token.end)
             await journal.wsync(journal.write(Lane.JOBS, 1, b"after"))
         assert len(found) == len(set(found)), "a record twice"
-        assert set(found) <= {*ledger.acknowledged, *ledger.refused}
-        assert set(ledger.acknowledged) - set(found) <= trimmed, "acknowledged and lost"
+        assert set(found) <= {*in_flight.acknowledged, *in_flight.refused}
+        assert set(in_flight.acknowledged) - set(found) <= trimmed, "acknowledged and lost"
         # Refused means unknown: what reached the disk all the same may run. But the order is that of the pushes.
         assert found == sorted(found)
-    return ledger
+    return in_flight
 
 
 async def calls_of_a_life() -> list[str]:
-    files, ledger = MemoryFiles(), Ledger()
-    await life(files, ledger)
+    files, in_flight = MemoryFiles(), Ledger()
+    await life(files, in_flight)
     files.calls.clear()
-    await life(files, ledger)
-    assert ledger.refused == []
+    await life(files, in_flight)
+    assert in_flight.refused == []
     return files.calls
 
 
@@ -111,9 +111,9 @@ async def test_every_single_call_fails(number: int, for_good: bool) -> None:
     calls = await calls_of_a_life()
     assert {*calls} >= {*CALLS} - {"link", "truncate", "overwrite", "free_bytes"}
     for bad in range(1, len(calls) + 1):
-        ledger = await sweep(lambda _, n, bad=bad: number if n == bad or (for_good and n > bad) else None)  # type: ignore[misc]
+        in_flight = await sweep(lambda _, n, bad=bad: number if n == bad or (for_good and n > bad) else None)  # type: ignore[misc]
         if not for_good:
-            assert len(ledger.acknowledged) >= 8
+            assert len(in_flight.acknowledged) >= 8
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -132,8 +132,8 @@ async def test_every_kind_of_call_fails_with_every_errno(call: str) -> None:
 
 async def test_short_writes_at_every_size() -> None:
     for taken in (1, 3, 43, 44, 45, 100):
-        files, ledger = MemoryFiles(), Ledger()
+        files, in_flight = MemoryFiles(), Ledger()
         files.short = lambda size, taken=taken: min(size, taken)  # type: ignore[misc]
-        await life(files, ledger)
-        assert ledger.refused == []
-        assert len(ledger.acknowledged) == 8
+        await life(files, in_flight)
+        assert in_flight.refused == []
+        assert len(in_flight.acknowledged) == 8

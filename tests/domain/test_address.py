@@ -21,7 +21,7 @@ def test_an_address_comes_back_from_its_text(host: str, port: int) -> None:
 
 @given(st.text())
 def test_any_other_text_is_refused(text: str) -> None:
-    with contextlib.suppress(ValueError):  # any other error would be a mistake of ours
+    with contextlib.suppress(ValueError):  # any other error would be an internal error
         assert parse(str(parse(text))) == parse(text)
     assert is_http(text) in (True, False)
 

@@ -20,13 +20,13 @@ from jqd.domain.constraints import (
 )
 from jqd.domain.job import Job
 from jqd.domain.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood
-from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.settings import NIL, Setting, SettingTable
 
 
 def said(*ones: tuple[str, Constraint]) -> Constraints:
-    rules = Rules()
-    known = Constraints(rules)
-    rules.take([Rule(CONSTRAINT, name, 1, 0, Raw(body_of(with_digest(name, one)))) for name, one in ones])
+    settings = SettingTable()
+    known = Constraints(settings)
+    settings.take([Setting(CONSTRAINT, name, 1, 0, Raw(body_of(with_digest(name, one)))) for name, one in ones])
     return known
 
 
@@ -68,10 +68,10 @@ def test_another_number_is_the_same_version_and_another_matcher_another() -> Non
     }
     assert len(versions) == 5
     known = said(("a", Constraint("true", concurrency=1)))
-    known_rules = Rules()
+    known_rules = SettingTable()
     gone = Constraints(known_rules)
-    known_rules.take([Rule(CONSTRAINT, "a", 1, 0, Raw(body_of(known.known["a"].constraint)))])
-    known_rules.take([Rule(CONSTRAINT, "a", 2, 0, Raw(NIL))])
+    known_rules.take([Setting(CONSTRAINT, "a", 1, 0, Raw(body_of(known.known["a"].constraint)))])
+    known_rules.take([Setting(CONSTRAINT, "a", 2, 0, Raw(NIL))])
     assert (gone.version, gone.known) == ("", {})
 
 

@@ -41,7 +41,7 @@ def test_an_instant_no_calendar_has_is_told_as_the_nearest(at_ms: int) -> None:
 
 @given(st.text() | st.floats() | st.integers())
 def test_whatever_is_told_is_a_date_or_refused(told: str | float) -> None:
-    with contextlib.suppress(ValueError):  # any other error would be a mistake of ours
+    with contextlib.suppress(ValueError):  # any other error would be an internal error
         assert 0 <= instant_ms(told) <= INSTANT_MS_MAX
 
 

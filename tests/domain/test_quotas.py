@@ -5,7 +5,7 @@ import random
 import pytest
 
 from jqd.domain.quotas import PUSHED_MAX, Numbers, Quota, Quotas
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.testing.clock import ManualClock
 
 PARTITIONS = 3
@@ -18,7 +18,7 @@ class Walk:
 
     def __init__(self, source: random.Random) -> None:
         self.source = source
-        self.quotas = Quotas(Rules(), ManualClock())
+        self.quotas = Quotas(SettingTable(), ManualClock())
         self.jobs: list[tuple[str, int]] = []
         """Tenant and partition; their places are positions of the journal."""
         self.synced = 0

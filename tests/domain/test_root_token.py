@@ -3,17 +3,17 @@
 import json
 from pathlib import Path
 
-from jqd.domain.root_token import FILE, Root, RootFile, read
+from jqd.domain.root_token import FILE, RootToken, RootTokenFile, read
 
-ROOT = Root("http://127.0.0.1:1", "secret")
+ROOT = RootToken("http://127.0.0.1:1", "secret")
 
 
 def test_it_is_written_for_its_owner_and_goes_with_the_daemon(tmp_path: Path) -> None:
-    with RootFile(tmp_path, ROOT) as lies:
+    with RootTokenFile(tmp_path, ROOT) as lies:
         assert (read(tmp_path), (tmp_path / FILE).stat().st_mode & 0o777) == (ROOT, 0o600)
         assert lies.examine() == []
     assert [*tmp_path.iterdir()] == []
-    with RootFile(tmp_path, ROOT):
+    with RootTokenFile(tmp_path, ROOT):
         (tmp_path / FILE).unlink()
 
 
@@ -21,7 +21,7 @@ def test_where_it_cannot_be_written_that_of_before_goes_and_it_comes_with_the_ro
     (tmp_path / FILE).write_text(json.dumps({"url": "http://127.0.0.1:1", "token": "of an earlier run"}))
     in_its_way = tmp_path / "root.new"
     in_its_way.mkdir()
-    lies = RootFile(tmp_path, ROOT)
+    lies = RootTokenFile(tmp_path, ROOT)
     (finding,) = lies.examine()
     assert (finding.code, read(tmp_path)) == ("no_root_file", None)
     assert "lets nobody make a token" in str(finding)

@@ -26,7 +26,7 @@ def test_a_number_without_a_unit_is_itself(number: float) -> None:
 
 @given(st.text())
 def test_any_other_text_is_refused(text: str) -> None:
-    with contextlib.suppress(ValueError):  # any other error would be a mistake of ours
+    with contextlib.suppress(ValueError):  # any other error would be an internal error
         assert seconds(text) >= 0
 
 

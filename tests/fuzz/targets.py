@@ -1,6 +1,6 @@
 """What reads bytes that others wrote, each as a plain function of bytes, with the errors that it may end with.
 
-Whatever the bytes are, a target returns or raises one of these. Any other exception is a mistake of ours; so is taking
+Whatever the bytes are, a target returns or raises one of these. Any other exception is an internal error; so is taking
 long, or much memory.
 """
 
@@ -14,12 +14,12 @@ import msgspec
 from hypothesis import strategies as st
 
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import Request
+from jqd.api.message import ApiRequest
 from jqd.api.problems import Problem
 from jqd.api.v1.body import _read_json
 from jqd.api.v1.leases import Outcome as Reported
-from jqd.api.v1.push import Pushing
-from jqd.domain.errors import AnswerGarbled, DeskError, JournalError
+from jqd.api.v1.push import PushQuery
+from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
 from jqd.http.body import Chunked, body_of
@@ -30,7 +30,7 @@ from jqd.journal.recover import recover
 from jqd.journal.segment import name_of
 from jqd.runner.protocols.lines import _Lines
 from jqd.runner.protocols.stream import AnswerReader
-from jqd.service import DeskConfig
+from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
 from jqd.service.bulk import Filter
 from jqd.service.job import NewJob
@@ -40,7 +40,7 @@ from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
 from tests.wire.corpus import BAD_CHUNKS, REFUSED
 
-CONFIG = DeskConfig(job_bytes_max=100_000, array_bytes_max=1_000_000, array_jobs_max=1_000)
+CONFIG = ServiceConfig(job_bytes_max=100_000, array_bytes_max=1_000_000, array_jobs_max=1_000)
 KEYS = Keys("jqd")
 SEGMENT = b"s" * 16
 PLACE = Path("/journal")
@@ -66,7 +66,7 @@ class Target(NamedTuple):
 def push(data: bytes) -> None:
     """What is pushed, in MessagePack and in JSON; what was taken can be read again from its frame."""
     for single in (False, True):
-        with suppress(DeskError):
+        with suppress(ServiceError):
             batch = read_array(b"\x91" + data if single else data, single, CONFIG)
             if batch.jobs:
                 head = Head(FIRST_ID, 1)
@@ -74,7 +74,7 @@ def push(data: bytes) -> None:
                     job.name for job in batch.jobs
                 ]
     for kind in ("application/json", "application/x-ndjson"):
-        with suppress(DeskError):
+        with suppress(ServiceError):
             _read_json(kind, data, CONFIG)
 
 
@@ -83,9 +83,9 @@ def request(data: bytes) -> None:
     types: list[type[msgspec.Struct]] = [NewJob, Reported, Filter]
     which, body = data[:1] or b"\0", data[1:]
     kind = ("application/json", "application/msgpack")[which[0] & 1]
-    asked = Request("POST", "/", body.split(b"\0")[0], {"content-type": kind}, body)
-    with suppress(DeskError, Problem):
-        read_query(asked, Pushing)
+    asked = ApiRequest("POST", "/", body.split(b"\0")[0], {"content-type": kind}, body)
+    with suppress(ServiceError, Problem):
+        read_query(asked, PushQuery)
     read_body(asked, types[which[0] // 2 % len(types)])
 
 
@@ -181,7 +181,7 @@ TARGETS: dict[str, Target] = {
     ),
     "request": Target(
         request,
-        (DeskError, Problem),
+        (ServiceError, Problem),
         [b"\1" + pack(JOB), b"\0" + b'{"name": "a"}', b"\3" + pack(ANSWERS[0]), b"\4" + b'{"state": "failed"}'],
     ),
     "segment": Target(

@@ -26,7 +26,7 @@ from jqd.journal.commit import Commits, Refusal
 from jqd.journal.segment import Segment, Walker
 from jqd.journal.writer import Start, Writer
 from jqd.loops.ingest import Flight, Ingest
-from jqd.recovery.recovery import Barrier
+from jqd.recovery.recovery import Recovery
 
 Plant = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given what it takes the place of, the mistaken one."""
@@ -199,13 +199,13 @@ def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
         self._advance(flight.end)
-        await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
+        await self._settings.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply
 
 
 def _rejoin_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def catch_up(self: Barrier, *given: object, **named: object) -> None:
+    async def catch_up(self: Recovery, *given: object, **named: object) -> None:
         await trio.lowlevel.checkpoint()
 
     return catch_up
@@ -243,7 +243,7 @@ BUGS = {
     "trust-unsynced": Bug("what recovery found is read without a sync", recover_module, "_mend_newest", _mend_unsynced),
     "reuse-ids": Bug("ids begin anew at a start", IdSource, "__init__", _forget_ids),
     "advance-first": Bug("the read point moves before the jobs are applied", Ingest, "_apply", _advance_first),
-    "rejoin-early": Bug("a seat is taken before outcomes are applied", Barrier, "_catch_up", _rejoin_at_once),
+    "rejoin-early": Bug("a seat is taken before outcomes are applied", Recovery, "_catch_up", _rejoin_at_once),
 }
 """By name. Each is found by the test of the same name."""
 

@@ -3,7 +3,7 @@
 import trio
 
 from jqd.http.fairness import EACH
-from jqd.http.request import Heading
+from jqd.http.request import RequestHead
 
 FLOOD = 40 * EACH
 
@@ -15,7 +15,7 @@ class Peer:
 
     def __init__(self, address: str, size: int = 0) -> None:
         self.peer = address
-        self.heading = Heading("POST", "/", "/", b"", {"content-length": str(size)})
+        self.heading = RequestHead("POST", "/", "/", b"", {"content-length": str(size)})
         self.left = False
 
     def while_there(self) -> trio.CancelScope:

@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from jqd.http.config import DoorConfig
+from jqd.http.config import ListenerConfig
 from tests.http.transports import Talk
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /z HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-CONFIG = DoorConfig()
+CONFIG = ListenerConfig()
 
 
 def post(length: int, *more: bytes) -> bytes:

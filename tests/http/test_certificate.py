@@ -11,7 +11,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import ConfigError
-from jqd.http import Door, DoorConfig, bind
+from jqd.http import Listener, ListenerConfig, bind
 from jqd.http.certificate import SOON_DAYS, dates_ms
 from jqd.testing.clock import ManualClock
 from tests.http.test_tls import ANSWER_S, LAST, echo, spoken
@@ -38,7 +38,7 @@ class Renewed:
         self.now = datetime.fromtimestamp(self.clock.wall_ms() // 1000, UTC)
         self.renew(30)
         self.listener = bind("127.0.0.1:0")
-        self.door = Door(echo, self.listener, DoorConfig(certificate=self.files), self.log, clock=self.clock)
+        self.door = Listener(echo, self.listener, ListenerConfig(certificate=self.files), self.log, clock=self.clock)
 
     def renew(self, days: float, age: float = 90) -> str:
         """By one of another authority, which ends so many days from now, `age` after it began. Returns when."""

@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from jqd.http.connection import KEPT_BYTES
 from jqd.http.exchange import AHEAD_BYTES, Exchange
-from jqd.http.request import Answer
+from jqd.http.request import Response
 from tests.http.requests import GET, LAST, answered, answers, post, refused
 from tests.http.transports import PATIENCE_S, echo, talking
 
@@ -34,11 +34,11 @@ async def test_what_an_application_made_of_a_head_comes_again_with_the_same_head
     """A head is kept by all of its bytes, for one door; a longer one is not kept."""
     seen: list[tuple[str, object]] = []
 
-    async def judge(exchange: Exchange) -> Answer:
+    async def judge(exchange: Exchange) -> Response:
         heading = exchange.heading
         seen.append((heading.path, heading.verdict))
         heading.verdict = heading.path + heading.headers.get("x-a", "")[:1]
-        return Answer(200)
+        return Response(200)
 
     other, long = GET[:-2] + b"X-A: 1\r\n\r\n", GET[:-2] + b"X-A: " + b"2" * KEPT_BYTES + b"\r\n\r\n"
     async with talking(echo) as talk:
@@ -223,9 +223,9 @@ async def test_an_application_hears_that_its_client_has_gone(autojump_clock: Non
 async def test_an_application_is_told_of_an_answer_that_was_lost(autojump_clock: None, how: str) -> None:
     lost: list[str] = []
 
-    async def give(exchange: Exchange) -> Answer:
+    async def give(exchange: Exchange) -> Response:
         await trio.sleep(1)
-        return Answer(200, body=b"x" * 100_000, lost=(lambda: lost.append(exchange.heading.path),))
+        return Response(200, body=b"x" * 100_000, lost=(lambda: lost.append(exchange.heading.path),))
 
     async with talking(echo) as talk:
         talk.house.app = give

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import EACH, EACH_BESIDE, OTHERS_S, PAUSE_S, WEIGHT_BYTES, Turns
-from jqd.http.request import Answer, Asked
+from jqd.http.fairness import EACH, EACH_BESIDE, OTHERS_S, PAUSE_S, WEIGHT_BYTES, FairQueue
+from jqd.http.request import Request, Response
 from tests.http.peers import FLOOD, Peer
 
 pytestmark = pytest.mark.usefixtures("unstalled")
@@ -18,18 +18,18 @@ class Hall:
     """An application behind turns, and who it was asked by, in order."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = FairQueue()
         self.begun: list[str] = []
         self.held = trio.Event()
         self.held.set()
         self.app: Any = self.turns.share(self.work)
 
-    async def work(self, asked: Asked) -> Answer:
+    async def work(self, asked: Request) -> Response:
         assert asked.peer is not None
         self.begun.append(asked.peer)
         await trio.lowlevel.checkpoint()
         await self.held.wait()
-        return Answer(200)
+        return Response(200)
 
     def empty(self) -> bool:
         return not (self.turns._under_way or self.turns._lines or self.turns._led)
@@ -73,12 +73,12 @@ async def test_while_others_ask_the_loop_is_theirs_for_most_of_the_time(size: in
     """
     hall, steps, begun, each = Hall(), [0], Counter[float](), 1 if size else EACH_BESIDE
 
-    async def five_turns(asked: Asked) -> Answer:
+    async def five_turns(asked: Request) -> Response:
         begun[trio.current_time()] += asked.peer == "192.0.2.1"
         for _ in range(5):
             steps[0] += asked.peer == "192.0.2.1"
             await trio.lowlevel.checkpoint()
-        return Answer(200)
+        return Response(200)
 
     app: Any = hall.turns.share(five_turns)
     async with trio.open_nursery() as nursery:
@@ -180,7 +180,7 @@ async def test_one_that_waits_and_is_given_up_leaves_the_line_to_the_others() ->
 
 
 async def test_whoever_leads_may_be_given_up_in_the_same_turn_as_who_would_follow() -> None:
-    turns = Turns(each=1)
+    turns = FairQueue(each=1)
     went: list[str] = []
 
     async def wait(name: str, scope: trio.CancelScope) -> None:

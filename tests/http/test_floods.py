@@ -9,10 +9,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from jqd.http.config import DoorConfig
-from jqd.http.connection import Connection, House
-from jqd.http.fairness import EACH, PAUSE_S, Lines, Turns, Urgency, Urgent, not_urgent, weight_of
-from jqd.http.request import Answer, Asked
+from jqd.http.config import ListenerConfig
+from jqd.http.connection import Connection, ServerContext
+from jqd.http.fairness import EACH, PAUSE_S, AddressQueues, FairQueue, Urgency, Urgent, not_urgent, weight_of
+from jqd.http.request import Request, Response
 from jqd.http.transport import Turn
 from tests.http.peers import FLOOD, Peer
 from tests.http.transports import SERVER, Log, MemoryPipe
@@ -33,10 +33,10 @@ async def test_who_floods_with_connections_has_turns_for_handshakes(autojump_clo
 
         whose = ""
 
-    async def none(_: Asked) -> None:
+    async def none(_: Request) -> None:
         raise AssertionError("nobody asks for anything")
 
-    house, pipes = House(none, DoorConfig(), Log(), SERVER), list[MemoryPipe]()
+    house, pipes = ServerContext(none, ListenerConfig(), Log(), SERVER), list[MemoryPipe]()
 
     async def come(address: str, *, says: bool = True) -> None:
         pipe = Shaking()
@@ -75,16 +75,16 @@ FLOODED = "192.0.2.1"
 
 
 @asynccontextmanager
-async def flooded(clock: MockClock, urgent: Urgent = not_urgent) -> AsyncIterator[House]:
+async def flooded(clock: MockClock, urgent: Urgent = not_urgent) -> AsyncIterator[ServerContext]:
     """An address pushes as large arrays as may be, another one asks each second; the first line is long."""
 
-    async def work(asked: Asked) -> Answer:
+    async def work(asked: Request) -> Response:
         if weight_of(asked) > 1:
             clock.jump(LONG_S)
         await trio.lowlevel.checkpoint()
-        return Answer(200)
+        return Response(200)
 
-    house = House(work, DoorConfig(), Log(), SERVER, urgent=urgent)
+    house = ServerContext(work, ListenerConfig(), Log(), SERVER, urgent=urgent)
 
     async def push() -> None:
         while True:
@@ -117,7 +117,7 @@ async def test_what_is_urgent_and_large_leaves_the_loop_to_others(autojump_clock
     """Outcomes by the ten thousand held up everybody's pushes for seconds, and a daemon lost its lease."""
     said = Counter[str]()
 
-    def urgent(asked: Asked) -> Urgency:
+    def urgent(asked: Request) -> Urgency:
         said[str(asked.peer)] += 1
         return Urgency.ANY_SIZE
 
@@ -156,7 +156,7 @@ async def test_nor_do_handshakes_and_none_is_too_slow_for_having_waited(autojump
 
 async def test_a_new_connection_for_each_request_is_nobody_else(mock_clock: MockClock) -> None:
     """A handshake is its address', the request behind it a tenant's."""
-    lines = Lines()
+    lines = AddressQueues()
     for _ in range(3):
         lines.handshakes.enter("192.0.2.1")
         lines.handshakes.leave("192.0.2.1")
@@ -167,13 +167,13 @@ async def test_a_new_connection_for_each_request_is_nobody_else(mock_clock: Mock
 
 async def test_a_pause_is_as_long_as_what_was_begun_may_have_taken(autojump_clock: MockClock) -> None:
     """Four of another address that push large arrays, and are never in line, would slow whoever is in one."""
-    turns = Turns()
+    turns = FairQueue()
 
-    async def work(asked: Asked) -> Answer:
+    async def work(asked: Request) -> Response:
         if weight_of(asked) > 1:
             autojump_clock.jump(LONG_S)
         await trio.sleep(0.002)
-        return Answer(200)
+        return Response(200)
 
     app: Any = turns.share(work)
     small, until_s = Counter[str](), 10.0 + trio.current_time()

@@ -16,15 +16,15 @@ import trio.lowlevel
 
 import jqd.http.listener as listener_module
 import jqd.http.transport as pipe_module
-from jqd.http import DoorConfig, from_asgi, listen, serve_http
+from jqd.http import ListenerConfig, from_asgi, listen, serve_http
 from jqd.http.connection_limit import FEW
-from jqd.http.listener import Door
-from jqd.http.transport import SocketPipe
+from jqd.http.listener import Listener
+from jqd.http.transport import SocketTransport
 from tests.http.transports import PATIENCE_S, Log, MemoryPipe, echo, talking
 
 SECRET = "bytes-of-a-request"
 STEPS_MAX = 200  # a script that has more is not what it seems
-CONFIG = DoorConfig()
+CONFIG = ListenerConfig()
 
 EXCEPTIONS: list[Callable[[], BaseException]] = [
     partial(ValueError, SECRET),
@@ -178,7 +178,7 @@ async def test_an_error_of_any_system_call_of_a_connection_stays_there(number: i
             ours.setblocking(False)
             faulty: Any = FaultySocket(ours, steps)
             with faulty_waits(pipe_module, steps):
-                async with talking(echo, pipe=SocketPipe(faulty)) as talk:  # type: ignore[arg-type]
+                async with talking(echo, pipe=SocketTransport(faulty)) as talk:  # type: ignore[arg-type]
                     peer = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
                     async with peer:
                         with trio.fail_after(PATIENCE_S):
@@ -208,7 +208,7 @@ async def test_an_error_of_any_system_call_of_the_listener_ends_nothing(
         with listen("127.0.0.1", 0) as listener:
             faulty: Any = FaultySocket(listener, steps)
             port = listener.getsockname()[1]
-            door = Door(from_asgi(echo), listener, CONFIG, log)
+            door = Listener(from_asgi(echo), listener, CONFIG, log)
             door._listener = faulty
             with faulty_waits(listener_module, steps):
                 async with trio.open_nursery() as nursery:
@@ -224,16 +224,16 @@ async def test_an_error_of_any_system_call_of_the_listener_ends_nothing(
 
 async def test_what_cannot_be_begun_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory for a connection's task, say."""
-    real, refusals = Door._run, [MemoryError(SECRET), OSError(errno.EMFILE, SECRET)]
+    real, refusals = Listener._run, [MemoryError(SECRET), OSError(errno.EMFILE, SECRET)]
 
-    def run(self: Door, connection: Any) -> Any:
+    def run(self: Listener, connection: Any) -> Any:
         if refusals:
             raise refusals.pop()
         return real(self, connection)
 
-    monkeypatch.setattr(Door, "_run", run)
+    monkeypatch.setattr(Listener, "_run", run)
     log = Log()
-    async with serving(DoorConfig(), log) as port:
+    async with serving(ListenerConfig(), log) as port:
         for _ in range(2):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 with trio.fail_after(PATIENCE_S):
@@ -248,7 +248,7 @@ async def test_what_cannot_be_begun_is_closed(monkeypatch: pytest.MonkeyPatch) -
 async def test_silent_connections_give_way() -> None:
     """1,100 of them used to take the last descriptor."""
     log = Log()
-    async with serving(DoorConfig(connections_max=8), log) as port:
+    async with serving(ListenerConfig(connections_max=8), log) as port:
         silent = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(40)]
         for _ in range(3):
             await _asked(port)
@@ -271,7 +271,7 @@ async def test_when_nobody_is_idle_the_newcomer_is_told_so() -> None:
         await going.wait()
         await echo(scope, receive, send)
 
-    async with serving(DoorConfig(connections_max=2, address_connections_max=2), log, busy) as port:
+    async with serving(ListenerConfig(connections_max=2, address_connections_max=2), log, busy) as port:
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(_asked, port)
@@ -299,7 +299,7 @@ async def test_two_addresses_that_are_busy_on_all_of_theirs_keep_no_third_one_ou
             await going.wait()
         await echo(scope, receive, send)
 
-    async with serving(DoorConfig(connections_max=32), log, busy) as port, trio.open_nursery() as nursery:
+    async with serving(ListenerConfig(connections_max=32), log, busy) as port, trio.open_nursery() as nursery:
         for address, count in counts.items():
             for _ in range(count):
                 nursery.start_soon(_ask, port, address)
@@ -317,7 +317,7 @@ async def test_two_addresses_that_are_busy_on_all_of_theirs_keep_no_third_one_ou
 class serving:
     """A door on a free port; it is closed when the block is left."""
 
-    def __init__(self, config: DoorConfig, log: Log, app: Any = echo) -> None:
+    def __init__(self, config: ListenerConfig, log: Log, app: Any = echo) -> None:
         self._listener = listen("127.0.0.1", 0)
         self._stopped = trio.Event()
         self._serve = partial(

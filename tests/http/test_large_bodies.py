@@ -9,9 +9,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.http.fairness import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, Others, weight_of
-from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, SOME_BYTES, Large
-from jqd.http.request import Heading
+from jqd.http.fairness import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, OtherAddresses, weight_of
+from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, SOME_BYTES, LargeBodyQueue
+from jqd.http.request import RequestHead
 
 LONG_S = 0.05  # that the loop has with one
 
@@ -20,7 +20,7 @@ class Bodies:
     """Large bodies of two owners that are worked at, each for LONG_S of the processor."""
 
     def __init__(self) -> None:
-        self.large = Large(lambda: self.cpu_s)
+        self.large = LargeBodyQueue(lambda: self.cpu_s)
         self.cpu_s = 0.0
         self.begun: list[tuple[float, str]] = []
         self.under_way = Counter[str]()
@@ -79,7 +79,7 @@ async def test_who_sends_large_ones_alone_waits_for_nothing(mock_clock: MockCloc
 
 async def test_smaller_ones_count_as_large_for_a_while_of_whom_one_held_the_loop(autojump_clock: MockClock) -> None:
     """Four connections with arrays of wrong jobs, each just below what is large, made others' pushes take 1.2 s."""
-    large = Large()
+    large = LargeBodyQueue()
     assert large.counts("a", LARGE_BYTES + 1)
     assert not large.counts("a", LARGE_BYTES)
     large.note("a", COSTLY_S)
@@ -119,7 +119,7 @@ async def test_large_ones_that_are_given_up_in_line_leave_it_and_no_owner_is_kep
 def test_a_body_of_unsaid_length_counts_as_one_that_is_as_long_as_may_be(
     method: str, headers: dict[str, str], weight: int
 ) -> None:
-    asked: Any = SimpleNamespace(heading=Heading(method, "/", "/", b"", headers))
+    asked: Any = SimpleNamespace(heading=RequestHead(method, "/", "/", b"", headers))
     assert weight_of(asked) == weight
 
 
@@ -130,7 +130,7 @@ async def test_who_is_in_line_sleeps_and_pauses_while_one_before_the_latest_wait
     bodies, long_s = Bodies(), 30 * LARGE_S_MAX
     asked = 0
 
-    class Always(Others):
+    class Always(OtherAddresses):
         def ask(self, now_s: float | None = None) -> bool:
             nonlocal asked
             asked += 1

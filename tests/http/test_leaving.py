@@ -7,8 +7,8 @@ import trio
 
 from jqd.http.exchange import Exchange
 from jqd.http.listener import LOOK_S
-from jqd.http.request import Answer
-from jqd.http.transport import SocketPipe
+from jqd.http.request import Response
+from jqd.http.transport import SocketTransport
 from tests.http.requests import GET, answers
 from tests.http.transports import Talk, echo, talking
 
@@ -21,12 +21,12 @@ class Work:
         self.ended_s = 0.0
         talk.house.app = self.look
 
-    async def look(self, asked: Exchange) -> Answer | None:
+    async def look(self, asked: Exchange) -> Response | None:
         began_s = trio.current_time()
         try:
             with asked.while_there() as work:
                 await trio.sleep(self.lasts_s)
-            return None if work.cancelled_caught else Answer(200, body=b"looked")
+            return None if work.cancelled_caught else Response(200, body=b"looked")
         finally:
             self.ended_s = trio.current_time() - began_s
 
@@ -64,10 +64,10 @@ async def test_what_is_to_be_kept_goes_on_to_its_end(autojump_clock: None) -> No
     async with talking(echo) as talk:
         done: list[float] = []
 
-        async def keep(asked: Exchange) -> Answer:
+        async def keep(asked: Exchange) -> Response:
             await trio.sleep(100.0)
             done.append(trio.current_time())
-            return Answer(200, body=b"kept")
+            return Response(200, body=b"kept")
 
         talk.house.app = keep
         talk.pipe.feed(GET)
@@ -81,7 +81,7 @@ def test_a_socket_tells_whether_its_peer_has_left_also_behind_what_nobody_read(u
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as peer:
         ours, _ = listener.accept()
         with ours:
-            pipe = SocketPipe(ours)
+            pipe = SocketTransport(ours)
             peer.sendall(unread)
             assert not pipe.has_left()
             peer.shutdown(socket.SHUT_WR)
@@ -92,6 +92,6 @@ async def test_a_socket_tells_of_a_peer_that_broke_off() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as peer:
         ours, _ = listener.accept()
         with ours:
-            pipe = SocketPipe(ours)
-            SocketPipe(peer).abort()
+            pipe = SocketTransport(ours)
+            SocketTransport(peer).abort()
             assert pipe.has_left()

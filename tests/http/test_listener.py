@@ -9,23 +9,23 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import jqd.http.listener as listener_module
-from jqd.http import DoorConfig, from_asgi, listen, serve_http
+from jqd.http import ListenerConfig, from_asgi, listen, serve_http
 from jqd.http.address import USER_TIMEOUT_MS
-from jqd.http.listener import Door
-from jqd.http.transport import STRAIGHT_MAX, SocketPipe
+from jqd.http.listener import Listener
+from jqd.http.transport import STRAIGHT_MAX, SocketTransport
 from tests.http.transports import CLIENT, Log, MemoryPipe, Talk, echo
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
-CONFIG = DoorConfig()
+CONFIG = ListenerConfig()
 
 
 class Hall:
     """A door whose connections lie in memory."""
 
-    def __init__(self, app: Any, nursery: trio.Nursery, config: DoorConfig = CONFIG) -> None:
+    def __init__(self, app: Any, nursery: trio.Nursery, config: ListenerConfig = CONFIG) -> None:
         self.log = Log()
         with listen("127.0.0.1", 0) as listener:
-            self.door = Door(from_asgi(app), listener, config, self.log)
+            self.door = Listener(from_asgi(app), listener, config, self.log)
         self._nursery = nursery
         nursery.start_soon(self.door.watch)
 
@@ -98,7 +98,7 @@ async def test_what_does_not_end_is_cut_off(autojump_clock: None) -> None:
 
 async def test_slow_heads_give_way_too(autojump_clock: None) -> None:
     async with trio.open_nursery() as nursery:
-        hall = Hall(echo, nursery, DoorConfig(connections_max=3, address_connections_max=3))
+        hall = Hall(echo, nursery, ListenerConfig(connections_max=3, address_connections_max=3))
         slow = [await hall.enter(GET[:9]) for _ in range(3)]
         for first in slow:
             talk = await hall.enter(GET)
@@ -111,7 +111,7 @@ async def test_slow_heads_give_way_too(autojump_clock: None) -> None:
 async def test_who_gives_way_goes_at_once(autojump_clock: None) -> None:
     """Its place counts as free: to wait for its goodbye would open more descriptors than there are places."""
     async with trio.open_nursery() as nursery:
-        hall = Hall(echo, nursery, DoorConfig(connections_max=1))
+        hall = Hall(echo, nursery, ListenerConfig(connections_max=1))
         first = await hall.enter(GET)
         began_s = trio.current_time()
         await hall.enter()
@@ -126,7 +126,7 @@ async def test_other_limits_hold_from_then_on_for_those_that_are_there_too(autoj
         talk = await hall.enter(GET)
         house = hall.door._house
         kept = house.read_head(GET)
-        hall.door.change(DoorConfig(idle_s=3.0, connections_max=7, address_connections_max=5))
+        hall.door.change(ListenerConfig(idle_s=3.0, connections_max=7, address_connections_max=5))
         assert (house.crowd.total_max, house.crowd.address_max) == (7, 5)
         assert house.read_head(GET) is not kept, "what was made of it by other limits is forgotten"
         began_s = trio.current_time()
@@ -152,7 +152,7 @@ async def test_more_than_a_socket_holds_goes_both_ways() -> None:
     for each in (ours, theirs):
         each.setblocking(False)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-    pipe, peer = SocketPipe(ours), SocketPipe(theirs)
+    pipe, peer = SocketTransport(ours), SocketTransport(theirs)
     heard = bytearray()
     turns = 0
 
@@ -188,7 +188,7 @@ async def test_when_too_many_are_turned_away_no_more_is_said(monkeypatch: pytest
     listener = listen("127.0.0.1", 0)
     place = listener.getsockname()[:2]
     async with trio.open_nursery() as nursery:
-        config = DoorConfig(connections_max=1)
+        config = ListenerConfig(connections_max=1)
         await nursery.start(
             partial(serve_http, from_asgi(busy), listener, stopped=stopped.wait, config=config, log=log)
         )

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.http.config import DoorConfig
+from jqd.http.config import ListenerConfig
 from tests.http.requests import CONFIG, GET, LAST, answered, answers, post, refused
 from tests.http.transports import echo, talking
 
 
 async def test_it_does_not_listen_for_ever(autojump_clock: None) -> None:
-    async with talking(echo, DoorConfig(linger_bytes=1_000)) as talk:
+    async with talking(echo, ListenerConfig(linger_bytes=1_000)) as talk:
         talk.pipe.feed(LAST)
         await talk.pipe.wait_sent(b"/z ")
         began_s = trio.current_time()
         await talk.wait_over()
         assert trio.current_time() - began_s == pytest.approx(CONFIG.linger_s)
-    async with talking(echo, DoorConfig(linger_bytes=1_000)) as talk:
+    async with talking(echo, ListenerConfig(linger_bytes=1_000)) as talk:
         talk.pipe.feed(LAST + b"x" * 70_000)
         began_s = trio.current_time()
         await talk.wait_over()

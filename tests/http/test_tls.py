@@ -19,9 +19,9 @@ from jqd.client.http import Http
 from jqd.client.trust import trusted
 from jqd.config import load
 from jqd.domain.errors import ConfigError
-from jqd.http import Answer, Asked, Door, DoorConfig, bind, serve_http, tls_context
-from jqd.http.connection import Connection, House
-from jqd.http.tls import PLAIN, TlsPipe
+from jqd.http import Listener, ListenerConfig, Request, Response, bind, serve_http, tls_context
+from jqd.http.connection import Connection, ServerContext
+from jqd.http.tls import PLAIN, TlsTransport
 from jqd.worker.register import Registration, Slots
 from tests.http.conftest import Certificate
 from tests.http.transports import CLIENT, SERVER, Log, MemoryPipe, body_of
@@ -32,14 +32,14 @@ LAST = b"GET /z HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HELLO_CUTS = (1, 5, 6, 60, 200)
 
 
-async def echo(asked: Asked) -> Answer | None:
+async def echo(asked: Request) -> Response | None:
     """Says the body again; refuses by the head what is for /refuse."""
     if asked.heading.path == "/refuse":
-        return Answer(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
+        return Response(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
     body = await body_of(asked)
     if body is None:
         return None
-    return Answer(200, (), asked.heading.path.encode() + b" " + body)
+    return Response(200, (), asked.heading.path.encode() + b" " + body)
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def serving(certificate: Certificate, log: Log) -> AsyncIterator[int]:
     listener = bind("127.0.0.1:0")
     port = listener.getsockname()[1]
     stopped = trio.Event()
-    config = DoorConfig(certificate=certificate)
+    config = ListenerConfig(certificate=certificate)
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(partial(serve_http, echo, listener, stopped=stopped.wait, config=config, log=log))
@@ -155,12 +155,12 @@ async def registered(url: str) -> str:
 async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path, monkeypatch):
     clients, listener, stopped = trustme.CA(), bind("127.0.0.1:0"), trio.Event()
     clients.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
-    config, log = DoorConfig(certificate=certificate, clients=tmp_path / "clients.pem"), Log()
+    config, log = ListenerConfig(certificate=certificate, clients=tmp_path / "clients.pem"), Log()
     cert, key = certificate
     port = listener.getsockname()[1]
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
-            await nursery.start(Door(echo, listener, config, log).serve, stopped.wait)
+            await nursery.start(Listener(echo, listener, config, log).serve, stopped.wait)
             for shown, alert in (
                 (None, "CERTIFICATE_REQUIRED"),
                 (trustme.CA().issue_cert("stranger"), "UNKNOWN_CA"),
@@ -192,7 +192,7 @@ async def test_a_daemon_without_tls_is_named_as_such():
     said = f"what answers at {url} speaks no TLS: use {url.replace('https', 'http')}"
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
-            serve = partial(serve_http, echo, listener, stopped=stopped.wait, config=DoorConfig(), log=Log())
+            serve = partial(serve_http, echo, listener, stopped=stopped.wait, config=ListenerConfig(), log=Log())
             await nursery.start(serve)
             http = Http(url, timeout_s=ANSWER_S, token=None)
             with pytest.raises(Unreachable, match=f"^{said}; nothing was sent$"):
@@ -251,8 +251,8 @@ async def test_who_leaves_within_the_handshake_makes_no_noise(ca, certificate):
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
 async def test_a_handshake_has_its_time(certificate, sent, autojump_clock):
     log, pipe, over = Log(), MemoryPipe(), trio.Event()
-    house = House(echo, DoorConfig(certificate=certificate), log, SERVER)
-    connection = Connection(house, TlsPipe(pipe, tls_context(*certificate)), CLIENT)
+    house = ServerContext(echo, ListenerConfig(certificate=certificate), log, SERVER)
+    connection = Connection(house, TlsTransport(pipe, tls_context(*certificate)), CLIENT)
     assert house.crowd.join(connection)
 
     async def run() -> None:

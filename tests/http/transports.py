@@ -7,10 +7,10 @@ from typing import Any
 import trio
 
 from jqd.http.asgi import AsgiApp, from_asgi
-from jqd.http.config import DoorConfig
-from jqd.http.connection import Connection, House
+from jqd.http.config import ListenerConfig
+from jqd.http.connection import Connection, ServerContext
 from jqd.http.listener import LOOK_S
-from jqd.http.request import Asked
+from jqd.http.request import Request
 from jqd.http.transport import Turn
 
 PATIENCE_S = 1_000.0  # of the mock clock
@@ -18,7 +18,7 @@ SERVER = ("127.0.0.1", 7420)
 CLIENT = ("192.0.2.7", 50_000)
 
 
-async def body_of(asked: Asked) -> bytes | None:
+async def body_of(asked: Request) -> bytes | None:
     """All of it; None when its client went away before."""
     body = asked.read_nowait()
     while not asked.whole:
@@ -142,7 +142,7 @@ class Log:
 class Talk:
     """One connection, served."""
 
-    def __init__(self, house: House, log: Log, pipe: MemoryPipe) -> None:
+    def __init__(self, house: ServerContext, log: Log, pipe: MemoryPipe) -> None:
         self.house = house
         self.log = log
         self.pipe = pipe
@@ -163,11 +163,11 @@ class Talk:
 
 @asynccontextmanager
 async def talking(
-    app: AsgiApp, config: DoorConfig | None = None, *, pipe: MemoryPipe | None = None
+    app: AsgiApp, config: ListenerConfig | None = None, *, pipe: MemoryPipe | None = None
 ) -> AsyncIterator[Talk]:
     """A connection whose deadlines are looked at as the door does it."""
     log = Log()
-    house = House(from_asgi(app), config or DoorConfig(), log, SERVER)
+    house = ServerContext(from_asgi(app), config or ListenerConfig(), log, SERVER)
     talk = Talk(house, log, pipe or MemoryPipe())
 
     async def watch() -> None:

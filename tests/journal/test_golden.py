@@ -25,7 +25,7 @@ from jqd.domain.record import (
     encode_outcomes,
     encode_rules,
 )
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, TORN_KIND
 from jqd.journal.recover import recover
@@ -44,7 +44,7 @@ ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x
 ENDED = msgspec.structs.replace(ENDED, snoozes=2, interruptions=3, log="said", follows=b"\xa0\x91\x81\xa4name\xa1c")
 OUTCOMES = encode_outcomes([ENDED])
 CANCELS = encode_cancels([SECOND])
-SAID = Rule("worker", "w", 1_800_000_000_000 << 10, AT_MS, Raw(b"\x05"))
+SAID = Setting("worker", "w", 1_800_000_000_000 << 10, AT_MS, Raw(b"\x05"))
 RULES = encode_rules([SAID])
 CHANGES = encode_jobs(Head(FIRST, AT_MS, {}, {0: (SECOND, 9, 0, ChangeKind.EDIT)}), b"\x91\x81\xa4name\xa1b")
 
@@ -98,11 +98,11 @@ async def test_the_writer_still_makes_these_very_bytes() -> None:
 async def test_what_was_written_once_is_read_back_exactly() -> None:
     files = MemoryFiles.holding(golden())
     async with open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files) as journal:
-        jobs, outcomes, cancels, changes, rules = [await read_lane(journal, lane) for lane in Lane]
+        jobs, outcomes, cancels, changes, settings = [await read_lane(journal, lane) for lane in Lane]
         assert journal.stats().damaged == []
         assert journal.journal_id == b"second id of it.".hex()
     assert (jobs, cancels) == ([JOBS] * 2, [CANCELS])
-    assert [decode_rules(body) for body in rules] == [[SAID]] * 2
+    assert [decode_rules(body) for body in settings] == [[SAID]] * 2
     assert changes == [CHANGES] * 2
     changed = Job(SECOND, "b", created_at_ms=AT_MS, change=Change(9, 0, ChangeKind.EDIT))
     assert [decode_jobs(body) for body in changes] == [[changed]] * len(changes)

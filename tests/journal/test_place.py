@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from jqd.domain.diagnostic import Finding, refusals
+from jqd.domain.diagnostic import Diagnostic, refusals
 from jqd.journal import disk
 from jqd.journal.disk import PASSING, REMOTE, examine_disk
 
 
-def codes(findings: list[Finding]) -> list[str]:
+def codes(findings: list[Diagnostic]) -> list[str]:
     return [finding.code for finding in findings]
 
 

@@ -56,9 +56,12 @@ def daemon() -> Iterator[Daemon]:
 
 
 @contextmanager
-def crew(daemon: Daemon, tmp_path: Path, *more: str, processes: int = 3) -> Iterator[tuple[Crew, Client]]:
-    with Crew(tmp_path / "book", daemon.url, more=more, processes=processes) as crew, Client(daemon.url) as client:
-        yield crew, client
+def process_pool(daemon: Daemon, tmp_path: Path, *more: str, processes: int = 3) -> Iterator[tuple[Crew, Client]]:
+    with (
+        Crew(tmp_path / "book", daemon.url, more=more, processes=processes) as process_pool,
+        Client(daemon.url) as client,
+    ):
+        yield process_pool, client
 
 
 def is_alive(pid: int) -> bool:
@@ -79,7 +82,7 @@ def wait_dead(pid: int) -> None:
 def test_a_crash_and_a_hang_cost_their_own_job_alone_and_their_places_are_filled(
     daemon: Daemon, tmp_path: Path
 ) -> None:
-    with crew(daemon, tmp_path) as (worker, client):
+    with process_pool(daemon, tmp_path) as (worker, client):
         slow = [client.push("work", 2.0, max_retry=0), client.push("nap", 2.0, max_retry=0)]
         worker.wait_noted(2)
         crashing = client.push("crash", max_retry=1)
@@ -105,7 +108,7 @@ def test_a_crash_and_a_hang_cost_their_own_job_alone_and_their_places_are_filled
 
 
 def test_async_jobs_that_shared_a_dying_process_are_told_apart_alone(daemon: Daemon, tmp_path: Path) -> None:
-    with crew(daemon, tmp_path) as (worker, client):
+    with process_pool(daemon, tmp_path) as (worker, client):
         naps = client.push_many([{"name": "nap", "argument": 1.0, "max_retry": 0, "timeout": 60}] * 5)
         worker.wait_noted(5)
         guilty = client.push("nap", "down", max_retry=0, timeout=60)
@@ -120,7 +123,7 @@ def test_async_jobs_that_shared_a_dying_process_are_told_apart_alone(daemon: Dae
 def test_sigterm_hands_back_what_the_drain_cannot_wait_for_and_no_attempt_is_spent(
     daemon: Daemon, tmp_path: Path, processes: int
 ) -> None:
-    with crew(daemon, tmp_path, "--drain", "0.5s", processes=processes) as (worker, client):
+    with process_pool(daemon, tmp_path, "--drain", "0.5s", processes=processes) as (worker, client):
         jobs = [client.push(name, 20.0, max_retry=0, timeout=60) for name in ("work", "nap", "doze")]
         pids = [int(entry["pid"]) for entry in worker.wait_noted(3)]
         began_s = time.monotonic()
@@ -133,7 +136,7 @@ def test_sigterm_hands_back_what_the_drain_cannot_wait_for_and_no_attempt_is_spe
 
 
 def test_a_killed_front_takes_its_processes_with_it(daemon: Daemon, tmp_path: Path) -> None:
-    with crew(daemon, tmp_path) as (worker, client):
+    with process_pool(daemon, tmp_path) as (worker, client):
         job = client.push("work", 30.0, max_retry=3, timeout=60)
         (pid,) = [int(entry["pid"]) for entry in worker.wait_noted(1)]
         worker.kill()
@@ -142,7 +145,7 @@ def test_a_killed_front_takes_its_processes_with_it(daemon: Daemon, tmp_path: Pa
 
 
 def test_sighup_loads_the_code_anew_under_load_and_loses_no_job_and_no_attempt(daemon: Daemon, tmp_path: Path) -> None:
-    with crew(daemon, tmp_path) as (worker, client):
+    with process_pool(daemon, tmp_path) as (worker, client):
         ids = [client.push("work", 3.0, max_retry=0, timeout=60)]
         worker.wait_noted(1)
         for number, code in enumerate(("two", "three"), start=1):

@@ -141,8 +141,8 @@ def kept(data_dir: Path, *, deleted: bool = False) -> set[str]:
     """Of what the journal of a daemon has rules, wherever they were said: half a second after they hold there."""
     files = Files()
     found = [piece for seen in snapshot(files, data_dir / "journal") for piece in walk(files, seen, kinds={Lane.RULES})]
-    rules = [rule for piece in found if isinstance(piece, Good) for rule in decode_rules(piece.body)]
-    return {rule.name for rule in rules if rule.is_deleted or not deleted}
+    settings = [setting for piece in found if isinstance(piece, Good) for setting in decode_rules(piece.body)]
+    return {setting.name for setting in settings if setting.is_deleted or not deleted}
 
 
 def seen(daemon: Daemon) -> dict[str, str]:

@@ -14,18 +14,18 @@ from jqd.domain.job import Held, Job, Wanted
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.pauses import Paused
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import any_of
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import Dispatch
-from jqd.loops.heartbeat import Renew
+from jqd.loops.heartbeat import Heartbeat
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
-from jqd.loops.outcomes import Settle
-from jqd.loops.poison import Alone
+from jqd.loops.outcomes import OutcomesLoop
+from jqd.loops.poison import PoisonGuard
 from jqd.loops.reap import Reap
-from jqd.recovery.recovery import Barrier
+from jqd.recovery.recovery import Recovery
 from jqd.runner import Offer, Pull, Stopped, Worker
 from jqd.scheduler import Scheduler
 from jqd.store import Owner
@@ -51,7 +51,7 @@ class HandRunner:
         self.offers: dict[str, Offer] = {}
         self.lingers_s = float("inf")
         self.is_served = True
-        self.paused = Paused(Rules())
+        self.paused = Paused(SettingTable())
         self.given: list[tuple[str, str, list[Held]]] = []
         self.stopped = Stopped([], [])
         self.out_of_hand_ids: list[str] = []
@@ -111,19 +111,19 @@ class HandRunner:
         stopped, self.stopped = self.stopped, Stopped([], [])
         return stopped
 
-    def noted(self) -> None:
+    def mark_durable(self) -> None:
         pass
 
     def ended(self, job_id: str) -> str | None:
         return job_id if job_id in self.over and job_id in self._in_hand else None
 
-    async def wait_noted(self, job_id: str) -> None:
+    async def wait_durable(self, job_id: str) -> None:
         await self.take_note()
 
     def refused(self, error: JournalRefused) -> None:
         pass
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
+    def forget(self, claims: Iterable[tuple[str, int]]) -> None:
         for job_id, _ in claims:
             self.out_of_hand_ids.append(job_id)
             self._in_hand.pop(job_id, None)
@@ -134,7 +134,7 @@ class HandRunner:
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
         self.cancelled += [job_id for job_id, _ in claims]
 
-    def lose(self, job_ids: Iterable[str]) -> None:
+    def drop_lost(self, job_ids: Iterable[str]) -> None:
         self.lost += job_ids
 
 
@@ -150,7 +150,7 @@ class House:
         runner: Any = self.runner
         self.membership = Membership(sysid, LeaseConfig(), clock, sole=sole)
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
-        self.renew = Renew(
+        self.renew = Heartbeat(
             store=store,
             membership=self.membership,
             clock=clock,
@@ -168,14 +168,14 @@ class House:
             clock=clock,
             source=source,
             started=lambda worker, held: self.started.extend(h.job.id for h in held),
-            constraints=Constraints(Rules()),
+            constraints=Constraints(SettingTable()),
             outdated=lambda: None,
             rules_at=lambda: 0,
             hear=trio.lowlevel.checkpoint,
         )
-        self.dispatch = Dispatch([self.claims], self.scheduler, clock, Alone(clock))
+        self.dispatch = Dispatch([self.claims], self.scheduler, clock, PoisonGuard(clock))
         self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here
-        self.settle = Settle(
+        self.settle = OutcomesLoop(
             journal=journal,
             store=store,
             runner=runner,
@@ -184,29 +184,29 @@ class House:
             say_view=self._say_view,
             source=source,
         )
-        rules: dict[Lane, LaneRules[Any]] = {
+        settings: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: LaneRules(store.apply_jobs, lambda _: 100, lambda *_: None),
             Lane.OUTCOMES: LaneRules(
                 store.apply_outcomes,
                 lambda _: 100,
-                lambda outcomes, _: self.runner.out_of_hand([(o.job_id, o.fence) for o in outcomes]),
+                lambda outcomes, _: self.runner.forget([(o.job_id, o.fence) for o in outcomes]),
             ),
             Lane.CANCELS: LaneRules(store.apply_cancels, lambda _: 100, lambda *_: None),
             Lane.CHANGES: LaneRules(store.apply_changes, lambda _: 100, lambda *_: None),
-            Lane.RULES: LaneRules(store.apply_rules, lambda _: 100, lambda *_: None),
+            Lane.RULES: LaneRules(store.apply_settings, lambda _: 100, lambda *_: None),
         }
         self.lanes: dict[Lane, Ingest[Any]] = {
             lane: Ingest(
                 lane,
-                rule,
+                setting,
                 journal=journal,
                 store=store,
                 source=source,
                 rolled_back=lambda: self.barrier.rolled_back(),
             )
-            for lane, rule in rules.items()
+            for lane, setting in settings.items()
         }
-        self.barrier = Barrier(
+        self.barrier = Recovery(
             journal=journal,
             store=store,
             membership=self.membership,

@@ -43,10 +43,10 @@ class Bench:
         self.journal, self.store, self.clock = journal, store, clock
         self.applied: list[str] = []
         self.answers: list[object] = []
-        rules: LaneRules[Job] = LaneRules(self._apply, lambda job: len(job.argument), self._applied)
+        settings: LaneRules[Job] = LaneRules(self._apply, lambda job: len(job.argument), self._applied)
         self.rolled_back = 0
         self.ingest: Ingest[Any] = Ingest(
-            Lane.JOBS, rules, journal=journal, store=store, source=random.Random(1), rolled_back=self._roll_back
+            Lane.JOBS, settings, journal=journal, store=store, source=random.Random(1), rolled_back=self._roll_back
         )
 
     async def _apply(self, journal_id: str, start: int, end: int, jobs: Sequence[Job], /) -> str:

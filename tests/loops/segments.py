@@ -9,9 +9,9 @@ import msgspec
 
 from jqd.domain.job import ChangeKind, Fate, Outcome, State
 from jqd.domain.record import Head, Lane, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.loops.retention.partition import Keeper
+from jqd.loops.retention.partition import PartitionRetention
 from jqd.loops.retention.retention import Retention
 from jqd.store import JobView, Owner, StoreConfig
 from jqd.testing.store import FakeStore
@@ -37,8 +37,8 @@ async def small(
             here,
             Retention(
                 journal=journal,
-                keepers=[Keeper(here.store, here.membership, here.lanes, unsafe)],
-                rules=Rules(),
+                keepers=[PartitionRetention(here.store, here.membership, here.lanes, unsafe)],
+                settings=SettingTable(),
                 clock=clock,
                 source=random.Random(2),
             ),

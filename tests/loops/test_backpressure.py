@@ -10,12 +10,12 @@ import trio.testing
 from jqd.control import Control
 from jqd.domain.errors import StoreAway
 from jqd.domain.record import Lane
-from jqd.loops.backpressure import LAGS, LOOK_S, RETRY_S, STEP_S, Pressure, PressureConfig, Watermark
+from jqd.loops.backpressure import LAGS, LOOK_S, RETRY_S, STEP_S, Backpressure, BackpressureConfig, Watermark
 from jqd.store import Store
 from jqd.store.types import StoreStats
 from jqd.testing.clock import ManualClock
 
-CONFIG = PressureConfig(waiting_jobs_max=100, journal_bytes_max=1_000, lag_s_max=2.0, release=0.5)
+CONFIG = BackpressureConfig(waiting_jobs_max=100, journal_bytes_max=1_000, lag_s_max=2.0, release=0.5)
 
 
 class Counting:
@@ -38,7 +38,7 @@ class House:
         self.behind = 0
         shown: list[Any] = [*self.stores]
         made: list[Store] = shown
-        self.pressure = Pressure(CONFIG, made, lambda: self.behind, random.Random(1))
+        self.pressure = Backpressure(CONFIG, made, lambda: self.behind, random.Random(1))
 
 
 def test_it_begins_at_the_limit_and_ends_below_a_share_of_it() -> None:
@@ -112,7 +112,7 @@ def test_limits_can_be_changed_while_it_runs() -> None:
     house = House()
     house.behind = 1_000
     house.pressure.look(0.0)
-    house.pressure.config = PressureConfig(journal_bytes_max=4_000)
+    house.pressure.config = BackpressureConfig(journal_bytes_max=4_000)
     house.pressure.look(0.0)
     assert house.pressure.reason is None
 

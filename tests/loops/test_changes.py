@@ -72,13 +72,13 @@ async def edit(here: House, job_id: str, eligible_at_ms: int = 0) -> None:
 def hold_up(here: House, lane: Lane) -> trio.Event:
     """Let a lane wait for the event with whatever it has to apply."""
     ingest, gate = here.lanes[lane], trio.Event()
-    apply = ingest._rules.apply
+    apply = ingest._settings.apply
 
     async def late(*args: object) -> object:
         await gate.wait()
         return await apply(*args)  # type: ignore[arg-type]
 
-    ingest._rules = ingest._rules._replace(apply=late)
+    ingest._settings = ingest._settings._replace(apply=late)
     return gate
 
 

@@ -27,7 +27,7 @@ from jqd.domain.job import State
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.schedules import Known
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops.cron import Dates
+from jqd.loops.cron import CronLoop
 from jqd.service import schedules
 from jqd.service.cancel import cancel
 from jqd.service.schedules import Plan, Template
@@ -56,8 +56,8 @@ class Place:
         self.is_there = False
 
     @property
-    def desk(self) -> Any:
-        return self.daemon.parts.desk
+    def services(self) -> Any:
+        return self.daemon.parts.services
 
     async def live(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """One process, until it is killed."""
@@ -70,7 +70,7 @@ class Place:
                 async with trio.open_nursery() as nursery:
                     for loop in (*daemon.partitions[0].loops(), daemon.upkeep.run, daemon.dates.run):
                         await nursery.start(loop)
-                    await daemon.workers.rules.told.wait()
+                    await daemon.workers.settings.told.wait()
                     self.is_there = True
                     task_status.started()
 
@@ -99,7 +99,7 @@ class Watch:
 
     async def _look(self, place: Place) -> None:
         try:
-            store, now_ms = place.desk.store, place.store.clock.wall_ms()
+            store, now_ms = place.services.store, place.store.clock.wall_ms()
             pages = [await store.list_jobs(state, None, None, 100, "") for state in (State.WAITING, State.SCHEDULED)]
             for job in [job for page in pages for job in page.jobs if job.eligible_at_ms <= now_ms]:
                 if job.id not in self._ended:
@@ -108,7 +108,7 @@ class Watch:
                     self.began_ms[job.name] = place.store.clock.wall_ms()
                 elif place.daemon.partitions[0].membership.settled:
                     self.seen[job.name] += 1  # it had ended, and may run again
-                await cancel(place.desk, job.id)
+                await cancel(place.services, job.id)
         except JqdError:
             await trio.sleep(0.1)  # the store is told anew what it forgot
 
@@ -125,10 +125,10 @@ async def walk(seed: int) -> str | None:
             await nursery.start(place.live)
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
         nursery.start_soon(watch.run)
-        desk = source.choice(places).desk
+        services = source.choice(places).services
         end_ms = store.clock.wall_ms() + round((DATES + 0.5) * EVERY_S * 1000)
-        await schedules.put(desk, "tick", Plan(job=ALL.job, every=EVERY_S, missed="all", until=iso(end_ms)))
-        first_ms = desk.schedules.known["tick"].next_ms
+        await schedules.put(services, "tick", Plan(job=ALL.job, every=EVERY_S, missed="all", until=iso(end_ms)))
+        first_ms = services.schedules.known["tick"].next_ms
         await trio.sleep(2)
         while store.clock.wall_ms() < end_ms:
             await trio.sleep(source.uniform(1, 8))
@@ -145,7 +145,7 @@ async def walk(seed: int) -> str | None:
                     for place in gone:
                         await nursery.start(place.live)
         await trio.sleep(40)
-        stuck = [place.desk.schedules.complaints() for place in places]
+        stuck = [place.services.schedules.complaints() for place in places]
         nursery.cancel_scope.cancel()
     dates = [f"tick@{iso(first_ms + round(n * EVERY_S * 1000))}" for n in range(DATES)]
     if twice := {name: count for name, count in watch.seen.items() if count > 1 or name not in dates}:
@@ -182,7 +182,7 @@ async def alone(at: str) -> AsyncIterator[Place]:
 
 async def jobs_of(place: Place, *states: State) -> list[str]:
     """The dates of the jobs in these states, as their ids say."""
-    pages = [await place.desk.store.list_jobs(state, None, None, 100, "") for state in states or (None,)]
+    pages = [await place.services.store.list_jobs(state, None, None, 100, "") for state in states or (None,)]
     return sorted(job.name.partition("@")[2][:16] for page in pages for job in page.jobs)
 
 
@@ -200,8 +200,8 @@ async def test_the_nightly_recipe(
     }
     for begin, dates in nights.items():
         async with alone(begin) as place:
-            await schedules.put(place.desk, "nightly", plan)
-            known, seen = place.desk.schedules.known, set[str]()
+            await schedules.put(place.services, "nightly", plan)
+            known, seen = place.services.schedules.known, set[str]()
             for half_hour in (
                 48 * night + each for night in range(3) for each in range(5)
             ):  # a few seconds around each
@@ -211,7 +211,7 @@ async def test_the_nightly_recipe(
                 if (job_id := known["nightly"].fired.job_id).partition("@")[2][:16] not in seen and job_id:
                     assert job_id == f"nightly@{iso(at_ms)}"
                     seen.add(iso(at_ms)[:16])
-                    await cancel(place.desk, job_id)  # it ends
+                    await cancel(place.services, job_id)  # it ends
             assert sorted(seen) == dates
 
 
@@ -220,8 +220,8 @@ async def test_what_comes_while_the_last_job_has_not_ended(
     overlap: Any, fired: int, skipped: int, autojump_clock: None
 ) -> None:
     async with alone("2026-01-01T00:00Z") as place:
-        known = place.desk.schedules.known
-        await schedules.put(place.desk, "s", Plan(job=Template(name="slow"), every=20.0, overlap=overlap))
+        known = place.services.schedules.known
+        await schedules.put(place.services, "s", Plan(job=Template(name="slow"), every=20.0, overlap=overlap))
         await trio.sleep(105)
         assert (known["s"].fired.fired, known["s"].fired.skipped) == (fired, skipped)
         assert len(await jobs_of(place, State.WAITING)) == 1, "never two at once"
@@ -230,7 +230,7 @@ async def test_what_comes_while_the_last_job_has_not_ended(
         (complaint,) = place.daemon.control.warnings()
         assert complaint.endswith(f"was not: its last job, {known['s'].fired.job_id}, has not ended")
         for number in (2, 3, 4):  # they come one after another, as each ends
-            await cancel(place.desk, known["s"].fired.job_id)
+            await cancel(place.services, known["s"].fired.job_id)
             await trio.sleep(2)
             assert (known["s"].fired.fired, known["s"].fired.skipped) == (number, 0)
 
@@ -240,7 +240,7 @@ async def test_dates_that_pass_while_the_store_is_away_are_late_then_missed(auto
         job = Template(name="n")
         for missed in ("skip", "once", "all"):
             plan = Plan(job=job, cron="* * * * *", missed=missed, overlap="skip")
-            await schedules.put(place.desk, missed, plan)
+            await schedules.put(place.services, missed, plan)
         place.daemon.partitions[0].store.away = "unplugged"
         await trio.sleep(90)
         complaints = [each for each in place.daemon.control.warnings() if each.startswith("schedule ")]
@@ -258,7 +258,7 @@ async def test_dates_that_pass_while_the_store_is_away_are_late_then_missed(auto
         }
         place.daemon.partitions[0].store.away = None
         await trio.sleep(20)
-        known = place.desk.schedules.known
+        known = place.services.schedules.known
         # 0:01, 0:02 and 0:03 passed long ago, 0:04 a moment ago. Of those of `all` and `once` the first still waits for
         # a worker, so `overlap` passes over what comes then.
         counts = {name: (one.fired.fired, one.fired.skipped) for name, one in known.items()}
@@ -273,14 +273,14 @@ async def test_a_daemon_whose_turn_comes_later_finds_the_date_fired(autojump_clo
         for place in places:
             await nursery.start(place.live)
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
-        await schedules.put(places[0].desk, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
+        await schedules.put(places[0].services, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
         await trio.sleep(13)
-        counts = [place.desk.schedules.counts["fired"] for place in places]
+        counts = [place.services.schedules.counts["fired"] for place in places]
         assert sorted(counts) == [0, 1], "one was asked, and the other had nothing to do"
         places[counts.index(1)].kill()
         await trio.sleep(10)
         left = places[counts.index(0)]
-        assert left.desk.schedules.counts == {"fired": 0, "skipped": 1}, "a second later it is the other's turn"
+        assert left.services.schedules.counts == {"fired": 0, "skipped": 1}, "a second later it is the other's turn"
         nursery.cancel_scope.cancel()
 
 
@@ -290,24 +290,24 @@ async def test_many_that_wait_for_their_last_job_hold_up_no_others(
     monkeypatch.setattr("jqd.loops.cron.AT_ONCE", 1)
     async with alone("2026-01-01T00:00Z") as place:
         for n in range(6):  # more than are looked at before the first of them is looked at again
-            await schedules.put(place.desk, f"slow{n}", Plan(job=Template(name="slow"), every=5.0))
+            await schedules.put(place.services, f"slow{n}", Plan(job=Template(name="slow"), every=5.0))
         await trio.sleep(20)
-        await schedules.put(place.desk, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
+        await schedules.put(place.services, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
         await trio.sleep(45)
-        one = place.desk.schedules.known["s"].fired
+        one = place.services.schedules.known["s"].fired
         assert one.fired + one.skipped == 4
-        await cancel(place.desk, place.desk.schedules.known["slow5"].fired.job_id)
+        await cancel(place.services, place.services.schedules.known["slow5"].fired.job_id)
         await trio.sleep(4)
-        assert place.desk.schedules.known["slow5"].fired.fired == 2, "and each of them is looked at in its turn"
+        assert place.services.schedules.known["slow5"].fired.fired == 2, "and each of them is looked at in its turn"
 
 
 async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(Dates, "_look", lambda self: looks.append(1))
+    monkeypatch.setattr(CronLoop, "_look", lambda self: looks.append(1))
     async with alone("2026-01-01T00:00Z") as place:
         await trio.sleep(60)
-        await schedules.put(place.desk, "s", Plan(job=Template(name="n"), every=3600.0))
-        await schedules.delete(place.desk, "s")
+        await schedules.put(place.services, "s", Plan(job=Template(name="n"), every=3600.0))
+        await schedules.delete(place.services, "s")
         await trio.sleep(60)
     assert looks == []
 
@@ -320,16 +320,16 @@ async def test_the_store_says_what_time_it_is(autojump_clock: None) -> None:
             await nursery.start(place.live)
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
         begin_ms = store.clock.wall_ms()
-        await schedules.put(places[1].desk, "s", Plan(job=Template(name="n"), every=20.0, overlap="skip"))
-        first_ms = places[1].desk.schedules.known["s"].next_ms
+        await schedules.put(places[1].services, "s", Plan(job=Template(name="n"), every=20.0, overlap="skip"))
+        first_ms = places[1].services.schedules.known["s"].next_ms
         assert 0 <= first_ms - begin_ms - 20_000 < 1_000, "counted from when it was said, by that clock"
         await trio.sleep(25)
-        (one,) = {iso(place.desk.schedules.known["s"].fired.date_ms) for place in places}
+        (one,) = {iso(place.services.schedules.known["s"].fired.date_ms) for place in places}
         assert one == iso(first_ms)
-        page = await places[0].desk.store.list_jobs(State.WAITING, None, None, 10, "")
+        page = await places[0].services.store.list_jobs(State.WAITING, None, None, 10, "")
         assert [job.name for job in page.jobs] == [f"s@{one}"]
         assert places[0].daemon.control.warnings() == []
-        now_ms = places[0].desk.schedules.now_ms()
+        now_ms = places[0].services.schedules.now_ms()
         places[0].clock.set_wall_ms(places[0].clock.wall_ms() + 3_600_000)
-        assert places[0].desk.schedules.now_ms() == now_ms, "no date of the next hour has come"
+        assert places[0].services.schedules.now_ms() == now_ms, "no date of the next hour has come"
         nursery.cancel_scope.cancel()

@@ -14,12 +14,12 @@ from jqd.domain.constraints import Constraints
 from jqd.domain.job import Job, Wanted
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.pauses import PAUSE, Paused, body_of
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import annotate, tenant_of
 from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
-from jqd.loops.poison import EMPTYING_S, TELLING_S, Alone
+from jqd.loops.poison import EMPTYING_S, TELLING_S, PoisonGuard
 from jqd.loops.store_standing import Known, Through
 from jqd.runner.batch_linger import Linger
 from jqd.scheduler import Scheduler
@@ -36,8 +36,8 @@ class Side:
 
     def __init__(self, number: int, clock: TrioClock, scheduler: Scheduler, told: list[str]) -> None:
         self.store, self.runner, self.number = FakeStore(clock), HandRunner(), number
-        self.rules = Rules()
-        self.runner.paused = Paused(self.rules)
+        self.settings = SettingTable()
+        self.runner.paused = Paused(self.settings)
         self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
         self.calls = 0
         self.drained: str | None = None
@@ -52,7 +52,7 @@ class Side:
             clock=clock,
             source=random.Random(1),
             started=lambda worker, held: told.extend(one.job.id for one in held),
-            constraints=Constraints(Rules()),
+            constraints=Constraints(SettingTable()),
             outdated=lambda: None,
             rules_at=lambda: 0,
             hear=trio.lowlevel.checkpoint,
@@ -116,7 +116,7 @@ class Sides:
         scheduler = Scheduler()
         self.sides = [Side(number, self.clock, scheduler, self.started) for number in range(3)]
         claims = [side.claims for side in self.sides]
-        self.dispatch = Dispatch(claims, scheduler, self.clock, Alone(self.clock, ALONE_S))
+        self.dispatch = Dispatch(claims, scheduler, self.clock, PoisonGuard(self.clock, ALONE_S))
 
 
 @asynccontextmanager
@@ -181,7 +181,7 @@ async def test_what_is_stopped_while_others_are_asked_is_not_claimed(how: str, a
             if how == "drained":
                 side.drained = "somebody drained it"
             elif how == "paused":
-                side.rules.take([Rule(PAUSE, "mail", 1, 0, Raw(body_of(1)))])
+                side.settings.take([Setting(PAUSE, "mail", 1, 0, Raw(body_of(1)))])
 
         side.asked = stop
         await side.add(Job("1", "mail"))
@@ -335,7 +335,7 @@ async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_cloc
         await two.add(Job("2", "b"))
         await trio.sleep(EMPTYING_S / 2)
         assert sides.started == ["0"], "all wait until our hand is empty"
-        two.runner.out_of_hand([("0", 0)])
+        two.runner.forget([("0", 0)])
         await until(lambda: sides.started == ["0", "1"])
         await trio.sleep(ALONE_S - 1)
         assert sides.started == ["0", "1"], "nothing beside it"

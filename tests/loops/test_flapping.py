@@ -8,9 +8,9 @@ import trio
 
 from jqd.domain.job import Job
 from jqd.loops.settings import SAID_S
-from jqd.runner import Card
+from jqd.runner import WorkerSpec
 from jqd.service import leases
-from jqd.service import workers as desk_workers
+from jqd.service import workers as service_workers
 from jqd.store import Claimed
 from jqd.testing.store import FakeStore
 from tests.loops.house import TrioClock, until
@@ -32,10 +32,10 @@ class Counted(FakeStore):
         self.counts["unheard" if claimed.unheard else "claims"] += 1
         return claimed
 
-    async def follow_rules(self, *args: Any, **named: Any) -> Any:
+    async def follow_settings(self, *args: Any, **named: Any) -> Any:
         self.counts["views"] += len(args[3])
         await trio.sleep(CALL_S)
-        return await super().follow_rules(*args, **named)
+        return await super().follow_settings(*args, **named)
 
 
 async def flap(daemon: Any, source: random.Random) -> None:
@@ -53,7 +53,7 @@ async def flap(daemon: Any, source: random.Random) -> None:
 
 async def healthy(place: Place, began_s: dict[str, float]) -> None:
     while True:
-        lease = await leases.pull(place.daemon.parts.desk, "well", 1, 10.0)
+        lease = await leases.pull(place.daemon.parts.services, "well", 1, 10.0)
         began_s |= {held.job.id: trio.current_time() for held in lease.jobs}
 
 
@@ -66,13 +66,15 @@ async def test_a_hundred_workers_that_flap_hold_up_no_other_jobtype(autojump_clo
     async with trio.open_nursery() as nursery:
         for place in places:
             await nursery.start(place.live)
-        desk = places[0].daemon.parts.desk
+        services = places[0].daemon.parts.services
         for number in range(FLAPPING):
-            card = Card(
+            card = WorkerSpec(
                 name=f"bad{number}", id=f"bad{number}", url=f"http://127.0.0.1:{number + 1}/", jobs=("bad",), max_jobs=4
             )
-            await desk_workers.register(desk, card, peer=None)
-        await desk_workers.register(desk, Card(name="well", id="well", jobs=("well",), max_jobs=100), peer=None)
+            await service_workers.register(services, card, peer=None)
+        await service_workers.register(
+            services, WorkerSpec(name="well", id="well", jobs=("well",), max_jobs=100), peer=None
+        )
         await trio.sleep(2)
         for place in places:
             await nursery.start(place.daemon.dispatch.run)

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.record import Lane, encode_cancels, encode_outcomes
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.retention.horizon import EDIT_US, MARKS_MAX, Horizon
-from jqd.loops.retention.partition import Keeper
+from jqd.loops.retention.partition import PartitionRetention
 from jqd.loops.retention.retention import SAY_S, Retention
-from jqd.store import JobView, Kept, StoreConfig, Told
+from jqd.store import DurableReply, JobView, KeptJob, StoreConfig
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.loops.house import House, TrioClock, until
@@ -60,11 +60,13 @@ async def pair(**config: Any) -> AsyncIterator[tuple[Home, Home]]:
                 open_journal(settings, clock=clock, files=MemoryFiles(), random_bytes=bytes_of)
             )
             house = House(journal, store if not number else store.another_client(), clock, name)
-            keeper = Keeper(house.store, house.membership, house.lanes)
+            keeper = PartitionRetention(house.store, house.membership, house.lanes)
             homes.append(
                 Home(
                     house,
-                    Retention(journal=journal, keepers=[keeper], rules=Rules(), clock=clock, source=random.Random(2)),
+                    Retention(
+                        journal=journal, keepers=[keeper], settings=SettingTable(), clock=clock, source=random.Random(2)
+                    ),
                 )
             )
         yield homes[0], homes[1]
@@ -146,10 +148,12 @@ async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(aut
         a.house.store.wipe()
         journal.opened_at = journal.end  # as of a start now
         again = House(journal, a.house.store.another_client(), a.house.clock, "a")
-        keeper = Keeper(again.store, again.membership, again.lanes)
+        keeper = PartitionRetention(again.store, again.membership, again.lanes)
         a = Home(
             again,
-            Retention(journal=journal, keepers=[keeper], rules=Rules(), clock=again.clock, source=random.Random(2)),
+            Retention(
+                journal=journal, keepers=[keeper], settings=SettingTable(), clock=again.clock, source=random.Random(2)
+            ),
         )
         await a.move_in(nursery)
         await trio.sleep(250)
@@ -221,8 +225,10 @@ async def finish_one(house: House, outcome: Outcome) -> None:
 def test_marks_say_less_when_there_are_many_and_never_too_much() -> None:
     horizon, us = Horizon("us"), 1_000_000
     for second in range(1, 3 * MARKS_MAX):
-        told = Told(second * us // 2, second * us)
-        horizon.note(Kept(second * us, 0, {"us": Told(0, 0), "b": told}), applied=10 * second, written=10 * second + 5)
+        told = DurableReply(second * us // 2, second * us)
+        horizon.note(
+            KeptJob(second * us, 0, {"us": DurableReply(0, 0), "b": told}), applied=10 * second, written=10 * second + 5
+        )
     assert len(horizon._marks) <= MARKS_MAX
     half = 3 * MARKS_MAX * 10 // 2
     unneeded = horizon.unneeded(60)
@@ -232,5 +238,5 @@ def test_marks_say_less_when_there_are_many_and_never_too_much() -> None:
     assert horizon.since(0) == 0
     assert horizon.holders(half * 2, 60) == ["b"]
     assert horizon.holders(100, 60) == []
-    horizon.note(Kept(9 * MARKS_MAX * us, 0, {"us": Told(0, 0)}), applied=1, written=1)
+    horizon.note(KeptJob(9 * MARKS_MAX * us, 0, {"us": DurableReply(0, 0)}), applied=1, written=1)
     assert horizon.unneeded(60) is None, "it was not heard of any more"

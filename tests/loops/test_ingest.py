@@ -125,7 +125,7 @@ async def test_a_quiet_lane_tells_its_position_now_and_then(monkeypatch: pytest.
 
 async def test_single_pushes_gather_behind_a_call_that_was_not_full(mock_clock: MockClock) -> None:
     async with bench() as made, trio.open_nursery() as nursery:
-        made.ingest._rules = made.ingest._rules._replace(gather_s=GATHER_S)
+        made.ingest._settings = made.ingest._settings._replace(gather_s=GATHER_S)
         await made.push(1)
         await run(made, nursery)
         await made.drained()

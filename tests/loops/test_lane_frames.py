@@ -13,7 +13,7 @@ from jqd.domain.jobid import IdSource
 from jqd.domain.record import Head, Lane, decode_in_pieces, decode_jobs, encode_jobs
 from jqd.journal import Journal, Slice
 from jqd.loops import lane_frames
-from jqd.loops.lane_frames import LARGE_BYTES, Frames
+from jqd.loops.lane_frames import LARGE_BYTES, LaneFrames
 from jqd.testing.clock import ManualClock
 
 SIZE = 9
@@ -32,8 +32,8 @@ def part(first: int, stop: int, body: bytes = LARGE, start: int = 100) -> Slice:
     return Slice(Lane.JOBS, start, body, first, stop, start + stop)
 
 
-def made() -> Frames[Job]:
-    return Frames(Lane.JOBS, cast("Journal", Places()))
+def made() -> LaneFrames[Job]:
+    return LaneFrames(Lane.JOBS, cast("Journal", Places()))
 
 
 async def test_a_large_frame_is_decoded_once_however_many_reads_it_takes(

@@ -11,8 +11,8 @@ from jqd.domain.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.domain.job import INTERRUPTED, Fate, Job, Outcome, State
 from jqd.domain.record import Lane, decode_outcomes
 from jqd.loops.purge import Purge
-from jqd.loops.waiters import Endings
-from jqd.runner import Card, Gates, Runner, RunnerConfig, Stopped, Workers, make_pool
+from jqd.loops.waiters import Waiters
+from jqd.runner import Capacity, Runner, RunnerConfig, Stopped, WorkerRegistry, WorkerSpec, make_pool
 from jqd.store import Claimed, JobView, Member
 from tests.loops.house import House, house, offer, until
 
@@ -159,10 +159,10 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         nursery.cancel_scope.cancel()
 
 
-def without_turn(here: House) -> tuple[Any, Workers]:
+def without_turn(here: House) -> tuple[Any, WorkerRegistry]:
     """A runner that nobody runs, in that house: its jobs wait to be sent."""
-    workers = Workers(None, clock=here.clock)
-    workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=10))
+    workers = WorkerRegistry(None, clock=here.clock)
+    workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=10))
     config = RunnerConfig()
     runner: Any = Runner(
         config,
@@ -173,7 +173,7 @@ def without_turn(here: House) -> tuple[Any, Workers]:
         backoff=Backoff(),
         daemon="",
         pool=make_pool(config, 1),
-        gates=Gates(config, workers, random.Random(1), here.clock),
+        gates=Capacity(config, workers, random.Random(1), here.clock),
     )
     here.claims.runner = here.settle._runner = runner
     return runner, workers
@@ -371,7 +371,7 @@ async def test_purge_clears_the_store_and_survives_one_that_is_away(autojump_clo
 
 
 async def test_bells_ring_for_those_who_wait() -> None:
-    endings = Endings()
+    endings = Waiters()
     with endings.waiting("1") as one, endings.waiting("1") as two, endings.waiting("2") as other:
         endings.ring(["1", "3"])
         assert (one.is_set(), two.is_set(), other.is_set()) == (True, True, False)

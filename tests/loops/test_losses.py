@@ -32,7 +32,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
         await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
         held = {each.job.id: each for each in await claim(here, owner)}
         await here.store.release_jobs(owner, {waiting: held[waiting].fence})
-        here.runner.out_of_hand([(waiting, held[waiting].fence)])
+        here.runner.forget([(waiting, held[waiting].fence)])
         await end(here, done, held[done].fence)
         await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
         if loss == "wiped":
@@ -153,13 +153,13 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
             await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
             (held,) = await claim(other, other.membership.owner or pytest.fail("no seat"))
             outcomes, gate = other.lanes[Lane.OUTCOMES], trio.Event()
-            apply = outcomes._rules.apply
+            apply = outcomes._settings.apply
 
             async def late(*args: object) -> object:
                 await gate.wait()
                 return await apply(*args)  # type: ignore[arg-type]
 
-            outcomes._rules = outcomes._rules._replace(apply=late)
+            outcomes._settings = outcomes._settings._replace(apply=late)
             await end(other, job_id, held.fence)
             here.store.restart(None)
             here.store.wipe()

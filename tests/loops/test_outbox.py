@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.domain.chaining import Left, Over
+from jqd.domain.chaining import OutboxDone, OutboxLeft
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Fate, Held
 from jqd.loops.outbox import COMPLAIN_S, ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
@@ -30,20 +30,20 @@ class Pushes:
         self.outbox: Outbox | None = None
         """Whose shelves are looked at, too: what is new goes behind what lies there."""
 
-    async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Left:
+    async def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:
         its = [entry.partition(b" ")[2] for entry in entries]
         self.calls.append(its)
         await trio.sleep(self.takes_s)
         if self.refuses is not None:
             raise self.refuses
-        done, left = [], Left({}, {})
+        done, left = [], OutboxLeft({}, {})
         for entry, it in zip(entries, its, strict=True):
             if not shelved and self.outbox and it.startswith(b"acme") and self.outbox.owes("acme"):
-                left.over.setdefault("acme", Over("others wait", [])).entries.append(entry)
+                left.over.setdefault("acme", OutboxDone("others wait", [])).entries.append(entry)
             elif it in self.waits:
                 left.waits[entry] = "its partition is away"
             elif it.startswith(b"acme") and not self.room:
-                left.over.setdefault("acme", Over("it is spent", [])).entries.append(entry)
+                left.over.setdefault("acme", OutboxDone("it is spent", [])).entries.append(entry)
             else:
                 self.room -= it.startswith(b"acme")
                 done.append(it)

@@ -21,7 +21,7 @@ from jqd.journal import Journal
 from jqd.loops.retention.retention import EVERY_S
 from jqd.service import schedules
 from jqd.service.schedules import Plan, Template
-from jqd.store import Kept, Member, Shelf
+from jqd.store import KeptJob, Member, Shelf
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
 
@@ -87,7 +87,7 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
 async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
-        here.daemon.parts.desk.quotas.known["acme"] = Quota(dead=0)
+        here.daemon.parts.services.quotas.known["acme"] = Quota(dead=0)
         ids = [job_id for names in ((HERE, THERE), (HERE,)) for job_id in await here.push(*names)]
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
         follows = named(msgspec.msgpack.encode([{"name": "a"}]), "p", annotate("acme", "a"), 0, 0)
@@ -99,14 +99,14 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         (warning,) = here.control.warnings()
         assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
         assert (here.control.owed_told("acme"), here.control.owed_told("other")) == (warning, None)
-        here.daemon.parts.desk.quotas.known.clear()
+        here.daemon.parts.services.quotas.known.clear()
         await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
         nursery.cancel_scope.cancel()
 
 
 async def test_much_that_waits_for_a_quota_is_said_at_once_and_before_what_waits_longer(autojump_clock: None) -> None:
     async with pair() as here:
-        now_ms = here.daemon.parts.desk.clock.wall_ms()
+        now_ms = here.daemon.parts.services.clock.wall_ms()
         one, two = (each.outbox for each in here.control._partitions)
         one.shelves = {f"t{number:02}": Shelf(1, now_ms - 70_000 - number) for number in range(SHELVES_SHOWN_MAX)}
         one.shelves["acme"] = two.shelves["acme"] = Shelf(OWED_JOBS_WARN // 2 - 1, now_ms)
@@ -210,7 +210,7 @@ async def test_a_partition_hears_since_when_we_keep_jobs_while_the_other_is_away
         there, told_s = here.stores[1 - away], []
         tell = there.tell_kept
 
-        async def hear(journal_id: str, since: int) -> Kept:
+        async def hear(journal_id: str, since: int) -> KeptJob:
             told_s.append(trio.current_time())
             return await tell(journal_id, since)
 
@@ -286,17 +286,17 @@ async def test_a_date_waits_for_the_partition_in_which_its_job_lives(autojump_cl
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         await nursery.start(here.daemon.dates.run)
-        desk = here.daemon.parts.desk
+        services = here.daemon.parts.services
         plan = Plan(job=Template(name="n"), every=10.0, missed="all", overlap="skip")
         for name in "abcdef":
-            await schedules.put(desk, name, plan)
+            await schedules.put(services, name, plan)
         here.stores[1].away = "cable"
         await trio.sleep(35)
-        now_ms = desk.schedules.now_ms()
-        late = [one for one in desk.schedules.known.values() if one.next_ms is not None and one.next_ms <= now_ms]
+        now_ms = services.schedules.now_ms()
+        late = [one for one in services.schedules.known.values() if one.next_ms is not None and one.next_ms <= now_ms]
         assert {partition_of_name(one.job_id(one.next_ms or 0), 2) for one in late} == {1}, late
         assert all("cable" in one.trouble or "did not say in time" in one.trouble for one in late), late
         here.stores[1].away = None
         await trio.sleep(20)
-        assert {one.fired.fired + one.fired.skipped for one in desk.schedules.known.values()} == {5}
+        assert {one.fired.fired + one.fired.skipped for one in services.schedules.known.values()} == {5}
         nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from msgspec import Raw
 from jqd.domain.constraints import home_of
 from jqd.domain.job import Fate, Held, Job
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.loops.permits import SILENT_S, Permits
 from jqd.store import Claimed, Owner, Permit, RateWanted, StoreConfig
 from jqd.testing.clock import ManualClock
@@ -56,7 +56,7 @@ class Parts:
         start = bench.at[Lane.RULES]
         bench.at[Lane.RULES] = start + 100
         raw = Raw(msgspec.msgpack.encode({"digest": DIGEST, **self.body}))
-        await bench.store.apply_rules(JOURNAL, start, start + 100, [Rule("constraint", "r", revision, 1, raw)])
+        await bench.store.apply_settings(JOURNAL, start, start + 100, [Setting("constraint", "r", revision, 1, raw)])
 
     async def push(self, number: int, count: int) -> list[Job]:
         return [await self.benches[number].push(queue=QUEUE) for _ in range(count)]

@@ -3,7 +3,7 @@
 import trio
 
 from jqd.domain.job import Fate, Job, Outcome
-from jqd.loops.poison import EMPTYING_S, OTHERS, Alone
+from jqd.loops.poison import EMPTYING_S, OTHERS, PoisonGuard
 from jqd.store import Suspects
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -38,7 +38,7 @@ async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump
         assert here.started == ["x"], "our hand is not empty yet"
         ending = Outcome("x", here.runner.get_running_jobs()["x"], Fate.SUCCEEDED, "b", -1, 1)
         await here.store.apply_outcomes("cd" * 16, 0, 1, [ending])
-        here.runner.out_of_hand([("x", ending.fence)])
+        here.runner.forget([("x", ending.fence)])
         await until(lambda: here.started == ["x", "1"])
         await trio.sleep(30)
         assert "2" not in here.started, "nothing beside it"
@@ -65,7 +65,7 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
 
 def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
     clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
+    alone = PoisonGuard(clock, ALONE_S)
     clock.advance(1)
     assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
     assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
@@ -83,7 +83,7 @@ def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
 
 def test_a_suspect_that_another_daemon_took_holds_up_nobody() -> None:
     clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
+    alone = PoisonGuard(clock, ALONE_S)
     assert alone.judge(suspect=True, empty=True, working=False) is Suspects.ALONE
     alone.taken(5)
     assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE
@@ -91,7 +91,7 @@ def test_a_suspect_that_another_daemon_took_holds_up_nobody() -> None:
 
 def test_a_hand_that_never_empties_takes_the_suspect_in_company() -> None:
     clock = ManualClock()
-    alone = Alone(clock, ALONE_S)
+    alone = PoisonGuard(clock, ALONE_S)
     clock.advance(1)
     assert alone.judge(suspect=True, empty=False, working=True) is None
     assert alone.judge(suspect=False, empty=False, working=True) is Suspects.NONE, (

@@ -9,7 +9,7 @@ from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreMisplace
 from jqd.domain.job import Fate, Outcome, State
 from jqd.domain.record import Lane, encode_cancels
 from jqd.journal import JournalConfig, open_journal
-from jqd.store import Look, Owner, Renewed
+from jqd.store import Owner, Renewed, StoreLook
 from jqd.testing.store import FakeStore
 from tests.harness.files import MemoryFiles
 from tests.loops.barred import claim, claimed_here, end, eventually, push, state
@@ -32,7 +32,7 @@ async def test_nothing_is_sent_to_a_store_that_could_not_be_looked_at(
     async with house() as here, trio.open_nursery() as nursery:
         look = here.store.look
 
-        async def misplaced(*, fresh: bool) -> Look:
+        async def misplaced(*, fresh: bool) -> StoreLook:
             raise StoreMisplaced("begun as another one")
 
         monkeypatch.setattr(here.store, "look", misplaced)
@@ -70,7 +70,7 @@ async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_i
             await trio.sleep(60)
             return await apply(*args)  # type: ignore[arg-type]
 
-        here.lanes[Lane.OUTCOMES]._rules = here.lanes[Lane.OUTCOMES]._rules._replace(apply=slow)
+        here.lanes[Lane.OUTCOMES]._settings = here.lanes[Lane.OUTCOMES]._settings._replace(apply=slow)
         here.runner.offers = {"a": offer()}
         await nursery.start(here.dispatch.run)
         await here.join(nursery)
@@ -110,7 +110,7 @@ async def test_a_hold_the_store_has_and_we_do_not_goes_back_to_ready(autojump_cl
         (held,) = await claim(here, owner)
         image = here.store.image()
         await here.store.release_jobs(owner, {job_id: held.fence})
-        here.runner.out_of_hand([(job_id, held.fence)])
+        here.runner.forget([(job_id, held.fence)])
         here.store.restart(image)
         assert await eventually(here, job_id, State.WAITING)
         nursery.cancel_scope.cancel()
@@ -186,13 +186,13 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
         theirs = await other.wait_claimable()
         here = House(journal, store.another_client(), clock)
         lane = here.lanes[Lane.OUTCOMES]
-        apply = lane._rules.apply
+        apply = lane._settings.apply
 
         async def slow(*args: object) -> object:
             await trio.sleep(1)
             return await apply(*args)  # type: ignore[arg-type]
 
-        lane._rules = lane._rules._replace(apply=slow)
+        lane._settings = lane._settings._replace(apply=slow)
         await here.join(nursery)
         for _ in range(20):
             await trio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What a worker is told of its report, by what the journal said: the desk, a runner and settle, without a worker."""
+"""What a worker is told of its report, by what the journal said: the service, a runner and settle, without a worker."""
 
 import random
 from collections.abc import AsyncIterator
@@ -15,10 +15,10 @@ from jqd.domain.errors import JournalRefused, NotFound
 from jqd.domain.job import NIL, Fate, Job, Outcome
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_outcomes
-from jqd.runner import Card, Gates, Report, Runner, RunnerConfig, Runners, Workers, make_pool
+from jqd.runner import Capacity, Report, Runner, RunnerConfig, Runners, WorkerRegistry, WorkerSpec, make_pool
 from jqd.runner.runner import NOTED_S
-from jqd.service import Desk, DeskConfig, outcomes
-from jqd.service.outcomes import Told
+from jqd.service import ServiceConfig, Services, outcomes
+from jqd.service.outcomes import OutcomeAnswer
 from tests.loops.house import House, house
 
 OK, OTHER_RESULT = Report(result=b"\x01"), Report(result=b"\x02")
@@ -39,7 +39,7 @@ class Scene:
     """One job that was posted to a worker. `sync`: set when the disk answers. `refusal`: what it says then."""
 
     here: House
-    desk: Desk
+    services: Services
     runner: Runner
     worker_id: str
     job_id: str
@@ -48,7 +48,7 @@ class Scene:
 
     async def report(self, told: Report) -> None:
         """As `POST /done` does: returns for a 204."""
-        (error,) = await outcomes.report(self.desk, [Told(self.job_id, told, worker=self.worker_id)])
+        (error,) = await outcomes.report(self.services, [OutcomeAnswer(self.job_id, told, worker=self.worker_id)])
         if error is not None:
             raise error
 
@@ -64,9 +64,9 @@ class Scene:
 async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
     async with house() as here, trio.open_nursery() as nursery:
         clock, journal, source = here.clock, here.journal, random.Random(1)
-        workers, config = Workers(None, clock=clock), RunnerConfig()
-        card = workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=9), peer=None)
-        gates = Gates(config, workers, source, clock)
+        workers, config = WorkerRegistry(None, clock=clock), RunnerConfig()
+        card = workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=9), peer=None)
+        gates = Capacity(config, workers, source, clock)
         runner = Runner(
             config,
             workers=workers,
@@ -86,12 +86,19 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         assert owner is not None
         held = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=-9, priority_max=9, bytes_max=1 << 20)
         runner.run_jobs(card.id, "a", held)
-        assert runner._shared.parcels[job.id].sending()
+        assert runner._shared.deliveries[job.id].sending()
         control: Any = Applied()
-        desk = Desk(
-            DeskConfig(), journal, here.store, Runners([runner]), workers, control, clock, Constraints(workers.rules)
+        services = Services(
+            ServiceConfig(),
+            journal,
+            here.store,
+            Runners([runner]),
+            workers,
+            control,
+            clock,
+            Constraints(workers.settings),
         )
-        scene = Scene(here, desk, runner, card.id, job.id, trio.Event())
+        scene = Scene(here, services, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync
 
         async def wsync_held(position: int | None = None, *, shielded: bool = False) -> None:
@@ -187,10 +194,10 @@ async def test_from_the_202_on_a_report_counts_wherever_the_hand_over_is(autojum
     """In the runner, in the journal, on disk: the store knows of none of it, and is asked once."""
     end = Fate.SUCCEEDED if told is OK else Fate.FAILED
     async with _scene() as scene, trio.open_nursery() as nursery:
-        runner, parcel = scene.runner, scene.runner._shared.parcels[scene.job_id]
+        runner, delivery = scene.runner, scene.runner._shared.deliveries[scene.job_id]
         assert (at := runner.running(scene.job_id)) is not None
         assert not at.lease, "the report is waited for here"
-        parcel.entrust()
+        delivery.entrust()
         (lease,) = runner.get_running_jobs().values()
         assert (at := runner.running(scene.job_id)) is not None
         assert at.lease == lease

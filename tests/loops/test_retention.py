@@ -22,8 +22,8 @@ from tests.loops.segments import finish, jobs_in, outcomes_of, push, small, stat
 
 def _never_asked(here: House) -> Ingest[Job]:
     """A lane that the store has not told its position yet."""
-    rules = LaneRules(here.store.apply_jobs, lambda _: 100, lambda *_: None)
-    return Ingest(Lane.JOBS, rules, journal=here.journal, store=here.store, source=random.Random(2))
+    settings = LaneRules(here.store.apply_jobs, lambda _: 100, lambda *_: None)
+    return Ingest(Lane.JOBS, settings, journal=here.journal, store=here.store, source=random.Random(2))
 
 
 async def test_finished_jobs_leave_one_open_segment(autojump_clock: None) -> None:

@@ -13,17 +13,17 @@ from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.domain.errors import NotFound, NotYet
 from jqd.domain.lease import LeaseConfig
-from jqd.domain.settings import NIL, Rule, Rules
+from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import settings_gc as useless_module
-from jqd.loops.settings import Follow, Upkeep
+from jqd.loops.settings import SettingsSync, SettingsUpkeep
 from jqd.loops.settings_gc import DELETED_S, ENDED_S, FIRED_S, SILENT_S, carried, useless
-from jqd.runner import Card, Workers
+from jqd.runner import WorkerRegistry, WorkerSpec
 from jqd.runner.handler import Handler
 from jqd.runner.registry import body_of
 from jqd.service import leases
-from jqd.service import settings as desk_rules
-from jqd.service import workers as desk_workers
+from jqd.service import settings as service_settings
+from jqd.service import workers as service_workers
 from jqd.store import StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -80,9 +80,9 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
     async with trio.open_nursery() as nursery:
         for place in (one, two):
             await nursery.start(place.live)
-        await desk_workers.register(one.daemon.parts.desk, Card(name="w", id="w", max_jobs=7), peer=None)
+        await service_workers.register(one.daemon.parts.services, WorkerSpec(name="w", id="w", max_jobs=7), peer=None)
         await trio.sleep(KNOWN_S)
-        rule = two.daemon.workers.rules.get("worker", "w")
+        setting = two.daemon.workers.settings.get("worker", "w")
         one.kill()
         store.wipe()
         two.kill()
@@ -92,18 +92,18 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
         two.daemon.partitions[0].follow.unknown.add("w")
         await trio.sleep(KNOWN_S)
         assert two.daemon.journal.end > end, "the store was not told again"
-        assert two.daemon.workers.rules.get("worker", "w") == rule, "a new revision beats a deletion at the other"
+        assert two.daemon.workers.settings.get("worker", "w") == setting, "a new revision beats a deletion at the other"
         nursery.cancel_scope.cancel()
 
 
 async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon says by itself what it found out: an error there would end it."""
-    desk: Any = SimpleNamespace(workers=SimpleNamespace(rules=Rules(loading=True)))
-    monkeypatch.setattr(desk_rules, "LEARNED_S", 0.0)
+    services: Any = SimpleNamespace(workers=SimpleNamespace(settings=SettingTable(loading=True)))
+    monkeypatch.setattr(service_settings, "LEARNED_S", 0.0)
     with pytest.raises(NotYet):
-        await desk_rules.told(desk)
-    desk.workers.rules.told.set()
-    await desk_rules.told(desk)
+        await service_settings.wait_loaded(services)
+    services.workers.settings.told.set()
+    await service_settings.wait_loaded(services)
 
 
 async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_times_a_second(
@@ -112,9 +112,9 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
     clock, asked, waited_s = TrioClock(), [0.0], list[float]()
     store = FakeStore(clock)
     one, two = (Place(number, store, clock, random.Random(number)) for number in range(2))
-    real = Follow._ask
+    real = SettingsSync._ask
 
-    async def ask(self: Follow) -> bool:
+    async def ask(self: SettingsSync) -> bool:
         if self is two.daemon.partitions[0].follow:
             asked.append(trio.current_time())
         return await real(self)
@@ -122,13 +122,13 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
     async def look(worker_id: str) -> None:
         began_s = trio.current_time()
         with pytest.raises(NotFound):
-            await leases.pull(two.daemon.parts.desk, worker_id, 1, 0.0)
+            await leases.pull(two.daemon.parts.services, worker_id, 1, 0.0)
         waited_s.append(trio.current_time() - began_s)
 
     async with trio.open_nursery() as nursery:
         for place in (one, two):
             await nursery.start(place.live)
-        monkeypatch.setattr(Follow, "_ask", ask)
+        monkeypatch.setattr(SettingsSync, "_ask", ask)
         began_s = trio.current_time()
         async with trio.open_nursery() as lookers:
             for number in range(500):
@@ -151,16 +151,16 @@ class House:
 
     def __init__(self, clock: ManualClock, stores: list[FakeStore]) -> None:
         nothing: Any = None
-        views: Any = SimpleNamespace(look=lambda: Rule("view", "d", 0, 0), stale=list)
+        views: Any = SimpleNamespace(look=lambda: Setting("view", "d", 0, 0), stale=list)
         seat: Any = Seat()
-        self.workers = workers = Workers(Rules(), clock=clock)
+        self.workers = workers = WorkerRegistry(SettingTable(), clock=clock)
         shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
 
         async def say(make: Any) -> None:
             make()
 
-        self.follows = [Follow(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
-        self.upkeep = Upkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
+        self.follows = [SettingsSync(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
+        self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
 
     async def ask(self) -> None:
         for follow in self.follows:
@@ -169,12 +169,12 @@ class House:
 
 async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: list[House]) -> None:
     """A registration, whose worker nobody hears of for so long that it is of no use any more."""
-    card = Card(name="w", id="w", max_jobs=1, ttl_s=10.0)
+    card = WorkerSpec(name="w", id="w", max_jobs=1, ttl_s=10.0)
     body = body_of(houses[0].workers.check(card))
-    said = houses[0].workers.rules.make({("worker", "w"): body}, now_ms=clock.wall_ms(), origin=1)
+    said = houses[0].workers.settings.make({("worker", "w"): body}, now_ms=clock.wall_ms(), origin=1)
     for store in stores:
         await store.look(fresh=True)
-        await store.apply_rules("ab" * 16, 0, 5, said)
+        await store.apply_settings("ab" * 16, 0, 5, said)
     for _ in range(round(SILENT_S / 2) + 20):
         for house in houses:
             await house.ask()
@@ -183,12 +183,12 @@ async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: l
 
 
 async def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
-    rules, week_ms = Rules(), round(FIRED_S * 1000)
-    workers = Workers(Rules(), clock=ManualClock())
+    settings, week_ms = SettingTable(), round(FIRED_S * 1000)
+    workers = WorkerRegistry(SettingTable(), clock=ManualClock())
     dates = {("fired", "s"): b"\x01", ("fired", "other"): b"\x01", ("schedule", "other"): b"\x01"}
-    rules.take(rules.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
-    assert await useless(rules, workers, week_ms) == []
-    assert [rule.key for rule in await useless(rules, workers, week_ms + 1)] == [("fired", "s")]
+    settings.take(settings.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
+    assert await useless(settings, workers, week_ms) == []
+    assert [setting.key for setting in await useless(settings, workers, week_ms + 1)] == [("fired", "s")]
 
 
 async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
@@ -198,11 +198,11 @@ async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_
     await silent_for_long(clock, stores, [house])
     house.follows[1]._life = None  # that partition is away
     await house.upkeep.tidy()
-    assert house.workers.rules.get("worker", "w") is not None, "nobody could drop it there any more"
+    assert house.workers.settings.get("worker", "w") is not None, "nobody could drop it there any more"
     await house.ask()
     await house.upkeep.tidy()
-    assert [(await store.follow_rules(0, 0)).rules for store in stores] == [[], []]
-    assert house.workers.rules.get("worker", "w") is None
+    assert [(await store.follow_settings(0, 0)).settings for store in stores] == [[], []]
+    assert house.workers.settings.get("worker", "w") is None
 
 
 async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_here() -> None:
@@ -210,7 +210,7 @@ async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_her
     store = FakeStore(clock)
     houses = [House(clock, [store]) for _ in range(2)]
     await silent_for_long(clock, [store], houses)
-    await store.follow_rules(0, 0, ["w"])  # it speaks at a third daemon, before the first one hears of that
+    await store.follow_settings(0, 0, ["w"])  # it speaks at a third daemon, before the first one hears of that
     await houses[0].upkeep.tidy()
     for house in houses:
         await house.ask()
@@ -224,42 +224,46 @@ async def test_what_others_said_and_said_otherwise_since_is_not_kept_for_ever() 
     house = House(clock, [store])
     await store.look(fresh=True)
     for revision in (1, 2):
-        await store.apply_rules("ab" * 16, 5 * revision - 5, 5 * revision, [Rule("worker", "w", revision, 0)])
+        await store.apply_settings("ab" * 16, 5 * revision - 5, 5 * revision, [Setting("worker", "w", revision, 0)])
         await house.ask()
-    house.workers.rules.take([Rule("worker", "w", 3, 0)])
+    house.workers.settings.take([Setting("worker", "w", 3, 0)])
     assert len(house.follows[0].learned) == 2
     await house.upkeep._keep()
     assert house.follows[0].learned == []
 
 
 async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
-    rules = Rules()
+    settings = SettingTable()
     over = bytes(msgspec.msgpack.encode(Handler(3)))
-    older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): over}, now_ms=0, origin=1)
-    newer = rules.make({("worker", "a"): b"\x02", ("worker", "c"): NIL, ("options", "c"): NIL}, now_ms=0, origin=1)
+    older = settings.make(
+        {("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): over}, now_ms=0, origin=1
+    )
+    newer = settings.make({("worker", "a"): b"\x02", ("worker", "c"): NIL, ("options", "c"): NIL}, now_ms=0, origin=1)
     frame = [*older, *newer]
-    rules.take(frame)
-    assert carried(rules, frame, 1) == [*older[1:], *newer]
+    settings.take(frame)
+    assert carried(settings, frame, 1) == [*older[1:], *newer]
     week_ms = round(DELETED_S * 1000) + 1
-    assert carried(rules, frame, week_ms) == [*older[1:], newer[0], newer[2]], "only what says that a worker left goes"
-    assert carried(rules, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
-    workers = Workers(Rules(), clock=ManualClock())
-    assert await useless(rules, workers, week_ms) == [newer[1]]
+    assert carried(settings, frame, week_ms) == [*older[1:], newer[0], newer[2]], (
+        "only what says that a worker left goes"
+    )
+    assert carried(settings, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
+    workers = WorkerRegistry(SettingTable(), clock=ManualClock())
+    assert await useless(settings, workers, week_ms) == [newer[1]]
 
 
 async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(useless_module, "DELETED_MAX", 2)
     monkeypatch.setattr(useless_module, "SILENT_MAX", 1)
     clock = ManualClock()
-    rules = Rules()
-    workers = Workers(rules, clock=clock)
-    rules.take(rules.make({("schedule", "first"): NIL}, now_ms=clock.wall_ms(), origin=1))  # of another kind
+    settings = SettingTable()
+    workers = WorkerRegistry(settings, clock=clock)
+    settings.take(settings.make({("schedule", "first"): NIL}, now_ms=clock.wall_ms(), origin=1))  # of another kind
     for number in range(4):
-        rules.take(rules.make({("worker", f"left{number}"): NIL}, now_ms=clock.wall_ms(), origin=1))
-        workers.register(Card(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
+        settings.take(settings.make({("worker", f"left{number}"): NIL}, now_ms=clock.wall_ms(), origin=1))
+        workers.register(WorkerSpec(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
         clock.advance(5.0)
     assert workers.list() == []
-    assert [rule.name for rule in await useless(rules, workers, clock.wall_ms())] == [
+    assert [setting.name for setting in await useless(settings, workers, clock.wall_ms())] == [
         *("silent0", "silent1", "silent2"),
         *("left0", "left1"),
     ]

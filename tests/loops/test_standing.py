@@ -8,7 +8,7 @@ from jqd.domain.lease import LeaseConfig
 from jqd.loops import store_standing
 from jqd.loops.membership import Membership
 from jqd.loops.store_standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
-from jqd.store import Look, Member, Owner, Renewed
+from jqd.store import Member, Owner, Renewed, StoreLook
 from jqd.testing.clock import ManualClock
 
 LIVES = ("A", "B")
@@ -36,7 +36,7 @@ def renewed(*waits_for: str, settled: bool) -> Event:
 
 
 def looked(life: str, settled: bool) -> Event:
-    return "looked", lambda here: here.looked(Look(life, settled))
+    return "looked", lambda here: here.looked(StoreLook(life, settled))
 
 
 EVENTS: tuple[Event, ...] = (
@@ -142,7 +142,7 @@ def test_a_life_is_ended_only_by_who_knew_it_and_what_it_forgot_is_no_news_in_an
 def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
     """It would hide that the life has to be ended: the others would never notice what the store forgot."""
     membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
-    look = Look("A", settled=True)
+    look = StoreLook("A", settled=True)
     disturbance = membership.watch_disturbance()
     membership.looked(look)
     membership.took_seat(OWNER)
@@ -157,7 +157,7 @@ def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
 
 async def test_who_has_left_sits_down_no_more() -> None:
     membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
-    membership.looked(Look("A", settled=True))
+    membership.looked(StoreLook("A", settled=True))
     membership.took_seat(OWNER)
     assert membership.leave() == OWNER
     membership.took_seat(Owner("d1", 8))

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from jqd.config import load
-from jqd.loops.systemd import BEAT_S, Manager, Notify
+from jqd.loops.systemd import BEAT_S, Manager, SystemdNotifier
 from tests.domain.test_lossy_stream import REFUSALS
 
 WATCHDOG_S = 3.0
@@ -43,7 +43,7 @@ async def test_the_watchdog_is_fed_only_while_the_dispatcher_comes_round(
 ) -> None:
     address = f"@{tmp_path}" if abstract else str(tmp_path / "notify")
     listener, rounds = Listener(address), [0]
-    notify = Notify(Manager(address, WATCHDOG_S), lambda: rounds[0], lambda: "takes jobs")
+    notify = SystemdNotifier(Manager(address, WATCHDOG_S), lambda: rounds[0], lambda: "takes jobs")
     async with trio.open_nursery() as nursery:
         await nursery.start(notify.run)
 
@@ -76,7 +76,7 @@ async def test_the_watchdog_is_fed_only_while_the_dispatcher_comes_round(
 async def test_a_manager_that_is_gone_is_told_of_once_and_stops_nothing(
     tmp_path: Path, mock_clock: MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notify = Notify(Manager(str(tmp_path / "nobody")), lambda: 1, lambda: "takes jobs")
+    notify = SystemdNotifier(Manager(str(tmp_path / "nobody")), lambda: 1, lambda: "takes jobs")
     async with trio.open_nursery() as nursery:
         await nursery.start(notify.run)
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_whatever_the_managers_socket_refuses_is_told_and_stops_nothing(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr("jqd.loops.systemd.socket.socket.sendto", refuse)
-    Notify(Manager("/nowhere"), lambda: 1, lambda: "takes jobs").ready()
+    SystemdNotifier(Manager("/nowhere"), lambda: 1, lambda: "takes jobs").ready()
     assert capsys.readouterr().out.count("notify.not_heard") == 1
 
 

@@ -9,25 +9,25 @@ from structlog.testing import capture_logs
 from trio.to_thread import run_sync as run_in_a_thread
 
 from jqd.daemon import _look_at_all
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_disk, watch_nothing
 from jqd.store import StoreConfig
 
-BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
-FULL = Finding("nearly_full", Severity.WARN, "90 of 100 bytes", "it takes no more soon", "give it more")
-ODD = Finding("version", Severity.WARN, "the server is old", "holes", "update it")
+BAD = Diagnostic("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
+FULL = Diagnostic("nearly_full", Severity.WARN, "90 of 100 bytes", "it takes no more soon", "give it more")
+ODD = Diagnostic("version", Severity.WARN, "the server is old", "holes", "update it")
 
 
 class Server:
     """Answers the doctor's questions, or not."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[Diagnostic] = []
         self.away = False
         self.looks = 0
 
-    async def examine(self) -> list[Finding]:
+    async def examine(self) -> list[Diagnostic]:
         self.looks += 1
         await trio.lowlevel.checkpoint()
         if self.away:
@@ -94,7 +94,7 @@ async def test_a_daemon_does_not_start_on_a_store_that_loses_jobs(server: Server
 
 async def test_what_no_acceptance_opens_is_not_called_a_loss(server: Server) -> None:
     server.findings = [
-        Finding("no_entry", Severity.REFUSE, "the server does not let us in", "it asks: who?", "say who")
+        Diagnostic("no_entry", Severity.REFUSE, "the server does not let us in", "it asks: who?", "say who")
     ]
     with pytest.raises(StoreUnsafe) as refused:
         await Watch(server.examine, accept_loss=False).start()
@@ -115,7 +115,7 @@ async def test_all_partitions_are_looked_at_side_by_side(monkeypatch: pytest.Mon
     here, all_here = set[int](), trio.Event()
 
     def watch_over(part: StoreConfig) -> Watch:
-        async def examine() -> list[Finding]:
+        async def examine() -> list[Diagnostic]:
             here.add(part.partition)
             if len(here) == 3:
                 all_here.set()
@@ -132,7 +132,7 @@ async def test_all_partitions_are_looked_at_side_by_side(monkeypatch: pytest.Mon
 async def test_what_a_start_found_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon goes on with the watches that looked before it began."""
 
-    async def examine() -> list[Finding]:
+    async def examine() -> list[Diagnostic]:
         return [ODD]
 
     monkeypatch.setattr("jqd.daemon.watch_over", lambda part: Watch(examine, accept_loss=False))
@@ -194,7 +194,7 @@ async def test_a_look_that_the_system_does_not_allow_ends_nothing(server: Server
     """1,100 silent connections took the last descriptor, and the next look ended the daemon."""
     store = Store()
 
-    async def examine() -> list[Finding]:
+    async def examine() -> list[Diagnostic]:
         if server.away:
             raise OSError(errno.EMFILE, "Too many open files")
         return await server.examine()
@@ -218,10 +218,10 @@ async def test_a_look_that_the_system_does_not_allow_ends_nothing(server: Server
 async def test_a_disk_that_fills_up_is_told_and_one_that_stands_still_takes_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nearly = Finding("disk_nearly_full", Severity.WARN, "3 MiB left", "pushes are refused", "make room")
+    nearly = Diagnostic("disk_nearly_full", Severity.WARN, "3 MiB left", "pushes are refused", "make room")
     found, stands, began = [nearly], threading.Event(), 0
 
-    def stand() -> list[Finding]:
+    def stand() -> list[Diagnostic]:
         nonlocal began
         began += 1
         stands.wait(30)

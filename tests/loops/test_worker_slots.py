@@ -5,8 +5,8 @@ import random
 import trio
 
 from jqd.domain.errors import StoreAway
-from jqd.loops.worker_slots import LOOK_S, Lent
-from jqd.runner import Card, Gates, RunnerConfig, Workers
+from jqd.loops.worker_slots import LOOK_S, WorkerSlots
+from jqd.runner import Capacity, RunnerConfig, WorkerRegistry, WorkerSpec
 from tests.loops.house import house
 from tests.loops.test_worker_timeouts import lent
 
@@ -15,13 +15,13 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
     async with house() as here, trio.open_nursery() as nursery:
         stays, ends = held = await lent(here, nursery, 2)
         source = random.Random(1)
-        workers = Workers(None, clock=here.clock)
-        gates = Gates(RunnerConfig(), workers, source, here.clock)
-        gate = gates.gate(workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=2, jobs=None)))
+        workers = WorkerRegistry(None, clock=here.clock)
+        gates = Capacity(RunnerConfig(), workers, source, here.clock)
+        gate = gates.gate(workers.register(WorkerSpec(name="w", url="http://127.0.0.1:9/", max_jobs=2, jobs=None)))
         gate.take("mail", [one.job.id for one in held], 0.0)
         for one in held:
             gates.lend(gate, one)
-        loop = Lent(store=here.store, gates=gates, mine=lambda job_id: True, source=source)
+        loop = WorkerSlots(store=here.store, gates=gates, mine=lambda job_id: True, source=source)
         await nursery.start(loop.run)
         await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks
         assert gate.in_hand == 2

@@ -9,12 +9,12 @@ import trio
 from jqd.domain import lease
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import JournalRefused
-from jqd.domain.job import Fate, Held, Job, Outcome, State, entrust
+from jqd.domain.job import Fate, Held, Job, Outcome, State, lease_claim
 from jqd.domain.jobid import IdSource
 from jqd.domain.lease import MARKS, SILENCE_S_MAX, Marks, allowed_silence_s
 from jqd.domain.record import Lane, encode_outcomes
-from jqd.loops.worker_timeouts import LOOK_S, NO_HEARTBEAT, Silence
-from jqd.store import Hold, JobView, Look
+from jqd.loops.worker_timeouts import LOOK_S, NO_HEARTBEAT, WorkerTimeouts
+from jqd.store import Hold, JobView, StoreLook
 from tests.loops.house import House, house, until
 
 BEAT_S = 10
@@ -24,7 +24,7 @@ LATE_S = 2.0  # after its silence a worker's job is back, at the latest
 async def lent(here: House, nursery: trio.Nursery, number: int = 1, **fields: Any) -> list[Held]:
     """Jobs that a worker holds by itself, and a daemon that looks for silent ones."""
     source = random.Random(1)
-    silence = Silence(
+    silence = WorkerTimeouts(
         journal=here.journal,
         store=here.store,
         membership=here.membership,
@@ -40,7 +40,7 @@ async def lent(here: House, nursery: trio.Nursery, number: int = 1, **fields: An
     await here.add(*(Job(ids.take(1).first, "mail", **fields) for _ in range(number)))
     held = await here.store.get_waiting_jobs(owner, "mail", 100, priority_min=-9, priority_max=9, bytes_max=1 << 20)
     here.runner.run_jobs("w", "mail", held)
-    outcomes = [entrust(one, worker="acme\x1fw", silence_s=BEAT_S, started_at_ms=1) for one in held]
+    outcomes = [lease_claim(one, worker="acme\x1fw", silence_s=BEAT_S, started_at_ms=1) for one in held]
     await here.journal.wsync(here.journal.write(Lane.OUTCOMES, len(held), encode_outcomes(outcomes)))
     await until(lambda: not here.runner.in_hand)
     return held
@@ -179,7 +179,7 @@ async def test_a_worker_keeps_its_jobs_when_a_lane_reaches_an_emptied_store_befo
         one, other = await lent(here, nursery, 2)
         look, seen = here.store.look, trio.Event()
 
-        async def later(*, fresh: bool) -> Look:
+        async def later(*, fresh: bool) -> StoreLook:
             await seen.wait()
             return await look(fresh=fresh)
 

@@ -16,11 +16,11 @@ import trio
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job import Held, Job, Outcome
-from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, crash_isolation, make_pool
+from jqd.runner import Capacity, Runner, RunnerConfig, Worker, WorkerRegistry, WorkerSpec, crash_isolation, make_pool
 from jqd.runner.registry import KIND, body_of
 from jqd.runner.worker import StyleName
 from jqd.service.chaining import wrong
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 
 WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
 _numbers = itertools.count(1)
@@ -61,7 +61,7 @@ class House:
     """A running runner, and what stopped in it so far."""
 
     runner: Runner
-    workers: Workers
+    workers: WorkerRegistry
     trusted: bool = True
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     returned: list[str] = field(default_factory=list)
@@ -70,12 +70,12 @@ class House:
     def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
         scopes = fields.pop("scopes", ())
-        card = Card(**{"name": "w", "url": url, "max_jobs": 100, "style": style, **fields})
+        card = WorkerSpec(**{"name": "w", "url": url, "max_jobs": 100, "style": style, **fields})
         worker = self.workers.register(card, peer=peer)
         if not scopes:
             return worker
-        worker, rules = msgspec.structs.replace(worker, scopes=scopes), self.workers.rules
-        rules.take(rules.make({(KIND, worker.id): body_of(worker)}, now_ms=0, origin=1))
+        worker, settings = msgspec.structs.replace(worker, scopes=scopes), self.workers.settings
+        settings.take(settings.make({(KIND, worker.id): body_of(worker)}, now_ms=0, origin=1))
         return worker
 
     def run(self, held: Sequence[Held]) -> None:
@@ -125,7 +125,7 @@ class House:
                 self.take()
                 for job_id in [job_id for job_id in self.returned if job_id in begun]:
                     self.returned.remove(job_id)
-                    self.runner.out_of_hand([(job_id, begun[job_id].fence)])
+                    self.runner.forget([(job_id, begun[job_id].fence)])
                     begun[job_id] = msgspec.structs.replace(begun[job_id], fence=begun[job_id].fence + 1)
                     waiting.append(begun[job_id])
         return [self.outcomes[job_id] for job_id in begun]
@@ -156,11 +156,11 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         "backoff_cap_s": 0.2,
     }
     clock = clock or SystemClock()
-    workers = Workers(None, clock=clock)
+    workers = WorkerRegistry(None, clock=clock)
     house: House
     limits = RunnerConfig(**{**settings, **config})
     source = random.Random(1)
-    gates = Gates(limits, workers, source, clock)
+    gates = Capacity(limits, workers, source, clock)
     pool = make_pool(limits, gates.connections.most)
     runner = Runner(
         limits,
@@ -172,7 +172,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         daemon="DAEMON",
         pool=pool,
         gates=gates,
-        wrong=partial(wrong, DeskConfig()),
+        wrong=partial(wrong, ServiceConfig()),
     )
     house = House(runner, workers)
     try:

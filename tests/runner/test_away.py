@@ -11,7 +11,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
-from jqd.runner.protocols import Judgement, Said, Sending
+from jqd.runner.protocols import Judgement, Sending, WorkerSaid
 from jqd.runner.transport import Connections, End, Ending
 from jqd.runner.transport.transport import Listener
 from tests.harness.worker import Reply, Request, open_worker, succeed
@@ -147,7 +147,7 @@ class Beside:
             await trio.sleep(0.2)
             self._connections.heard(sending.worker.endpoint)
             listener.answered(Judgement.READ)
-            listener.said(Said(held.job.id, Report()) for held in sending.held)
+            listener.said(WorkerSaid(held.job.id, Report()) for held in sending.held)
         return Ending(End.COMPLETE)
 
 

@@ -127,8 +127,8 @@ async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
         if by == "cancel":
             house.runner.cancel(claims(held[:cancelled]))
         else:
-            house.runner.spare([(each.job.id, each.fence - 1) for each in held[:cancelled]])
-            house.runner.spare([*claims(held[cancelled:]), ("NEVER HERE", 7)])
+            house.runner.skip_succeeded([(each.job.id, each.fence - 1) for each in held[:cancelled]])
+            house.runner.skip_succeeded([*claims(held[cancelled:]), ("NEVER HERE", 7)])
         connect.set()
         await house.stopped(2)
         assert house.returned == ids(held[:cancelled])
@@ -147,7 +147,7 @@ async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenH
         house.runner.cancel(claims(again))
         house.run(again)
         await house.stopped(3)
-        house.runner.out_of_hand(claims(again))
+        house.runner.forget(claims(again))
         house.run(again)  # given out anew, by a retry for instance: it was told once
         await house.stopped(4)
         assert again[0].job.id in house.outcomes
@@ -159,7 +159,7 @@ async def test_a_cancel_of_what_has_just_stopped_is_not_remembered(open_house: O
         held = hold()
         await house.run_to_end(held)
         house.runner.cancel(claims(held))
-        house.runner.out_of_hand(claims(held))
+        house.runner.forget(claims(held))
         house.outcomes.clear()
         await house.run_to_end(held)
         assert worker.cancels == []
@@ -321,7 +321,7 @@ async def test_a_worker_is_not_told_of_a_job_that_has_ended_meanwhile(open_house
         house.register(worker.url)
         held = hold()
         await house.run_to_end(held)
-        nothing: Any = None  # neither its parcel nor the connections are touched
-        parcel: Any = SimpleNamespace(worker=SimpleNamespace(id="w"))
-        await house.runner._teller.tell(nothing, parcel, held[0].job.id)
+        nothing: Any = None  # neither its delivery nor the connections are touched
+        delivery: Any = SimpleNamespace(worker=SimpleNamespace(id="w"))
+        await house.runner._teller.tell(nothing, delivery, held[0].job.id)
         assert worker.cancels == []

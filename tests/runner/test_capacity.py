@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
+from jqd.runner import Capacity, RunnerConfig, WorkerRegistry, WorkerSpec, WorkerViews
 from jqd.runner import worker_health as views_module
-from jqd.runner.circuit_breaker import Gate
+from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.worker_health import WELL
 from jqd.testing.clock import ManualClock
 
-CARD = Card(name="w", id="w", url="http://here:80/", max_jobs=4)
+CARD = WorkerSpec(name="w", id="w", url="http://here:80/", max_jobs=4)
 
 
 class Hall:
@@ -18,14 +18,14 @@ class Hall:
 
     def __init__(self, *networks: str) -> None:
         self.clock = ManualClock(wall_ms=1_000_000)
-        self.workers = Workers(None, clock=self.clock)
-        self.gates = Gates(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
-        self.views = Views("d1", self.workers, self.gates, self.clock, 3_600.0)
+        self.workers = WorkerRegistry(None, clock=self.clock)
+        self.gates = Capacity(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
+        self.views = WorkerViews("d1", self.workers, self.gates, self.clock, 3_600.0)
 
-    def register(self, card: Card = CARD) -> Gate:
+    def register(self, card: WorkerSpec = CARD) -> CircuitBreaker:
         return self.gates.gate(self.workers.register(card))
 
-    def come_back(self) -> Gate:
+    def come_back(self) -> CircuitBreaker:
         self.workers.unregister("w")
         self.clock.advance(0.01)
         return self.register()
@@ -61,7 +61,7 @@ def test_who_could_not_be_reached_a_moment_ago_is_tried_with_one_job_first(hall:
 
 def test_who_moved_begins_anew_however_near_the_failure(hall: Hall) -> None:
     hall.register().unreachable(hall.clock.mono_s(), hall.clock.mono_s())
-    moved = hall.register(Card(name="w", id="w", url="http://there:80/", max_jobs=4))
+    moved = hall.register(WorkerSpec(name="w", id="w", url="http://there:80/", max_jobs=4))
     assert moved.free("mail", hall.clock.mono_s()) == 4
 
 
@@ -92,20 +92,20 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     hall.clock.advance(3_601)
     assert hall.views.look().beats(last)
     hall.clock.advance(86_401)
-    assert [rule.name for rule in hall.views.stale()] == ["d1"]
+    assert [setting.name for setting in hall.views.stale()] == ["d1"]
 
 
 def test_nothing_is_claimed_for_a_worker_that_this_daemon_may_not_connect_to() -> None:
     hall = Hall("10.1.0.0/16")
-    near = Card(name="near", id="near", url="http://10.1.0.9:80/", max_jobs=4)
-    far = Card(name="far", id="far", url="http://10.2.0.9:80/", max_jobs=4)
+    near = WorkerSpec(name="near", id="near", url="http://10.1.0.9:80/", max_jobs=4)
+    far = WorkerSpec(name="far", id="far", url="http://10.2.0.9:80/", max_jobs=4)
     for card in (near, far):
         hall.workers.register(card)
     assert [worker.id for worker, _ in hall.gates.posting()] == ["near"]
     hall.views.look()
     (seen,) = hall.views.of("far", ["d1"]).values()
     assert (seen.state, seen.why) == ("unreachable", "10.2.0.9 is in none of runner.worker_networks")
-    hall.workers.register(Card(name="far", id="far", url="http://10.1.0.7:80/", max_jobs=4))
+    hall.workers.register(WorkerSpec(name="far", id="far", url="http://10.1.0.7:80/", max_jobs=4))
     assert [worker.id for worker, _ in hall.gates.posting()] == ["far", "near"], "it moved"
     hall.views.look()
     assert hall.views.of("far", ["d1"]) == {"d1": WELL}
@@ -115,7 +115,7 @@ def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_ma
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(name: str, url: str) -> None:
-        other = Views(name, hall.workers, hall.gates, hall.clock, 3_600.0)
+        other = WorkerViews(name, hall.workers, hall.gates, hall.clock, 3_600.0)
         other.url = url
         other.look()
 

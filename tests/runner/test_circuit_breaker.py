@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.domain.backoff import Backoff
-from jqd.runner.circuit_breaker import NOT_TAKEN_S, RECOVERY_STEPS, SPEEDS_MAX, Gate
+from jqd.runner.circuit_breaker import NOT_TAKEN_S, RECOVERY_STEPS, SPEEDS_MAX, CircuitBreaker
 
 
-class Hand(Gate):
+class Hand(CircuitBreaker):
     """A gate, and the jobs that went through it, by number."""
 
     def __init__(self, **fields: Any) -> None:

@@ -16,7 +16,7 @@ from jqd.runner.crash_isolation import (
     SETTLE_S,
     SUSPECTS_MAX,
     Extent,
-    Solitude,
+    Isolation,
     Stay,
     Suspects,
 )
@@ -41,13 +41,13 @@ def test_a_group_is_cut_until_each_is_by_itself() -> None:
 def test_what_breaks_together_is_one_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty requests of one job each are as good as one of forty; what is lost again is cut further all the same."""
     monkeypatch.undo()
-    suspects, solitude = Suspects(), Solitude()
+    suspects, isolation = Suspects(), Isolation()
     for n in range(40):
-        suspects.lost([f"{n}"], solitude.lost(n * SETTLE_S / 40))
+        suspects.lost([f"{n}"], isolation.lost(n * SETTLE_S / 40))
     assert {suspects.of(f"{n}") for n in range(40)} == {(1, 5)}
-    suspects.lost(["40"], solitude.lost(SETTLE_S))
+    suspects.lost(["40"], isolation.lost(SETTLE_S))
     assert suspects.of("40") == (1, 1)
-    again = solitude.lost(9.0)
+    again = isolation.lost(9.0)
     for n in range(40):
         suspects.lost([f"{n}"], again)
     assert {suspects.of(f"{n}") for n in range(40)} == {(2, 1)}
@@ -65,53 +65,53 @@ def test_so_many_are_remembered() -> None:
 
 
 def test_a_suspect_waits_for_an_empty_worker_and_has_it_for_a_while() -> None:
-    solitude = Solitude()
-    solitude.entered("other", 2, 0, 0.0)
-    solitude.waiting = 1
-    assert solitude.turn("one", 1, 1.0, SEND_S) == EMPTYING_S
-    assert solitude.is_kept(1.0)
-    solitude.at_work -= 2
-    assert solitude.turn("one", 1, 2.0, SEND_S) == 0
-    solitude.waiting = 0
-    assert solitude.turn("other", 0, 2.0, SEND_S) == SEND_S, "until it is sent, or could not be"
-    solitude.entered("one", 1, 1, 3.0)
-    assert (solitude.turn("other", 0, 3.0, SEND_S), solitude.is_kept(3.0)) == (ALONE_S, True)
-    assert solitude.turn("two", 1, 3.5, SEND_S) == ALONE_S / 2
-    assert solitude.is_alone("one")
-    assert solitude.turn("other", 0, 4.0, SEND_S) == 0
-    assert (solitude.is_kept(4.0), solitude.is_alone("one")) == (False, True), "nobody has come yet"
-    solitude.entered("other", 1, 0, 4.1)
-    assert not solitude.is_alone("one")
+    isolation = Isolation()
+    isolation.entered("other", 2, 0, 0.0)
+    isolation.waiting = 1
+    assert isolation.turn("one", 1, 1.0, SEND_S) == EMPTYING_S
+    assert isolation.is_kept(1.0)
+    isolation.at_work -= 2
+    assert isolation.turn("one", 1, 2.0, SEND_S) == 0
+    isolation.waiting = 0
+    assert isolation.turn("other", 0, 2.0, SEND_S) == SEND_S, "until it is sent, or could not be"
+    isolation.entered("one", 1, 1, 3.0)
+    assert (isolation.turn("other", 0, 3.0, SEND_S), isolation.is_kept(3.0)) == (ALONE_S, True)
+    assert isolation.turn("two", 1, 3.5, SEND_S) == ALONE_S / 2
+    assert isolation.is_alone("one")
+    assert isolation.turn("other", 0, 4.0, SEND_S) == 0
+    assert (isolation.is_kept(4.0), isolation.is_alone("one")) == (False, True), "nobody has come yet"
+    isolation.entered("other", 1, 0, 4.1)
+    assert not isolation.is_alone("one")
 
 
 def test_each_loss_gives_it_four_times_as_long() -> None:
-    solitude = Solitude()
+    isolation = Isolation()
     for losses in (1, 2, 5):
-        assert solitude.turn("one", losses, 0.0, SEND_S) == 0
-        solitude.entered("one", 1, losses, 0.0)
-        assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S * ALONE_GROWTH ** (losses - 1)
-        solitude.at_work = 0
-        solitude.left("one", 0.0)
-        assert not solitude.is_kept(0.0)
+        assert isolation.turn("one", losses, 0.0, SEND_S) == 0
+        isolation.entered("one", 1, losses, 0.0)
+        assert isolation.turn("other", 0, 0.0, SEND_S) == ALONE_S * ALONE_GROWTH ** (losses - 1)
+        isolation.at_work = 0
+        isolation.left("one", 0.0)
+        assert not isolation.is_kept(0.0)
 
 
 def test_after_a_loss_no_suspect_is_sent_to_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a kept connection, say, that breaks a moment later."""
     monkeypatch.undo()
-    solitude = Solitude()
-    solitude.entered("one", 1, 0, 0.0)
-    solitude.at_work = 0
-    solitude.lost(1.0)
-    assert solitude.turn("other", 0, 1.0, SEND_S) == 0
-    assert solitude.turn("one", 1, 1.1, SEND_S) == pytest.approx(SETTLE_S - 0.1)
-    assert solitude.turn("one", 1, 1.0 + SETTLE_S, SEND_S) == 0
+    isolation = Isolation()
+    isolation.entered("one", 1, 0, 0.0)
+    isolation.at_work = 0
+    isolation.lost(1.0)
+    assert isolation.turn("other", 0, 1.0, SEND_S) == 0
+    assert isolation.turn("one", 1, 1.1, SEND_S) == pytest.approx(SETTLE_S - 0.1)
+    assert isolation.turn("one", 1, 1.0 + SETTLE_S, SEND_S) == 0
 
 
 def test_who_is_sent_to_a_process_that_is_dying_does_not_pay_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """A suspect of another path of it, that waited while one had all of it to itself."""
     monkeypatch.undo()
-    house = Solitude()
-    poison, other = (Stay(path, Solitude(), house) for path in "AB")
+    house = Isolation()
+    poison, other = (Stay(path, Isolation(), house) for path in "AB")
     assert poison.turn(2, 0.0, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
     poison.entered(1, 2, 0.0)
     assert other.turn(1, 0.1, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0
@@ -124,40 +124,40 @@ def test_who_is_sent_to_a_process_that_is_dying_does_not_pay_for_that(monkeypatc
 
 
 def test_a_worker_that_does_not_become_empty_is_shared() -> None:
-    solitude = Solitude()
-    solitude.entered("long", 1, 0, 0.0)
-    assert solitude.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
-    assert solitude.turn("one", 1, EMPTYING_S, SEND_S) == 0
-    solitude.entered("one", 1, 1, EMPTYING_S)
-    assert not solitude.is_alone("one")
-    assert solitude.turn("two", 1, EMPTYING_S + AGAIN_S - 1, SEND_S) == 0, "nothing is waited for again at once"
-    assert solitude.turn("two", 1, EMPTYING_S + AGAIN_S, SEND_S) == EMPTYING_S
+    isolation = Isolation()
+    isolation.entered("long", 1, 0, 0.0)
+    assert isolation.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
+    assert isolation.turn("one", 1, EMPTYING_S, SEND_S) == 0
+    isolation.entered("one", 1, 1, EMPTYING_S)
+    assert not isolation.is_alone("one")
+    assert isolation.turn("two", 1, EMPTYING_S + AGAIN_S - 1, SEND_S) == 0, "nothing is waited for again at once"
+    assert isolation.turn("two", 1, EMPTYING_S + AGAIN_S, SEND_S) == EMPTYING_S
 
 
 def test_a_group_over_single_requests_has_the_worker_together() -> None:
-    solitude = Solitude()
+    isolation = Isolation()
     for request in ("one", "two", "three"):
-        assert solitude.turn(request, 1, 0.0, SEND_S, group=3) == 0
-        solitude.entered(request, 1, 1, 0.0)
-    assert solitude.turn("four", 1, 0.0, SEND_S, group=3) == ALONE_S
-    assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S
-    assert not any(solitude.is_alone(request) for request in ("one", "two", "three"))
-    solitude.at_work -= 1
-    solitude.left("one", 0.5)
-    assert solitude.turn("four", 1, 0.5, SEND_S, group=3) == 0, "as one ends, the next comes in"
+        assert isolation.turn(request, 1, 0.0, SEND_S, group=3) == 0
+        isolation.entered(request, 1, 1, 0.0)
+    assert isolation.turn("four", 1, 0.0, SEND_S, group=3) == ALONE_S
+    assert isolation.turn("other", 0, 0.0, SEND_S) == ALONE_S
+    assert not any(isolation.is_alone(request) for request in ("one", "two", "three"))
+    isolation.at_work -= 1
+    isolation.left("one", 0.5)
+    assert isolation.turn("four", 1, 0.5, SEND_S, group=3) == 0, "as one ends, the next comes in"
 
 
 def test_who_is_to_be_alone_is_not_joined_by_one_of_a_larger_group() -> None:
-    solitude = Solitude()
-    assert solitude.turn("alone", 2, 0.0, SEND_S) == 0
-    assert solitude.turn("two", 1, 0.0, SEND_S, group=2) == SEND_S
-    solitude.entered("alone", 1, 2, 1.0)
-    assert solitude.turn("two", 1, 1.0, SEND_S, group=2) == ALONE_S * ALONE_GROWTH
-    assert solitude.is_alone("alone")
+    isolation = Isolation()
+    assert isolation.turn("alone", 2, 0.0, SEND_S) == 0
+    assert isolation.turn("two", 1, 0.0, SEND_S, group=2) == SEND_S
+    isolation.entered("alone", 1, 2, 1.0)
+    assert isolation.turn("two", 1, 1.0, SEND_S, group=2) == ALONE_S * ALONE_GROWTH
+    assert isolation.is_alone("alone")
 
 
 def test_a_suspect_waits_for_who_connects_already() -> None:
-    own, house = Solitude(), Solitude()
+    own, house = Isolation(), Isolation()
     other, suspect = (Stay("A", own, house) for _ in range(2))
     assert other.turn(0, 0.0, SEND_S, jobs=9, group=1, extent=Extent.OWN) == 0
     assert suspect.turn(1, 0.0, SEND_S, jobs=1, group=1, extent=Extent.OWN) == EMPTYING_S
@@ -172,21 +172,21 @@ def test_a_suspect_waits_for_who_connects_already() -> None:
 
 
 def test_after_a_while_of_suspects_the_worker_is_all_others() -> None:
-    solitude = Solitude()
-    solitude.waiting = 3
+    isolation = Isolation()
+    isolation.waiting = 3
     for n in range(2):
-        assert solitude.turn(n, 1, n * HELD_S / 2, SEND_S) == 0
-        solitude.left(n, n * HELD_S / 2)
-    assert solitude.turn("next", 1, HELD_S, SEND_S) == RECESS_S
-    assert (solitude.is_kept(HELD_S), solitude.turn("other", 0, HELD_S, SEND_S)) == (False, 0)
-    assert solitude.is_kept(HELD_S + RECESS_S), "they want their turn again"
-    assert solitude.turn("next", 1, HELD_S + RECESS_S, SEND_S) == 0
+        assert isolation.turn(n, 1, n * HELD_S / 2, SEND_S) == 0
+        isolation.left(n, n * HELD_S / 2)
+    assert isolation.turn("next", 1, HELD_S, SEND_S) == RECESS_S
+    assert (isolation.is_kept(HELD_S), isolation.turn("other", 0, HELD_S, SEND_S)) == (False, 0)
+    assert isolation.is_kept(HELD_S + RECESS_S), "they want their turn again"
+    assert isolation.turn("next", 1, HELD_S + RECESS_S, SEND_S) == 0
 
 
 @pytest.mark.parametrize("now_s", [0.0, 0.1, 1e6 + 0.7])
 def test_suspects_of_two_workers_that_take_turns_leave_others_one_between_them(now_s: float) -> None:
     """Each waits by itself, and comes again when the other has broken: nobody else would ever get in between."""
-    house, waited_s = Solitude(), 0.0
+    house, waited_s = Isolation(), 0.0
     for turn in range(6):
         house.waiting = 1
         while wait_s := house.turn(turn, 2, now_s, SEND_S):
@@ -205,9 +205,9 @@ def test_suspects_of_two_workers_that_take_turns_leave_others_one_between_them(n
     assert waited_s == pytest.approx(5 * RECESS_S), "one each, exactly on time or not"
 
 
-def two_broken_hooks() -> Solitude:
+def two_broken_hooks() -> Isolation:
     """Of two workers behind one gateway, with a healthy one beside them that has nothing to do; `a` has just broken."""
-    house = Solitude()
+    house = Isolation()
     house.entered("a", 1, 0, 0.0, "A")
     return house
 
@@ -245,7 +245,7 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
     """What web hooks that are broken both do, behind one door with a healthy one, looks like one death."""
     monkeypatch.undo()
     suspects, house = Suspects(), two_broken_hooks()
-    places = {name: Solitude() for name in "ABC"}
+    places = {name: Isolation() for name in "ABC"}
     house.entered("b", 1, 0, 0.0, "B")
     suspects.lost(["a"], house.lost(1.0, "a"))
     suspects.lost(["b"], house.lost(1.0, "b"))
@@ -281,8 +281,8 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
 
 
 def test_suspects_of_one_worker_do_not_keep_those_of_another_away_for_long() -> None:
-    house = Solitude()
-    stays = {number: Stay("A", Solitude(), house) for number in range(4)}
+    house = Isolation()
+    stays = {number: Stay("A", Isolation(), house) for number in range(4)}
     for number, stay in stays.items():
         now_s = number * 0.4
         assert (house.others_s("A", now_s) == 0) == (now_s < HELD_S)
@@ -301,11 +301,11 @@ def test_suspects_of_one_worker_do_not_keep_those_of_another_away_for_long() -> 
 
 
 def test_a_suspect_that_was_withdrawn_waits_no_longer_for_an_empty_worker() -> None:
-    solitude = Solitude()
-    solitude.entered("long", 1, 0, 0.0)
-    assert solitude.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
-    solitude.left("one", EMPTYING_S)
-    assert solitude.turn("two", 1, EMPTYING_S * 2, SEND_S) == EMPTYING_S, "the time of another is not its own"
+    isolation = Isolation()
+    isolation.entered("long", 1, 0, 0.0)
+    assert isolation.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
+    isolation.left("one", EMPTYING_S)
+    assert isolation.turn("two", 1, EMPTYING_S * 2, SEND_S) == EMPTYING_S, "the time of another is not its own"
 
 
 @given(
@@ -316,19 +316,19 @@ def test_a_suspect_that_was_withdrawn_waits_no_longer_for_an_empty_worker() -> N
 def test_whoever_is_alone_was_so_from_the_beginning(
     moves: list[tuple[int, int, float]], group: int, waiting: int
 ) -> None:
-    solitude, now_s = Solitude(), 0.0
-    solitude.waiting = waiting
+    isolation, now_s = Isolation(), 0.0
+    isolation.waiting = waiting
     out: dict[int, set[int]] = {}  # request → all that were at work beside it
     for request, losses, seconds in moves:
         now_s += seconds
         if request in out:
-            assert solitude.is_alone(request) <= (not out[request])
-            solitude.at_work -= 1
+            assert isolation.is_alone(request) <= (not out[request])
+            isolation.at_work -= 1
             del out[request]
-            solitude.left(request, now_s)
-        elif not solitude.turn(request, losses, now_s, SEND_S, group=group):
-            solitude.entered(request, 1, losses, now_s)
+            isolation.left(request, now_s)
+        elif not isolation.turn(request, losses, now_s, SEND_S, group=group):
+            isolation.entered(request, 1, losses, now_s)
             for others in out.values():
                 others.add(request)
             out[request] = {*out} - {request}
-    assert solitude.at_work == len(out)
+    assert isolation.at_work == len(out)

@@ -57,7 +57,7 @@ async def test_a_job_that_kills_its_worker_again_is_counted_each_time(open_house
         assert (first.fate, len(worker.requests)) == (Fate.RETRY, 2)
         assert first.message.startswith("CONNECTION_LOST: ECONNRESET")
         house.outcomes.clear()
-        house.runner.out_of_hand([(held.job.id, first.fence)])
+        house.runner.forget([(held.job.id, first.fence)])
         (last,) = await house.run_out([msgspec.structs.replace(held, fence=first.fence + 1, attempt=2)])
         assert (last.fate, len(worker.requests)) == (Fate.DEAD, 3)
         assert house.runner._gates.suspects.of(held.job.id) is None
@@ -186,7 +186,7 @@ async def test_what_two_workers_lost_together_twice_was_one_process_and_its_susp
             replies.clear()
             await house.stopped(2 * round_ + 2)
             assert known.extent([suspect.job.id]) is extent
-            house.runner.out_of_hand(claims([*first, suspect]))
+            house.runner.forget(claims([*first, suspect]))
             first = hold(1)
             clock.advance(2 * suspects_module.SETTLE_S)
         house.runner.run_jobs(old.id, "mail", first)
@@ -259,7 +259,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.runner._gates.suspects.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner._gates.at(worker.url.split("/")[2])[0].solitude.at_work == 0
+        assert house.runner._gates.at(worker.url.split("/")[2])[0].isolation.at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jqd.domain.job import Wanted
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import annotate, tenant_of
-from jqd.runner.demand import Wishes
+from jqd.runner.demand import Demand
 
 spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))
 takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sampled_from("ab")))
@@ -16,7 +16,7 @@ takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sa
 def test_what_is_asked_for_is_what_somebody_takes(
     workers: list[tuple[str | None, tuple[int, int], frozenset[str]]], paused: frozenset[str]
 ) -> None:
-    wishes = Wishes(paused, frozenset({all_of("acme")}))
+    wishes = Demand(paused, frozenset({all_of("acme")}))
     wishes.any_type((0, 9), frozenset(), "acme")
     wishes.named(annotate("acme", "a"), (0, 9))
     for jobtype, span, besides in workers:
@@ -41,7 +41,7 @@ def test_what_is_asked_for_is_what_somebody_takes(
 
 
 def test_ranges_that_touch_are_one_and_any_type_says_it_for_all() -> None:
-    wishes = Wishes()
+    wishes = Demand()
     for span in ((0, 9), (20, 30), (5, 12), (13, 13)):
         wishes.any_type(span, frozenset())
     wishes.any_type((0, 40), frozenset("a"))

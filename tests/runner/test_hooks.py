@@ -12,22 +12,22 @@ from jqd.domain import fields
 from jqd.domain.errors import Invalid
 from jqd.domain.job import Held, Job
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.runner.endpoint import fill
 from jqd.runner.handler import Handler, HandlerOptions, Version
 from jqd.runner.protocols import STYLES, Sending
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.signature import signature
-from jqd.runner.worker import Card, StyleName, Worker
+from jqd.runner.worker import StyleName, Worker, WorkerSpec
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret, of 31 bytes....").decode()
 HOOK = {"name": "w", "max_jobs": 1, "url": "http://h/mail/{name}/{job_id}.json", "style": "webhook"}
 
 
-def read_card(**said: Any) -> Card:
+def read_card(**said: Any) -> WorkerSpec:
     """As the API does: what came over the wire, as a card."""
-    return fields.read(msgspec.msgpack.encode({**HOOK, **said}), Card)
+    return fields.read(msgspec.msgpack.encode({**HOOK, **said}), WorkerSpec)
 
 
 def sent(jobtype: str = "mail", argument: bytes = b"\x07", *, generation: int = 0, **said: Any) -> Request:
@@ -104,7 +104,7 @@ def test_what_cannot_be_registered(said: dict[str, Any], field: str, why: str) -
 
 def test_secrets_and_headers_stand_in_no_log() -> None:
     card = read_card(secrets=[SECRET], headers={"Authorization": "Bearer hidden"})
-    assert repr(card) == "Card('w', None, webhook, http://h/mail/{name}/{job_id}.json)"
+    assert repr(card) == "WorkerSpec('w', None, webhook, http://h/mail/{name}/{job_id}.json)"
     assert "hidden" not in f"{card} {[card]}"
     version = Version(
         lang="http",
@@ -114,8 +114,8 @@ def test_secrets_and_headers_stand_in_no_log() -> None:
         set_at_ms=1,
     )
     handler = Handler(1, (version,))
-    rule = Rule("handler", "mail", 7, 1, msgspec.Raw(msgspec.msgpack.encode(handler)))
-    shown = f"{handler} {rule} {Record(0, Lane.RULES, 1, rule).as_json()}"
+    setting = Setting("handler", "mail", 7, 1, msgspec.Raw(msgspec.msgpack.encode(handler)))
+    shown = f"{handler} {setting} {Record(0, Lane.RULES, 1, setting).as_json()}"
     assert "hidden" not in shown
     assert SECRET not in shown
     assert '"headers":"(not shown)"' in shown

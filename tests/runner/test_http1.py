@@ -8,14 +8,14 @@ import trio
 import trustme
 
 from jqd.runner.protocols.protocol import Request
-from jqd.runner.ssrf import Standing
+from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import network
 from jqd.runner.transport.http1 import HEAD_BYTES_MAX, LostError, Wire, head_of
 from jqd.runner.transport.network import Line, Origin
 from jqd.runner.transport.pool import CrowdedError, Pool
 from tests.runner.conftest import OpenHouse, hold
 
-ORIGIN = Origin("http", "h", 80, Standing.LOOPBACK)
+ORIGIN = Origin("http", "h", 80, AddressPolicy.LOOPBACK)
 OTHER = ORIGIN._replace(host="i")
 ASK = Request("POST", "http://h:81/a?b", [("X", "é")], b"body")
 
@@ -174,7 +174,7 @@ async def test_the_line_used_last_is_used_again_by_its_own_origin(autojump_clock
     first, second = [await pool.take(ORIGIN, 1.0) for _ in range(2)]
     pool.give(first)
     pool.give(second)
-    for stranger in (OTHER, ORIGIN._replace(standing=Standing.OUTSIDE), ORIGIN._replace(scheme="https")):
+    for stranger in (OTHER, ORIGIN._replace(standing=AddressPolicy.OUTSIDE), ORIGIN._replace(scheme="https")):
         wire = await pool.take(stranger, 1.0)
         assert wire not in (first, second), "nobody uses a line that he could not have had himself"
         pool.give(wire)

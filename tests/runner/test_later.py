@@ -22,11 +22,11 @@ async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse)
         running = house.runner.running(held[0].job.id)
         assert running is not None, "who asks where it is need not wait until the store can say so"
         assert (running.worker, running.jobtype) == (card.id, held[0].job.jobtype)
-        house.runner.out_of_hand(claims(held))
+        house.runner.forget(claims(held))
         assert house.runner.running(held[0].job.id) is None
         assert house.runner.in_hand == 0
         assert house.runner.offer("mail", 0) is None, "its slots are taken all the same"
-        house.runner.out_of_hand(claims(held[:1]))
+        house.runner.forget(claims(held[:1]))
         offer = house.runner.offer("mail", 0)
         assert offer is not None, "until it is known how one of them ended"
         assert offer.jobs_max == 1

@@ -7,7 +7,7 @@ import trio.testing
 from jqd.domain.job import PRIORITY_MIN, Wanted
 from jqd.domain.pauses import HALT, all_of
 from jqd.domain.pauses import body_of as halt_of
-from jqd.runner import Card
+from jqd.runner import WorkerSpec
 from tests.harness.worker import Reply, Request, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
 
@@ -16,7 +16,7 @@ async def test_offers(open_house: OpenHouse) -> None:
     async with open_house() as house:
         assert house.runner.offer("mail", 0) is None
         assert house.runner.wanted() == []
-        puller = house.workers.register(Card(name="puller", max_jobs=9))
+        puller = house.workers.register(WorkerSpec(name="puller", max_jobs=9))
         assert house.runner.wanted() == [], f"{puller.name} has no URL"
         few = house.register("http://127.0.0.1:1/a", jobs=["mail"], max_jobs=2, priority_max=5)
         assert house.runner.wanted() == [Wanted("mail", PRIORITY_MIN, 5)]
@@ -29,9 +29,9 @@ async def test_offers(open_house: OpenHouse) -> None:
         assert (offer.worker.id, offer.jobs_max, offer.worker.priority_max) == (few.id, 2, 5)
         assert house.runner.offer("mail", 6) is None
         assert house.runner.offer("bill", 0) is None
-        rules = house.workers.rules
+        settings = house.workers.settings
         for body, most in ((halt_of(1), None), (b"\xc0", 2)):
-            rules.take(rules.make({(HALT, all_of("")): body}, now_ms=0, origin=1))
+            settings.take(settings.make({(HALT, all_of("")): body}, now_ms=0, origin=1))
             offer = house.runner.offer("mail", 5)
             assert (offer and offer.jobs_max, house.runner.wanted() == []) == (most, most is None), "all are paused"
         house.register("http://127.0.0.1:1/c", name="c", priority_min=6, priority_max=9)
@@ -222,7 +222,7 @@ async def test_of_more_jobs_than_a_worker_runs_at_once_only_those_count_as_inter
         held = hold(3)
         house.runner.run_jobs(card.id, "mail", held)  # as once it was quick
         await told.wait()
-        await eventually(lambda: house.runner._shared.parcels[held[0].job.id]._begun)
+        await eventually(lambda: house.runner._shared.deliveries[held[0].job.id]._begun)
         if who == "daemon":
             house.runner.stop_work("its daemon was stopped")
         else:

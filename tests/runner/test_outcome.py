@@ -21,8 +21,8 @@ from jqd.runner.outcome import (
     Report,
     end_attempt,
     interrupted,
+    is_repeat,
     parse_retry_after,
-    says_again,
     succeed_late,
 )
 
@@ -145,7 +145,7 @@ def test_a_snooze_spends_no_attempt_until_there_were_too_many() -> None:
     off = end(snooze, attempt=1, max_retry=0)
     assert (off.fate, off.delay_ms, off.reason, off.snoozes) == (Fate.RETRY, 60_000, SNOOZE, 1)
     assert off.message == "the job put itself off"
-    assert says_again(off, snooze)
+    assert is_repeat(off, snooze)
     assert end(Report(status=SNOOZE_STATUS, reason=SNOOZE, retry_after_s=0.0)).delay_ms == 1_000
     assert end(Report(status=500), snoozes=3).snoozes == 3
     past = end(snooze, max_retry=0, snoozes=SNOOZES_MAX)
@@ -156,7 +156,7 @@ def test_an_interruption_spends_no_attempt_and_too_many_end_the_job() -> None:
     cut = interrupted("its worker was stopped")
     back = end(cut, max_retry=0, interruptions=2)
     assert (back.fate, back.delay_ms, back.reason, back.interruptions) == (Fate.RETRY, 0, INTERRUPTED, 3)
-    assert says_again(back, cut)
+    assert is_repeat(back, cut)
     for report in (Report(), Report(status=500), Report(status=SNOOZE_STATUS, reason=SNOOZE)):
         assert end(report, interruptions=3).interruptions == 3
     over = end(cut, interruptions=3)

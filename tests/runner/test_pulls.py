@@ -5,7 +5,7 @@ import trio
 
 from jqd.domain.job import Fate, Wanted
 from jqd.runner import Pull, Report
-from jqd.runner.demand import Wishes
+from jqd.runner.demand import Demand
 from jqd.runner.pulls import Pulls
 from jqd.runner.worker import Worker
 from tests.runner.conftest import House, OpenHouse, claims, hold, ids
@@ -36,7 +36,7 @@ async def test_the_poll_that_waited_longest_is_offered_what_it_takes() -> None:
         assert first.jobs_max == 50, "no more than it registered"
         asked = [("mail", 0), ("mail", -1), ("bill", 5), ("other", 3), ("other", 4)]
         assert [pulls.best(*each) for each in asked] == [urgent, first, first, any_type, None]
-        wishes = Wishes()
+        wishes = Demand()
         pulls.wish(wishes)
         assert wishes.wanted() == [Wanted(None, -9, 3), Wanted("bill", -9, 9), Wanted("mail", -9, 9)]
         with first.promised():
@@ -46,7 +46,7 @@ async def test_the_poll_that_waited_longest_is_offered_what_it_takes() -> None:
             first.bring(hold(1))
         assert pulls.best("bill", 0) is second
     assert len(pulls) == 0
-    wishes = Wishes()
+    wishes = Demand()
     pulls.wish(wishes)
     assert wishes.wanted() == []
 
@@ -119,7 +119,7 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
         assert (poll.silence_s, poll.given) == (20, []), "not before the store knows"
         house.trusted = kind != "not trusted"
         for _ in range(2):
-            runner.out_of_hand(claims(held), 10 if kind == "sat anew" else 8)
+            runner.forget(claims(held), 10 if kind == "sat anew" else 8)
         if kind == "gone meanwhile":
             assert runner.get_stopped_jobs(9).unheard == claims(held)
             return
@@ -128,8 +128,8 @@ async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(ope
             assert poll.given == [], "others may have them"
             stopped = runner.get_stopped_jobs(9)
             assert (stopped.unheard, stopped.told) == (claims(held), []), "nobody was told of them"
-            runner.unheard(claims(held)[:1], told=True)
-            runner.unheard(claims(held)[1:])
+            runner.release_undelivered(claims(held)[:1], told=True)
+            runner.release_undelivered(claims(held)[1:])
             assert runner.get_stopped_jobs(9).told == claims(held)[:1], "the answer was on its way"
         else:
             assert poll.given == held[kind == "cancelled" :]

@@ -7,11 +7,11 @@ import pytest
 
 from jqd.domain import fields
 from jqd.domain.errors import Invalid, JqdError
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.domain.shares import Share
-from jqd.runner import Workers
+from jqd.runner import WorkerRegistry
 from jqd.runner.registry import UNREACHABLE_S, no_more
-from jqd.runner.worker import Card, Worker
+from jqd.runner.worker import Worker, WorkerSpec
 from jqd.testing.clock import ManualClock
 
 
@@ -27,7 +27,7 @@ from jqd.testing.clock import ManualClock
     ],
 )
 def test_good_urls(url: str) -> None:
-    Card(name="w", url=url, max_jobs=1)
+    WorkerSpec(name="w", url=url, max_jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_good_urls(url: str) -> None:
 )
 def test_bad_urls(url: str, why: str) -> None:
     with pytest.raises(Invalid, match="give http") as caught:
-        Card(name="w", url=url, max_jobs=1)
+        WorkerSpec(name="w", url=url, max_jobs=1)
     assert why in str(caught.value)
     assert caught.value.faults[0].pointer == "/url"
     assert isinstance(caught.value, JqdError)
 
 
-def read_card(value: dict[Any, Any]) -> Card:
-    return fields.read(msgspec.msgpack.encode(value), Card)
+def read_card(value: dict[Any, Any]) -> WorkerSpec:
+    return fields.read(msgspec.msgpack.encode(value), WorkerSpec)
 
 
-def register(workers: Workers, **said: Any) -> Worker:
+def register(workers: WorkerRegistry, **said: Any) -> Worker:
     """As the API does: what came over the wire, as a card."""
     return workers.register(read_card({"max_jobs": 1, **said}))
 
@@ -127,7 +127,7 @@ def test_what_is_no_card_at_all_is_refused() -> None:
 
 def test_all_workers_together_name_so_many_jobtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jqd.runner.registry.NAMES", Share("jobtypes", 5))
-    workers = Workers(None, clock=ManualClock())
+    workers = WorkerRegistry(None, clock=ManualClock())
     first = register(workers, name="a", jobs=["1", "2", "3"])
     register(workers, name="any")
     register(workers, name="b", jobs=["1", "2"])
@@ -148,7 +148,7 @@ def test_a_range_of_priorities_the_wrong_way_round() -> None:
 
 def test_a_ttl_must_be_repeated_in_time() -> None:
     clock = ManualClock()
-    workers = Workers(None, clock=clock)
+    workers = WorkerRegistry(None, clock=clock)
     worker = register(workers, name="w", ttl=10.0)
     for _ in range(5):
         clock.advance(9.0)
@@ -165,7 +165,7 @@ def test_a_ttl_must_be_repeated_in_time() -> None:
 
 
 def test_a_server_that_starts_again_is_the_same_worker() -> None:
-    workers = Workers(None, clock=ManualClock())
+    workers = WorkerRegistry(None, clock=ManualClock())
     first = register(workers, name="w", url="http://h/")
     assert register(workers, name="w", url="http://h/", max_jobs=7).id == first.id
     assert [known.max_jobs for known in workers.list()] == [7]
@@ -176,7 +176,7 @@ def test_a_server_that_starts_again_is_the_same_worker() -> None:
 
 def test_unreachable_for_long_is_forgotten() -> None:
     clock = ManualClock()
-    workers = Workers(None, clock=clock)
+    workers = WorkerRegistry(None, clock=clock)
     worker = register(workers, name="w", url="http://h/")
     workers.unreachable(worker.id)
     clock.advance(UNREACHABLE_S - 1)
@@ -196,17 +196,17 @@ def test_unreachable_for_long_is_forgotten() -> None:
     workers.unreachable(worker.id)  # late news of one that is gone
 
 
-def said_again(workers: Workers, **named: Any) -> Workers:
+def said_again(workers: WorkerRegistry, **named: Any) -> WorkerRegistry:
     """Another daemon's registry, which learned of the same rules."""
-    rules = Rules()
-    other = Workers(rules, clock=workers._clock, **named)
-    rules.take(reversed([*workers.rules.all("worker")]))
+    settings = SettingTable()
+    other = WorkerRegistry(settings, clock=workers._clock, **named)
+    settings.take(reversed([*workers.settings.all("worker")]))
     return other
 
 
 def test_all_daemons_have_the_same_workers_in_the_same_order() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     first = register(workers, name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
     clock.advance(1)
     second = register(workers, name="v", style="lightjq", ttl=5.0)
@@ -214,60 +214,60 @@ def test_all_daemons_have_the_same_workers_in_the_same_order() -> None:
     assert other.list() == workers.list() == [first, second]
     assert first.jobs == ("mail", "bill")
     assert other.get(second.id) == second
-    other.rules.take(other.rules.make(no_more([first.id]), now_ms=0, origin=1))
+    other.settings.take(other.settings.make(no_more([first.id]), now_ms=0, origin=1))
     assert other.list() == [second]
-    workers.rules.take(other.rules.all("worker"))
+    workers.settings.take(other.settings.all("worker"))
     assert workers.list() == [second]
 
 
 def test_one_server_that_registers_at_two_daemons_at_once_is_one_worker() -> None:
-    here, there = Workers(clock=ManualClock()), Workers(clock=ManualClock())
+    here, there = WorkerRegistry(clock=ManualClock()), WorkerRegistry(clock=ManualClock())
     assert register(here, name="w", url="http://h/").id == register(there, name="w", url="http://h/").id
 
 
 def test_a_sign_at_another_daemon_keeps_a_registration() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     worker = register(workers, name="w", ttl=10.0)
     for _ in range(5):
         clock.advance(1.0)
-        workers.heard({})
+        workers.heard_from({})
     for _ in range(9):
         clock.advance(1.0)
-        workers.heard({worker.id: 0})
+        workers.heard_from({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard({})
+        workers.heard_from({})
     assert workers.get(worker.id) is None, "two seconds later than the last sign took to come here"
-    workers.heard({worker.id: 0})
+    workers.heard_from({worker.id: 0})
     assert workers.get(worker.id) == worker, "it was silent for too long, and speaks again"
 
 
 def test_nobodys_silence_counts_while_no_signs_of_others_can_come() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     worker = register(workers, name="w", ttl=10.0)
-    workers.heard({})
+    workers.heard_from({})
     clock.advance(1_000.0)
     assert workers.get(worker.id) is not None, "the store was away: whoever heard of it could not say so"
-    workers.heard({})
+    workers.heard_from({})
     clock.advance(1.0)
-    workers.heard({worker.id: 0})
+    workers.heard_from({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard({})
+        workers.heard_from({})
     assert workers.get(worker.id) is None
 
 
 def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     worker = register(workers, name="w", url="http://h/")
     for _ in range(700):
         clock.advance(1.0)
-        workers.heard({worker.id: 0} if _ < 350 else {})
+        workers.heard_from({worker.id: 0} if _ < 350 else {})
         workers.unreachable(worker.id)
         assert _ > 640 or workers.get(worker.id) is not None, _
     assert workers.get(worker.id) is None
@@ -275,8 +275,8 @@ def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -
 
 
 def test_a_repetition_from_elsewhere_says_nothing_new_and_one_from_nearer_does() -> None:
-    workers = Workers(clock=ManualClock())
-    card = Card(name="w", url="http://8.8.8.8/", max_jobs=1)
+    workers = WorkerRegistry(clock=ManualClock())
+    card = WorkerSpec(name="w", url="http://8.8.8.8/", max_jobs=1)
     near, far = workers.check(card), workers.check(card, peer="10.0.0.1")
     workers.register(card, peer="10.0.0.1")
     assert not workers.knows(near)
@@ -289,7 +289,7 @@ def test_a_repetition_from_elsewhere_says_nothing_new_and_one_from_nearer_does()
 
 def test_signs_are_told_now_and_then() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     signs = workers.signs()
     worker, kept = register(workers, name="w", ttl=8.0), register(workers, name="v")
     assert signs == {worker.id, kept.id}
@@ -305,7 +305,7 @@ def test_signs_are_told_now_and_then() -> None:
 
 
 def test_watchers_are_told() -> None:
-    workers = Workers(None, clock=ManualClock())
+    workers = WorkerRegistry(None, clock=ManualClock())
     told: list[int] = []
     workers.watch(lambda: told.append(1))
     worker = register(workers, name="w")
@@ -315,7 +315,7 @@ def test_watchers_are_told() -> None:
 
 
 def test_what_a_worker_takes() -> None:
-    workers = Workers(None, clock=ManualClock())
+    workers = WorkerRegistry(None, clock=ManualClock())
     some = register(workers, name="w", jobs=["mail"], priority_min=-1, priority_max=1)
     assert [some.takes("mail", priority) for priority in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
     assert not some.takes("bill", 0)
@@ -324,7 +324,7 @@ def test_what_a_worker_takes() -> None:
 
 def test_who_was_silent_for_longer_than_its_ttl_and_speaks_is_back_and_only_silence_counts() -> None:
     clock = ManualClock()
-    workers = Workers(clock=clock)
+    workers = WorkerRegistry(clock=clock)
     worker = register(workers, name="w", ttl=10.0)
     clock.advance(11)
     assert workers.get(worker.id) is None
@@ -334,21 +334,21 @@ def test_who_was_silent_for_longer_than_its_ttl_and_speaks_is_back_and_only_sile
     assert [each for each in workers.silent() if each[0] > 5] == [], "it was not silent while its ttl ran"
     assert workers.get(worker.id) is None
     clock.advance(5)
-    assert [rule.name for since_s, rule in workers.silent() if since_s > 5] == [worker.id]
+    assert [setting.name for since_s, setting in workers.silent() if since_s > 5] == [worker.id]
 
 
 def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_no_job_for_a_week_goes() -> None:
     clock = ManualClock()
-    workers = Workers(None, clock=clock)
+    workers = WorkerRegistry(None, clock=clock)
     for name, url in (("p", None), ("q", "http://h/")):
-        workers.register(Card(name=name, id=name, max_jobs=1, url=url))
-    rules = [*workers.rules.all("worker")]
+        workers.register(WorkerSpec(name=name, id=name, max_jobs=1, url=url))
+    settings = [*workers.settings.all("worker")]
     day_s = 86_400.0
     clock.advance(8 * day_s)
-    began = Workers(None, clock=clock)
-    began.rules.take(rules)
-    assert began.heard_at_ms("p") == rules[0].at_ms, "its registration is the first sign"
-    began.heard({"p": 5_000})
+    began = WorkerRegistry(None, clock=clock)
+    began.settings.take(settings)
+    assert began.heard_at_ms("p") == settings[0].at_ms, "its registration is the first sign"
+    began.heard_from({"p": 5_000})
     assert clock.wall_ms() - began.heard_at_ms("p") == 5_000
     assert not began.heard_at_ms("nobody")
     began.forget_silent()

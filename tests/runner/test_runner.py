@@ -90,11 +90,11 @@ async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> No
         held = hold(2)
         house.run(held)
         assert house.runner.get_running_jobs() == dict.fromkeys(ids(held), 7)
-        house.runner.out_of_hand(claims(held))
+        house.runner.forget(claims(held))
         assert len(house.runner.get_running_jobs()) == 2, "what has not stopped stays in hand"
         await house.stopped(2)
         assert len(house.runner.get_running_jobs()) == 2
-        house.runner.out_of_hand(claims(held))
+        house.runner.forget(claims(held))
         assert house.runner.get_running_jobs() == {}
         assert not any(house.runner.get_stopped_jobs(10))
 
@@ -322,11 +322,11 @@ async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
         start, house.runner._start = house.runner._start, None
         held = hold(1)
         house.run(held)
-        (parcel,) = house.runner._early
-        done = house.runner.done(held[0].job.id, Report(), worker_id=parcel.worker.id)
+        (delivery,) = house.runner._early
+        done = house.runner.done(held[0].job.id, Report(), worker_id=delivery.worker.id)
         assert done is False, "nobody can have done what was not sent"
         assert house.runner.running(held[0].job.id) is None
-        start(parcel)
+        start(delivery)
         await house.stopped(1)
 
 

@@ -16,7 +16,7 @@ from jqd.domain import json_ext
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.job import NIL, Fate, Held, Job
 from jqd.runner.outcome import Report
-from jqd.runner.protocols import STYLES, Answer, Chain, Said, Sending
+from jqd.runner.protocols import STYLES, Answer, Chain, Sending, WorkerSaid
 from jqd.runner.protocols.lines import line_of
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
@@ -82,7 +82,7 @@ def test_an_argument_of_a_thousand_levels_is_sent_all_the_same() -> None:
 def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequence[int]) -> None:
     body = msgpack.packb(value) if language == "msgpack" else json_ext.json_of(msgpack.packb(value))
     (said,) = hear(sending("webhook", None, keep_result=True), body[:LIMIT], f"application/{language}", *cuts)
-    assert isinstance(said, Said)
+    assert isinstance(said, WorkerSaid)
     if len(body) < LIMIT:
         assert (said.report.status, unpack(said.report.result)) == (200, value)
 
@@ -90,7 +90,7 @@ def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequen
 @given(st.binary(max_size=100), st.sampled_from(["", "text/html", "application/json", "application/msgpack", "é/;"]))
 def test_any_body_of_any_type_is_a_result(body: bytes, kind: str) -> None:
     (said,) = hear(sending("webhook", None, keep_result=True), body, kind)
-    assert isinstance(said, Said)
+    assert isinstance(said, WorkerSaid)
     assert said.report.status == 200
     result = msgspec.msgpack.decode(said.report.result, type=msgspec.Raw)
     if not body:
@@ -103,8 +103,8 @@ def test_any_body_of_any_type_is_a_result(body: bytes, kind: str) -> None:
 def test_no_more_is_kept_of_a_body_than_can_be_a_result() -> None:
     for body in (b"[" + b"1," * LIMIT, b"7" + b" " * LIMIT + b"x"):
         said = hear(sending("webhook", None, keep_result=True), body, "application/json")
-        assert said == [Said(None, Report(result_bytes=len(body)))], "its size: the job is told that"
-    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [Said(None, Report())], "it wants no result"
+        assert said == [WorkerSaid(None, Report(result_bytes=len(body)))], "its size: the job is told that"
+    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [WorkerSaid(None, Report())], "it wants no result"
 
 
 async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:
@@ -165,12 +165,12 @@ def test_each_line_is_the_answer_of_its_job(
     body = newline.join(lines) + (newline if ended else "")
     told = sending("lines", *range(len(rows)))
     heard = hear(told, body.encode(), "", *cuts)
-    assert [(said.job_id, said.report.status, said.report.message) for said in heard if isinstance(said, Said)] == [
-        (f"J{n}", status, text.strip()) for n, (_, _, status, text) in enumerate(rows)
-    ]
+    assert [
+        (said.job_id, said.report.status, said.report.message) for said in heard if isinstance(said, WorkerSaid)
+    ] == [(f"J{n}", status, text.strip()) for n, (_, _, status, text) in enumerate(rows)]
     assert heard.count(Chain()) == sum(line.startswith(("J: ", "#J: ")) for line in lines)
     fewer = hear(sending("lines", *range(len(rows) + 2)), body.encode())
-    assert sum(isinstance(said, Said) for said in fewer) == len(rows), (
+    assert sum(isinstance(said, WorkerSaid) for said in fewer) == len(rows), (
         "nothing is said of jobs without a line: they get NO_RESPONSE"
     )
 
@@ -178,17 +178,17 @@ def test_each_line_is_the_answer_of_its_job(
 @pytest.mark.parametrize("bad", [b"done", b"-1", b"ok 200", b"failed at line 200", b"<p>200", "٢٠٠".encode()])
 def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
     heard = hear(sending("lines", *range(4)), b"200 ok\n" + bad + b"\n200\n200\n")
-    assert [(said.job_id, said.report.status) for said in heard if isinstance(said, Said)] == [
+    assert [(said.job_id, said.report.status) for said in heard if isinstance(said, WorkerSaid)] == [
         ("J0", 200), ("J1", 500), ("J2", 500), ("J3", 500)
     ]  # fmt: skip
-    assert all(said.report.message.startswith("INVALID_RESPONSE") for said in heard[1:] if isinstance(said, Said))
+    assert all(said.report.message.startswith("INVALID_RESPONSE") for said in heard[1:] if isinstance(said, WorkerSaid))
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0), max_size=5))
 def test_any_bytes_are_read_the_same_however_they_are_cut(body: bytes, cuts: Sequence[int]) -> None:
     whole = hear(sending("lines", 1, 2, 3), body)
     assert whole == hear(sending("lines", 1, 2, 3), body, "", *cuts)
-    assert sum(isinstance(said, Said) for said in whole) <= 3
+    assert sum(isinstance(said, WorkerSaid) for said in whole) <= 3
 
 
 def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
@@ -202,7 +202,7 @@ def test_a_line_alone_has_the_status_of_its_answer() -> None:
     told = sending("lines", "x")._replace(worker=worker)
     assert STYLES["lines"].batch(worker) == 1
     for body, text in ((b"# 1\n1 row changed\nmore\n", "1 row changed"), (b"", ""), (b"J: mail|x", "")):
-        (said,) = (each for each in hear(told, body) if isinstance(each, Said))
+        (said,) = (each for each in hear(told, body) if isinstance(each, WorkerSaid))
         assert (said.job_id, said.report.status, unpack(said.report.result)) == ("J0", 200, text or None)
 
 

@@ -8,8 +8,8 @@ import trio
 
 from jqd.domain.address import ip_of
 from jqd.domain.errors import Invalid
-from jqd.runner import Card, Reach, Workers
-from jqd.runner.ssrf import LOOK_UP_S, Standing, standing_of
+from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec
+from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, standing_of
 from jqd.runner.transport import network
 from jqd.runner.transport.network import NEXT_ADDRESS_S, Origin
 from jqd.testing.clock import ManualClock
@@ -45,15 +45,15 @@ PEERS = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_who_may_name_what(peer: str | None) -> None:
-    standing, reach = standing_of(peer), Reach()
+    standing, reach = standing_of(peer), SsrfGuard()
     for level, addresses in enumerate((PUBLIC, PRIVATE, LOOPBACK, NEVER)):
         for address in addresses:
             assert (reach.why_not(address, standing) is None) == (level <= PEERS[peer]), address
 
 
 def test_networks_say_it_for_all_but_for_what_is_never_one() -> None:
-    reach = Reach(["10.1.0.0/16", "169.254.0.0/16", "::1/128"])
-    for standing in (Standing.OUTSIDE, Standing.LOOPBACK):
+    reach = SsrfGuard(["10.1.0.0/16", "169.254.0.0/16", "::1/128"])
+    for standing in (AddressPolicy.OUTSIDE, AddressPolicy.LOOPBACK):
         assert reach.why_not("10.1.9.9", standing) is None
         assert reach.why_not("::1", standing) is None
         assert "worker_networks" in str(reach.why_not("10.2.0.1", standing))
@@ -115,12 +115,12 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 async def test_a_registration_is_judged_by_where_it_comes_from(
     names: object, url: str | None, peer: str | None, why: str | None, autojump_clock: None
 ) -> None:
-    workers = Workers(None, clock=ManualClock())
+    workers = WorkerRegistry(None, clock=ManualClock())
     began_s = trio.current_time()
 
     async def register() -> None:
         await workers.judge(url, peer)
-        workers.register(Card(name="w", url=url, max_jobs=1), peer=peer)
+        workers.register(WorkerSpec(name="w", url=url, max_jobs=1), peer=peer)
 
     if why is None:
         await register()
@@ -184,7 +184,7 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(
     began_s = trio.current_time()
     names["many.test"] = ["169.254.0.1", "10.0.0.1", "10.0.0.3", "10.0.0.4"]
     monkeypatch.setattr(network, "dial", dial)
-    line = await network.Network(Reach()).connect(Origin("http", "many.test", 80, Standing.INSIDE), 5.0)
+    line = await network.Network(SsrfGuard()).connect(Origin("http", "many.test", 80, AddressPolicy.INSIDE), 5.0)
     assert [*found] == ["10.0.0.3"]
     assert [address for address, _ in tried] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     assert tried[1][1] == pytest.approx(NEXT_ADDRESS_S)
@@ -213,7 +213,7 @@ async def test_no_more_than_two_of_many_addresses_are_tried_at_once_and_the_last
     names["many.test"] = [f"10.0.0.{number}" for number in range(1, 20)]
     monkeypatch.setattr(network, "dial", dial)
     began_s = trio.current_time()
-    line = await network.Network(Reach()).connect(Origin("http", "many.test", 80, Standing.INSIDE), 5.0)
+    line = await network.Network(SsrfGuard()).connect(Origin("http", "many.test", 80, AddressPolicy.INSIDE), 5.0)
     assert trio.current_time() - began_s == pytest.approx(14 * NEXT_ADDRESS_S + 1.0)
     assert (most, given_up, now) == (2, 15, 0)
     line.close()
@@ -223,9 +223,9 @@ async def test_no_more_than_two_of_many_addresses_are_tried_at_once_and_the_last
 async def test_no_spelling_of_an_address_hides_where_it_leads(host: str) -> None:
     """The system's own resolver reads these, and so do we: what it says is judged, and connected to."""
     assert ip_of(host) is None
-    assert await Reach().judge_name(host, Standing.OUTSIDE) is not None
+    assert await SsrfGuard().judge_name(host, AddressPolicy.OUTSIDE) is not None
     with pytest.raises(network.UnreachedError, match="not connected to"):
-        await network.Network(Reach()).connect(Origin("http", host, 9, Standing.OUTSIDE), 5.0)
+        await network.Network(SsrfGuard()).connect(Origin("http", host, 9, AddressPolicy.OUTSIDE), 5.0)
 
 
 async def test_no_proxy_of_the_environment_is_asked(open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch) -> None:

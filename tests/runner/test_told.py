@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from jqd.domain.settings import Rules
+from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import annotate
-from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
-from jqd.runner.circuit_breaker import PROBE_S, Gate
+from jqd.runner import Capacity, RunnerConfig, WorkerRegistry, WorkerSpec, WorkerViews
+from jqd.runner.circuit_breaker import PROBE_S, CircuitBreaker
 from jqd.runner.registry import body_of
 from jqd.runner.worker_health import ROWS_MAX
 from jqd.testing.clock import ManualClock
@@ -20,14 +20,14 @@ class Side:
 
     def __init__(self, name: str, clock: ManualClock) -> None:
         self.clock = clock
-        self.rules = Rules()
-        self.workers = Workers(self.rules, clock=clock)
-        self.gates = Gates(RunnerConfig(), self.workers, random.Random(1), clock)
-        self.views = Views(name, self.workers, self.gates, clock, MAX_S)
-        self.rules.ahead_ms[self] = 5_000_000
+        self.settings = SettingTable()
+        self.workers = WorkerRegistry(self.settings, clock=clock)
+        self.gates = Capacity(RunnerConfig(), self.workers, random.Random(1), clock)
+        self.views = WorkerViews(name, self.workers, self.gates, clock, MAX_S)
+        self.settings.ahead_ms[self] = 5_000_000
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> CircuitBreaker:
         (one,) = (gate for worker, gate in self.gates.posting() if worker.id == "w")
         return one
 
@@ -47,14 +47,14 @@ class Pair:
         self.register()
 
     def register(self, url: str = "http://here:80/") -> None:
-        self.one.workers.register(Card(name="w", id="w", url=url, max_jobs=4))
-        self.two.rules.take([rule for rule in self.one.rules.every() if rule.kind == "worker"])
+        self.one.workers.register(WorkerSpec(name="w", id="w", url=url, max_jobs=4))
+        self.two.settings.take([setting for setting in self.one.settings.every() if setting.kind == "worker"])
 
     def tell(self) -> None:
         """What each sees comes to the other."""
         views = [side.views.look() for side in (self.one, self.two)]
         for side in (self.one, self.two):
-            side.rules.take(views)
+            side.settings.take(views)
 
     def free(self) -> tuple[int, int]:
         return self.one.free(), self.two.free()
@@ -127,16 +127,16 @@ def test_however_many_workers_of_one_are_ill_pauses_of_others_come_to_all(pair: 
     now_s = pair.clock.mono_s()
     names = [*(("acme", f"a{number:03}") for number in range(2 * ROWS_MAX)), ("zeta", "z")]
     for tenant, name in names:
-        card = Card(name=name, id=name, url=f"http://{name}:80/", max_jobs=4)
+        card = WorkerSpec(name=name, id=name, url=f"http://{name}:80/", max_jobs=4)
         worker = pair.one.workers.check(card, tenant=tenant)
-        pair.one.rules.take(pair.one.rules.make({("worker", worker.id): body_of(worker)}, now_ms=0, origin=0))
+        pair.one.settings.take(pair.one.settings.make({("worker", worker.id): body_of(worker)}, now_ms=0, origin=0))
         gate = pair.one.gates.gate(worker)
         if tenant == "acme" and others_are == "away":
             gate.unreachable(now_s, now_s)
         else:
             gate.back_off(now_s, now_s, 30.0)
     pair.one.back_off(30.0)
-    pair.two.rules.take([rule for rule in pair.one.rules.every() if rule.kind == "worker"])
+    pair.two.settings.take([setting for setting in pair.one.settings.every() if setting.kind == "worker"])
     pair.tell()
     shut = {worker.id for worker, gate in pair.two.gates.posting() if gate.is_open(now_s)}
     assert {"w", annotate("zeta", "z")} <= shut
@@ -169,8 +169,8 @@ def test_a_pause_outlasts_a_restart_of_the_daemon_that_was_told(pair: Pair) -> N
     pair.one.back_off(30.0, "429")
     pair.tell()
     again = Side("d1", pair.clock)
-    again.rules.take([rule for rule in pair.two.rules.every() if rule.kind == "worker"])
-    again.rules.take([rule for rule in pair.two.rules.every() if rule.kind == "view"])
+    again.settings.take([setting for setting in pair.two.settings.every() if setting.kind == "worker"])
+    again.settings.take([setting for setting in pair.two.settings.every() if setting.kind == "view"])
     pair.one = again
     assert pair.free() == (0, 0)
     pair.tell()
@@ -184,17 +184,17 @@ def test_a_clock_that_is_set_moves_no_pause(pair: Pair, set_ms: int) -> None:
     pair.one.back_off(30.0)
     pair.tell()
     for side in (pair.one, pair.two):
-        side.rules.ahead_ms[side] += set_ms
+        side.settings.ahead_ms[side] += set_ms
     pair.tell()
     assert pair.free() == (0, 0)
     (seen,) = pair.two.views.of("w", ["d1"]).values()
-    assert seen.until_ms == pair.two.rules.now_ms(pair.clock) + 30_000, "it is shown by the clock that there is now"
+    assert seen.until_ms == pair.two.settings.now_ms(pair.clock) + 30_000, "it is shown by the clock that there is now"
     pair.clock.advance(30 + PROBE_S)
     assert pair.free() == (1, 1)
 
 
 def test_a_date_far_away_keeps_nobody_from_a_worker_for_longer_than_it_may_ask_for(pair: Pair) -> None:
-    pair.two.rules.ahead_ms[pair.two] -= 86_400_000
+    pair.two.settings.ahead_ms[pair.two] -= 86_400_000
     pair.one.back_off(30.0)
     pair.tell()
     assert pair.two.free() == 0

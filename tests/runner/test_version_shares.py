@@ -8,8 +8,8 @@ import pytest
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.job import Held
-from jqd.runner import Gates, Report, Runner, RunnerConfig, Workers, make_pool
-from jqd.runner.circuit_breaker import Gate
+from jqd.runner import Capacity, Report, Runner, RunnerConfig, WorkerRegistry, make_pool
+from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.handler import Handler, HandlerOptions, Version
 from jqd.runner.registry import HANDLER
 from jqd.testing.clock import ManualClock
@@ -24,8 +24,8 @@ class Desk:
     def __init__(self, *options: HandlerOptions) -> None:
         clock, source, config = ManualClock(wall_ms=1_000_000), random.Random(1), RunnerConfig()
         self.clock = clock
-        self.workers = Workers(None, clock=clock)
-        self.gates = Gates(config, self.workers, source, clock)
+        self.workers = WorkerRegistry(None, clock=clock)
+        self.gates = Capacity(config, self.workers, source, clock)
         self.runner = Runner(
             config,
             workers=self.workers,
@@ -47,8 +47,8 @@ class Desk:
             for n, said in enumerate(options, 1)
         )
         body = msgspec.msgpack.encode(Handler(len(versions), versions))
-        rules = self.workers.rules
-        rules.take(rules.make({(HANDLER, "mail"): body}, now_ms=1, origin=0))
+        settings = self.workers.settings
+        settings.take(settings.make({(HANDLER, "mail"): body}, now_ms=1, origin=0))
 
     def push(self, count: int, *, priority: int = 0) -> int:
         """Give out so many, as far as somebody takes them. Returns how many wait on."""
@@ -64,12 +64,12 @@ class Desk:
         """All its jobs succeed."""
         held, self.at_work[worker_id] = self.at_work[worker_id], []
         for each in held:
-            parcel = self.runner._shared.parcels[each.job.id]
-            parcel.report(each.job.id, Report())
+            delivery = self.runner._shared.deliveries[each.job.id]
+            delivery.report(each.job.id, Report())
         self.runner.get_stopped_jobs(len(held))
-        self.runner.out_of_hand(claims(held))
+        self.runner.forget(claims(held))
 
-    def gate(self, worker_id: str) -> Gate:
+    def gate(self, worker_id: str) -> CircuitBreaker:
         worker = self.workers.get(worker_id)
         assert worker is not None
         return self.gates.gate(worker)
@@ -77,72 +77,72 @@ class Desk:
 
 @pytest.mark.parametrize("at_once", [1, 7, 200, 1000])
 async def test_a_canary_gets_its_share_however_many_jobs_come_at_once(at_once: int) -> None:
-    desk = Desk()
+    services = Desk()
     for _ in range(1000 // at_once):
-        waiting = desk.push(at_once)
-        while waiting or any(desk.at_work.values()):
-            desk.end(CANARY)  # it is the quicker one
-            waiting = desk.push(waiting)
-            desk.end(OLD)
-            waiting = desk.push(waiting)
-    assert abs(desk.given[CANARY] - 100) <= 16, f"{desk.given}: a batch more or less"
+        waiting = services.push(at_once)
+        while waiting or any(services.at_work.values()):
+            services.end(CANARY)  # it is the quicker one
+            waiting = services.push(waiting)
+            services.end(OLD)
+            waiting = services.push(waiting)
+    assert abs(services.given[CANARY] - 100) <= 16, f"{services.given}: a batch more or less"
 
 
 async def test_while_the_old_one_is_full_or_backed_off_the_canary_waits() -> None:
-    desk = Desk()
-    waiting = desk.push(200)
-    assert desk.given == {OLD: 16, CANARY: 16}
-    desk.end(CANARY)
-    assert desk.push(waiting) == waiting
-    desk.end(OLD)
-    now_s = desk.clock.mono_s()
-    desk.gate(OLD).unreachable(now_s, now_s)
-    assert desk.push(waiting) == waiting
-    desk.clock.advance(60)
-    assert desk.push(1) == 0
-    assert desk.given[OLD] == 17
+    services = Desk()
+    waiting = services.push(200)
+    assert services.given == {OLD: 16, CANARY: 16}
+    services.end(CANARY)
+    assert services.push(waiting) == waiting
+    services.end(OLD)
+    now_s = services.clock.mono_s()
+    services.gate(OLD).unreachable(now_s, now_s)
+    assert services.push(waiting) == waiting
+    services.clock.advance(60)
+    assert services.push(1) == 0
+    assert services.given[OLD] == 17
 
 
 async def test_a_canary_that_is_slow_or_backed_off_stops_nobody_and_is_owed_little() -> None:
-    desk = Desk()
+    services = Desk()
     for _ in range(100):
-        assert desk.push(16) == 0
-        desk.end(OLD)
-    assert desk.given[CANARY] == 16, "all its slots are taken"
-    desk.end(CANARY)
-    now_s = desk.clock.mono_s()
-    desk.gate(CANARY).back_off(now_s, now_s)
-    desk.given.clear()
+        assert services.push(16) == 0
+        services.end(OLD)
+    assert services.given[CANARY] == 16, "all its slots are taken"
+    services.end(CANARY)
+    now_s = services.clock.mono_s()
+    services.gate(CANARY).back_off(now_s, now_s)
+    services.given.clear()
     for _ in range(100):
-        assert desk.push(16) == 0
-        desk.end(OLD)
-    assert desk.given == {OLD: 1600}
-    desk.clock.advance(60)
-    desk.gate(CANARY).answered(desk.clock.mono_s())
+        assert services.push(16) == 0
+        services.end(OLD)
+    assert services.given == {OLD: 1600}
+    services.clock.advance(60)
+    services.gate(CANARY).answered(services.clock.mono_s())
     for _ in range(10):
-        desk.push(16)
-        desk.end(OLD)
-        desk.end(CANARY)
-    assert desk.given[CANARY] <= 2 * 16 + 1, "what it missed is not made up for"
+        services.push(16)
+        services.end(OLD)
+        services.end(CANARY)
+    assert services.given[CANARY] <= 2 * 16 + 1, "what it missed is not made up for"
 
 
 async def test_who_alone_takes_jobs_of_a_priority_or_is_alone_need_not_wait() -> None:
-    desk = Desk(HandlerOptions(priority_max=5), HandlerOptions(weight=10))
-    assert desk.push(40) == 8
-    desk.end(CANARY)
-    assert (desk.push(10, priority=9), desk.given[CANARY]) == (0, 26)
-    desk.end(CANARY)
-    assert desk.workers.unregister(OLD, "it answered 410")
-    assert (desk.push(16), desk.given[CANARY]) == (0, 42)
+    services = Desk(HandlerOptions(priority_max=5), HandlerOptions(weight=10))
+    assert services.push(40) == 8
+    services.end(CANARY)
+    assert (services.push(10, priority=9), services.given[CANARY]) == (0, 26)
+    services.end(CANARY)
+    assert services.workers.unregister(OLD, "it answered 410")
+    assert (services.push(16), services.given[CANARY]) == (0, 42)
 
 
 async def test_of_three_versions_each_gets_its_share() -> None:
-    desk = Desk(HandlerOptions(), HandlerOptions(weight=40), HandlerOptions(weight=10))
-    desk.at_work["mail@3"] = []
+    services = Desk(HandlerOptions(), HandlerOptions(weight=40), HandlerOptions(weight=10))
+    services.at_work["mail@3"] = []
     waiting = 1000
     while waiting:
-        waiting = desk.push(waiting)
-        for worker_id in desk.at_work:
-            desk.end(worker_id)
+        waiting = services.push(waiting)
+        for worker_id in services.at_work:
+            services.end(worker_id)
     for worker_id, jobs in ((OLD, 540), (CANARY, 360), ("mail@3", 100)):
-        assert abs(desk.given[worker_id] - jobs) <= 12, desk.given
+        assert abs(services.given[worker_id] - jobs) <= 12, services.given

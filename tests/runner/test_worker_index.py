@@ -4,7 +4,7 @@ import itertools
 import random
 
 from jqd.runner.worker import Worker
-from jqd.runner.worker_index import Roll
+from jqd.runner.worker_index import WorkerIndex
 
 
 def worker(number: int, at_ms: int, url: str | None = None, names: int = 1) -> Worker:
@@ -14,7 +14,7 @@ def worker(number: int, at_ms: int, url: str | None = None, names: int = 1) -> W
 
 
 def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
-    source, roll, known = random.Random(7), Roll(), dict[str, Worker]()
+    source, roll, known = random.Random(7), WorkerIndex(), dict[str, Worker]()
     for _ in range(400):
         number = source.randrange(30)
         if source.random() < 0.3:
@@ -35,7 +35,7 @@ def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
 
 
 def test_those_that_come_in_their_order_are_never_sorted() -> None:
-    roll = Roll()
+    roll = WorkerIndex()
     for number in range(100):
         roll.put(worker(number, number))
         assert roll._is_ordered

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from jqd.domain.cron_expression import Recurrence
-from jqd.domain.schedules import Fired, Known, Missed, Overlap, Schedule, fired_rule
+from jqd.domain.schedules import FiredDate, Known, Missed, Overlap, Schedule, fired_rule
 from jqd.scheduler import Last, Step, decide
 from jqd.scheduler.cron import AT_ONCE, LATE_MS
 
@@ -17,7 +17,7 @@ RUNS, ENDED = Last(None), Last(0)
 def known(through: int = 0, *, every_ms: int = EVERY_MS, missed: Missed = "once", overlap: Overlap = "queue") -> Known:
     """A schedule whose dates are 1, 2, 3 … times `every_ms`; those up to `through` were fired."""
     when = Recurrence(every_ms=every_ms)
-    return Known("s", Schedule(Raw(b"\x80"), when, missed, overlap), Fired(through * every_ms))
+    return Known("s", Schedule(Raw(b"\x80"), when, missed, overlap), FiredDate(through * every_ms))
 
 
 def at(date: float) -> int:
@@ -55,7 +55,7 @@ def test_steps_see_to_every_date_once(through: int, come: int, missed: Missed) -
     while step := decide(one, ENDED, now_ms):
         assert step.through_ms > one.through_ms
         fired, skipped = fired + step.fires, skipped + step.skipped
-        one.fired = Fired(step.through_ms)
+        one.fired = FiredDate(step.through_ms)
     missing = max(0, come - late - 1)  # the latest late one is 61 s old
     assert fired + skipped == come
     assert fired == {"skip": come - missing, "once": come - missing + min(1, missing), "all": come}[missed]
@@ -68,6 +68,8 @@ def test_of_thousands_only_some_are_looked_at_in_one_step() -> None:
 
 
 def test_the_furthest_date_holds_whoever_says_it_last() -> None:
-    far = fired_rule("s", Fired(2_000, date_ms=2_000), now_ms=5)
-    assert far.beats(fired_rule("s", Fired(1_000, date_ms=1_000), now_ms=9))
-    assert far.beats(fired_rule("s", Fired(2_000, date_ms=1_000), now_ms=9)), "a job beats a look a moment too early"
+    far = fired_rule("s", FiredDate(2_000, date_ms=2_000), now_ms=5)
+    assert far.beats(fired_rule("s", FiredDate(1_000, date_ms=1_000), now_ms=9))
+    assert far.beats(fired_rule("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
+        "a job beats a look a moment too early"
+    )

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from jqd.domain import array_split
 from jqd.domain.array_split import PIECE_ITEMS, Steps, array_head, finish
-from jqd.domain.errors import DeskError
+from jqd.domain.errors import ServiceError
 from jqd.service.batch import SAID_MAX, Batch, read_array, read_in_pieces
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 
-CONFIG = DeskConfig(job_bytes_max=1_000, array_bytes_max=100_000, array_jobs_max=1_000)
+CONFIG = ServiceConfig(job_bytes_max=1_000, array_bytes_max=100_000, array_jobs_max=1_000)
 pack = msgspec.msgpack.encode
 
 names = st.sampled_from(["mail", "mail@2", "", "a\nb"])
@@ -40,7 +40,7 @@ endings = st.sampled_from([b"", b"", b"", b"\x01", b"\xc1", b"\xa5abc"])
 def told(read: Callable[[], Batch]) -> object:
     try:
         batch = read()
-    except DeskError as error:
+    except ServiceError as error:
         return type(error), str(error)
     return batch
 

@@ -11,7 +11,7 @@ from jqd.domain.errors import StoreAway
 from jqd.domain.job import Fate
 from jqd.domain.tenant import annotate
 from jqd.service.chaining import follow, wrong
-from jqd.service.partition_breaker import SHARE, Silent
+from jqd.service.partition_breaker import SHARE, PartitionBreaker
 from jqd.store import NameWanted
 from tests.api.whole import Whole
 
@@ -24,8 +24,8 @@ async def edge() -> Whole:
     return await Whole().begin()
 
 
-def desk(edge: Whole) -> Any:
-    return edge.api._parts.desk
+def services(edge: Whole) -> Any:
+    return edge.api._parts.services
 
 
 def packed(*jobs: dict[str, Any]) -> bytes:
@@ -37,7 +37,7 @@ def entry(*jobs: dict[str, Any], generation: int = 0, tenant: str = "") -> bytes
 
 
 async def push(edge: Whole, *entries: bytes) -> dict[bytes, str]:
-    left = await follow(desk(edge), entries)
+    left = await follow(services(edge), entries)
     await edge.apply()
     assert left.over == {}
     return left.waits
@@ -89,7 +89,7 @@ async def test_what_another_attempt_told_is_a_repeat_and_an_own_id_that_is_taken
 
 async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(edge: Whole) -> None:
     wanted = NameWanted("own", edge.journal.ids.take(1).first, "other", False)
-    await desk(edge).store.reserve_names([wanted])
+    await services(edge).store.reserve_names([wanted])
     held, free = entry({"name": "c", "job_id": "own"}), entry({"name": "a"})
     waits = await push(edge, held, free)
     assert list(waits) == [held]
@@ -103,7 +103,7 @@ async def test_a_store_that_is_away_makes_them_wait_and_so_does_what_cannot_be_r
     edge.whole.away = "cable pulled"
     first, more = entry({"name": "a"}), entry({"name": "a", "more": True})
     odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b", more]
-    waits = (await follow(desk(edge), [first, *odd])).waits
+    waits = (await follow(services(edge), [first, *odd])).waits
     assert waits.keys() == {first, *odd}
     assert "cable pulled" in waits[first]
     assert all(waits[entry].startswith(UNREADABLE) for entry in odd)
@@ -123,7 +123,7 @@ async def test_a_server_that_hangs_is_not_waited_for_with_each_batch(
         raise StoreAway("no answer within 5 s")
 
     with monkeypatch.context() as patched:
-        patched.setattr(desk(edge).store, "reserve_names", hang)
+        patched.setattr(services(edge).store, "reserve_names", hang)
         first = entry({"name": "a", "job_id": "own"})
         waits = [await push(edge, first) for _ in range(3)]
         assert tries == 1
@@ -139,7 +139,7 @@ async def test_a_server_that_hangs_is_not_waited_for_with_each_batch(
 
 
 def test_only_who_needs_a_silent_partition_waits() -> None:
-    silent, one, both = Silent(), frozenset({1}), frozenset({0, 1})
+    silent, one, both = PartitionBreaker(), frozenset({1}), frozenset({0, 1})
     silent.note(one, "it hangs", took_s=5, now_s=10)
     assert [silent.why(homes, 11) for homes in (one, both, frozenset({0}))] == ["it hangs", "it hangs", None]
     silent.note(both, "one of them hangs", took_s=5, now_s=41)
@@ -163,7 +163,7 @@ def test_only_who_needs_a_silent_partition_waits() -> None:
     ],
 )
 async def test_what_cannot_be_pushed_is_refused_when_it_is_told(edge: Whole, follows: bytes, why: str) -> None:
-    found = wrong(desk(edge).config, follows)
+    found = wrong(services(edge).config, follows)
     assert (found == "") == (why == "")
     assert why in found
 
@@ -183,7 +183,7 @@ def family(parent: int, jobs: int, tenant: str = "acme") -> bytes:
 async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -> None:
     await quota(edge, queued=6)
     first, second, third, other = family(1, 6), family(2, 6), family(3, 1), family(4, 3, "other")
-    left = await follow(desk(edge), [first, second, third, other])
+    left = await follow(services(edge), [first, second, third, other])
     await edge.apply()
     assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [second, third]}
     assert "the quota of tenant 'acme' is spent, queued: 6 jobs" in left.over["acme"].why
@@ -193,12 +193,12 @@ async def test_a_quota_puts_them_off_and_they_come_in_their_order(edge: Whole) -
     assert (told.status, "wait for it and go first" in told.body["detail"]) == (429, True), "they were to have the room"
     await quota(edge, queued=6)
     edge.control.shelves["acme"] = 2
-    assert (await follow(desk(edge), [third])).over.keys() == {"acme"}, "others wait already"
+    assert (await follow(services(edge), [third])).over.keys() == {"acme"}, "others wait already"
     edge.clock.advance(10)
     for held in await edge.claim("acme\x1fa"):
         await edge.end(held, Fate.SUCCEEDED)
     edge.clock.advance(2)
-    left = await follow(desk(edge), [second, third], shelved=True)
+    left = await follow(services(edge), [second, third], shelved=True)
     await edge.apply()
     assert len(await jobs(edge, "acme")) == 12
     assert {tenant: over.entries for tenant, over in left.over.items()} == {"acme": [third]}
@@ -216,7 +216,7 @@ async def test_those_of_one_parent_come_when_there_is_room_for_one_of_them(
     await edge.apply()
     edge.clock.advance(2)
     for parent in (1, 2):
-        left = await follow(desk(edge), [family(parent, size)])
+        left = await follow(services(edge), [family(parent, size)])
         await edge.apply()
         edge.clock.advance(2)
         assert (parent, [*left.over]) == (parent, ["acme"] if parent == 2 else [])
@@ -226,11 +226,11 @@ async def test_those_of_one_parent_come_when_there_is_room_for_one_of_them(
 async def test_what_is_pushed_again_costs_a_quota_nothing(edge: Whole) -> None:
     await quota(edge, rate=1)
     for _ in range(50):
-        assert (await follow(desk(edge), [family(1, 3)])).over == {}
+        assert (await follow(services(edge), [family(1, 3)])).over == {}
         await edge.apply()
     edge.clock.advance(1)
-    assert (await follow(desk(edge), [family(2, 4)])).over == {}
-    assert (await follow(desk(edge), [family(3, 1)])).over.keys() == {"acme"}
+    assert (await follow(services(edge), [family(2, 4)])).over == {}
+    assert (await follow(services(edge), [family(3, 1)])).over.keys() == {"acme"}
 
 
 @pytest.mark.parametrize("own", [PARENT, f"{PARENT}.0", f"{PARENT}.3.499", "idempotency-key.abc.1"])
@@ -239,7 +239,7 @@ async def test_nobody_takes_an_id_that_is_to_be_given_to_another_job(edge: Whole
     for job in {"name": "a", "job_id": own}, [{"name": "a", "job_id": own}, {"name": "b"}]:
         told = await edge.call("POST", "/v1/jobs", job)
         assert (told.status, "jqd gives itself" in str(told.body)) == (422 if isinstance(job, dict) else 207, True)
-    assert "jqd gives itself" in wrong(desk(edge).config, packed({"name": "a", "job_id": own}))
+    assert "jqd gives itself" in wrong(services(edge).config, packed({"name": "a", "job_id": own}))
     await edge.apply()
     assert await push(edge, entry({"name": "next"})) == {}
     assert (await jobs(edge))[f"{PARENT}.0"]["name"] == "next"

@@ -2,12 +2,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.domain.errors import Pressed
-from jqd.service.concurrent_pushes import REPEATS_MAX, WAIT_S, Underway
+from jqd.domain.errors import Overloaded
+from jqd.service.concurrent_pushes import REPEATS_MAX, WAIT_S, ConcurrentPushes
 
 
 async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on_with_the_others() -> None:
-    under, ends, began = Underway(), {name: trio.Event() for name in "abcd"}, list[str]()
+    under, ends, began = ConcurrentPushes(), {name: trio.Event() for name in "abcd"}, list[str]()
 
     async def push(name: str, names: set[str], *, fails: bool = False) -> None:
         try:
@@ -41,7 +41,7 @@ async def test_who_shares_a_name_waits_and_who_waited_for_what_was_taken_goes_on
 
 
 async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(autojump_clock: None) -> None:
-    under, ends, heard = Underway(), trio.Event(), list[object]()
+    under, ends, heard = ConcurrentPushes(), trio.Event(), list[object]()
 
     async def first() -> None:
         async with under.request("x") as turn:
@@ -60,7 +60,7 @@ async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(
             nursery.start_soon(repeat)
         await wait_all_tasks_blocked()
         began_s = trio.current_time()
-        with pytest.raises(Pressed, match="counts once"):
+        with pytest.raises(Overloaded, match="counts once"):
             await repeat()
         ends.set()
         await wait_all_tasks_blocked()
@@ -70,7 +70,7 @@ async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(
 
 
 async def test_a_push_whose_disk_stands_still_holds_up_no_other_for_long(autojump_clock: None) -> None:
-    under = Underway()
+    under = ConcurrentPushes()
     async with trio.open_nursery() as nursery:
 
         async def stuck() -> None:

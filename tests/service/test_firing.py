@@ -7,12 +7,12 @@ import pytest
 from msgspec import Raw, structs
 
 from jqd.domain.cron_expression import Recurrence
-from jqd.domain.errors import Closed, NotYet, Pressed
+from jqd.domain.errors import Closed, NotYet, Overloaded
 from jqd.domain.job import Fate
 from jqd.domain.job_record import date_digest
 from jqd.domain.record import Lane, decode_jobs, decode_rules
-from jqd.domain.schedules import FIRED, SCHEDULE, Fired, Known, Schedule, body_of, fired_rule, forgotten
-from jqd.domain.settings import NIL, Rule
+from jqd.domain.schedules import FIRED, SCHEDULE, FiredDate, Known, Schedule, body_of, fired_rule, forgotten
+from jqd.domain.settings import NIL, Setting
 from jqd.domain.tenant import annotate, bare
 from jqd.scheduler import Firing, Last, Step
 from jqd.service import schedules
@@ -28,17 +28,17 @@ PLAN = Plan(job=Template(name="report", argument=Raw(b"\x07"), max_retry=1), eve
 @pytest.fixture
 async def edge() -> Whole:
     edge = await Whole().begin()
-    await schedules.put(edge.api._parts.desk, "s", PLAN)
+    await schedules.put(edge.api._parts.services, "s", PLAN)
     edge.clock.advance(61)
     return edge
 
 
-def desk(edge: Whole) -> Any:
-    return edge.api._parts.desk
+def services(edge: Whole) -> Any:
+    return edge.api._parts.services
 
 
 def known(edge: Whole) -> Known:
-    one: Known = desk(edge).schedules.known["s"]
+    one: Known = services(edge).schedules.known["s"]
     return one
 
 
@@ -51,7 +51,7 @@ def firing(edge: Whole, *, fires: bool = True, replaces: bool = False) -> Firing
 async def go(edge: Whole, **step: bool) -> str:
     """Fire the next date; the id of its job."""
     due = firing(edge, **step)
-    waits = await fire(desk(edge), [due], lambda life: True)
+    waits = await fire(services(edge), [due], lambda life: True)
     assert waits.keys() == ({"s"} if due.one is known(edge) else set()), "what was not fired has to wait"
     await edge.apply()
     return due.job_id
@@ -67,52 +67,52 @@ async def end_last(edge: Whole) -> None:
 
 
 async def test_a_date_is_fired_under_pressure_too(edge: Whole) -> None:
-    edge.control.pressure = Pressed("too much waits", retry_after_s=1)
+    edge.control.pressure = Overloaded("too much waits", retry_after_s=1)
     job_id = await go(edge)
     assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 200
-    with pytest.raises(Pressed):
-        await schedules.run_now(desk(edge), "s")
+    with pytest.raises(Overloaded):
+        await schedules.run_now(services(edge), "s")
 
 
 async def test_job_and_note_are_written_one_behind_the_other(edge: Whole) -> None:
     due = firing(edge)
     edge.journal.frames.clear()
     edge._taken = 0
-    await fire(desk(edge), [due], lambda life: True)
-    (first, _, jobs), (second, _, rules) = edge.journal.frames
+    await fire(services(edge), [due], lambda life: True)
+    (first, _, jobs), (second, _, settings) = edge.journal.frames
     assert (first, second) == (Lane.CHANGES, Lane.RULES)
     (job,) = decode_jobs(jobs)
     assert (job.name, job.jobtype, job.argument, job.max_retry) == (due.job_id, "report", b"\x07", 1)
     assert 0 < job.eligible_at_ms - due.step.through_ms <= 30_000, "by the jitter, which is never the same twice"
     assert job.change is not None
     assert job.change.life, "it must not come when the name is another's"
-    (rule,) = decode_rules(rules)
-    assert (rule.kind, rule.name, known(edge).fired.fired) == (FIRED, "s", 1)
+    (setting,) = decode_rules(settings)
+    assert (setting.kind, setting.name, known(edge).fired.fired) == (FIRED, "s", 1)
     assert known(edge).next_ms == due.step.through_ms + 60_000
 
 
 async def test_what_is_out_of_date_is_left(edge: Whole) -> None:
     due, frames = firing(edge), len(edge.journal.frames)
     with pytest.raises(NotYet, match="did not say in time"):
-        await fire(desk(edge), [due], lambda life: False)
+        await fire(services(edge), [due], lambda life: False)
     edge.control.not_pushing = "the disk is full"
     with pytest.raises(Closed):
-        await fire(desk(edge), [due], lambda life: True)
+        await fire(services(edge), [due], lambda life: True)
     edge.control.not_pushing = None
 
-    real = desk(edge).store.reserve_names
+    real = services(edge).store.reserve_names
 
     async def slow(wanted: list[NameWanted]) -> Any:
         given = await real(wanted)
         edge.clock.suspend(11)
         return given
 
-    desk(edge).store.reserve_names = slow
+    services(edge).store.reserve_names = slow
     with pytest.raises(NotYet, match="did not say in time"):
-        await fire(desk(edge), [due], lambda life: True)
-    desk(edge).store.reserve_names = real
-    await schedules.pause(desk(edge), "s")
-    await fire(desk(edge), [due], lambda life: True)
+        await fire(services(edge), [due], lambda life: True)
+    services(edge).store.reserve_names = real
+    await schedules.pause(services(edge), "s")
+    await fire(services(edge), [due], lambda life: True)
     assert [lane for lane, *_ in edge.journal.frames[frames:]] == [Lane.RULES], "the pause, and nothing else"
 
 
@@ -126,10 +126,10 @@ async def test_a_job_that_stands_there_already_is_the_one_of_that_date(edge: Who
 
 async def test_whatever_a_schedule_says_the_job_of_a_date_is_the_same(edge: Whole) -> None:
     """Another daemon has the name, wrote its job and died. The job is changed meanwhile: both journals have one job."""
-    due, store = firing(edge), desk(edge).store
+    due, store = firing(edge), services(edge).store
     wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
     (given,) = await store.reserve_names([wanted])
-    await schedules.put(desk(edge), "s", msgspec.structs.replace(PLAN, job=Template(name="other")))
+    await schedules.put(services(edge), "s", msgspec.structs.replace(PLAN, job=Template(name="other")))
     edge.journal.frames.clear()
     edge._taken = 0
     await go(edge)
@@ -147,17 +147,17 @@ async def test_nothing_is_written_in_another_life_of_the_store_than_that_which_g
         return False
 
     with pytest.raises(NotYet):
-        await fire(desk(edge), [firing(edge)], is_told)
+        await fire(services(edge), [firing(edge)], is_told)
     (life,) = asked
     assert life
-    assert life == (desk(edge).store._caller.identity or "").partition(".")[2]
+    assert life == (services(edge).store._caller.identity or "").partition(".")[2]
 
 
 async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
     """To a daemon that died before it wrote; or after it, and its journal may come back any day."""
-    due, store = firing(edge), desk(edge).store
+    due, store = firing(edge), services(edge).store
     (given,) = await store.reserve_names([NameWanted(due.job_id, edge.journal.ids.take(1).first, "other", False)])
-    waits = await fire(desk(edge), [due], lambda life: True)
+    waits = await fire(services(edge), [due], lambda life: True)
     assert waits == {"s": f"another job has the id {due.job_id!r}, and has not come to the store yet"}
     assert known(edge).fired.fired == 0
     edge.clock.advance(31)
@@ -177,23 +177,23 @@ async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
 
 
 async def test_what_became_of_the_last_job(edge: Whole) -> None:
-    assert await last_of(desk(edge), known(edge)) is None
+    assert await last_of(services(edge), known(edge)) is None
     await go(edge)
-    assert await last_of(desk(edge), known(edge)) == Last(None)
+    assert await last_of(services(edge), known(edge)) == Last(None)
     edge.clock.advance(60)
     await go(edge, replaces=True)
     edge.clock.advance(31)  # the jitter
     await edge.whole.promote(100)
     (held,) = await edge.claim("report")
     await edge.end(held, Fate.SUCCEEDED)
-    assert await last_of(desk(edge), known(edge)) == Last(edge.clock.wall_ms())
+    assert await last_of(services(edge), known(edge)) == Last(edge.clock.wall_ms())
     edge.clock.advance(10 * 86_400)
-    await desk(edge).store.purge(100)
-    assert await last_of(desk(edge), known(edge)) == Last(0)
+    await services(edge).store.purge(100)
+    assert await last_of(services(edge), known(edge)) == Last(0)
     # A slow daemon asks for the name of that date, and hears then that it was fired: its job never comes.
     late = NameWanted(known(edge).fired.job_id, edge.journal.ids.take(1).first, "d", False)
-    assert (await desk(edge).store.reserve_names([late]))[0].job_id == late.job_id
-    assert await last_of(desk(edge), known(edge)) == Last(0), "the last job has ended all the same"
+    assert (await services(edge).store.reserve_names([late]))[0].job_id == late.job_id
+    assert await last_of(services(edge), known(edge)) == Last(0), "the last job has ended all the same"
     await go(edge, replaces=True)
     assert known(edge).fired.fired == 3, "there is nothing to replace any more"
 
@@ -203,19 +203,19 @@ async def test_a_request_that_was_on_its_way_since_the_last_job_was_pushed_holds
     late = edge.journal.ids.take(1).first
     await go(edge)
     await end_last(edge)
-    await desk(edge).store.purge(100)
+    await services(edge).store.purge(100)
     wanted = NameWanted(known(edge).fired.job_id, late, "d", False)
-    assert (await desk(edge).store.reserve_names([wanted]))[0].job_id == late
-    assert await last_of(desk(edge), known(edge)) == Last(0)
+    assert (await services(edge).store.reserve_names([wanted]))[0].job_id == late
+    assert await last_of(services(edge), known(edge)) == Last(0)
     ours = structs.replace(known(edge).fired, given=late)
-    assert await last_of(desk(edge), structs.replace(known(edge), fired=ours)) == Last(None), "that one is to come"
+    assert await last_of(services(edge), structs.replace(known(edge), fired=ours)) == Last(None), "that one is to come"
 
 
 async def test_a_last_job_that_is_purged_while_it_is_looked_for_has_ended(edge: Whole) -> None:
     """Between the store's answer whose the name is and that on the job: it was taken for one on its way."""
     await go(edge)
     await end_last(edge)
-    store = desk(edge).store
+    store = services(edge).store
     real = store.resolve
 
     async def then_purge(name: str, **more: Any) -> Any:
@@ -225,28 +225,28 @@ async def test_a_last_job_that_is_purged_while_it_is_looked_for_has_ended(edge: 
         return job_id
 
     store.resolve = then_purge
-    assert await last_of(desk(edge), known(edge)) == Last(0)
+    assert await last_of(services(edge), known(edge)) == Last(0)
 
 
 async def test_a_date_that_two_fire_is_noted_with_the_id_of_the_job_that_stands(edge: Whole) -> None:
     """Which of their notes stays is chance. With one that had no id a late request for the name was taken for its job,
     and where jobs are purged at once the schedule waited for ever."""
-    due, store = firing(edge), desk(edge).store
+    due, store = firing(edge), services(edge).store
     wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
     (given,) = await store.reserve_names([wanted])
     await store.confirm_names([NameJournaled(due.job_id, given.job_id, wanted.digest, given.revision)])
     await go(edge)
     assert (known(edge).fired.fired, known(edge).fired.given) == (1, given.job_id)
-    assert await last_of(desk(edge), known(edge)) == Last(None), "it comes with the other daemon's journal"
+    assert await last_of(services(edge), known(edge)) == Last(None), "it comes with the other daemon's journal"
 
 
 async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_begins_anew(edge: Whole) -> None:
     await go(edge)
-    await schedules.delete(desk(edge), "s")
-    rule = edge.workers.rules.get(FIRED, "s")
-    assert rule is not None
-    assert rule.is_deleted
-    await schedules.put(desk(edge), "s", PLAN)
+    await schedules.delete(services(edge), "s")
+    setting = edge.workers.settings.get(FIRED, "s")
+    assert setting is not None
+    assert setting.is_deleted
+    await schedules.put(services(edge), "s", PLAN)
     assert known(edge).fired.fired == 0
     edge.clock.advance(61)
     await go(edge)
@@ -254,42 +254,42 @@ async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_beg
 
 
 async def test_one_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whole) -> None:
-    rules = edge.workers.rules
-    rules.take([Rule(SCHEDULE, "gone", 9, 0, Raw(NIL))])
-    assert sorted(desk(edge).schedules.known) == ["s"]
+    settings = edge.workers.settings
+    settings.take([Setting(SCHEDULE, "gone", 9, 0, Raw(NIL))])
+    assert sorted(services(edge).schedules.known) == ["s"]
     body = body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence("* * * * *", tz="Mars/Mons"), since_ms=1))
-    rules.take([Rule(SCHEDULE, "m", 9, 0, Raw(body))])
-    (complaint,) = desk(edge).schedules.complaints()
+    settings.take([Setting(SCHEDULE, "m", 9, 0, Raw(body))])
+    (complaint,) = services(edge).schedules.complaints()
     assert "'Mars/Mons' is no time zone" in complaint
     assert (await edge.call("GET", "/v1/schedules/m")).body["next"] == []
 
 
 async def test_what_stands_again_after_it_was_deleted_goes_on_behind_the_last_date(edge: Whole) -> None:
     body = Raw(body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence(every_ms=1000), since_ms=1)))
-    fired = fired_rule("n", Fired(5000, "n@5", 5000), now_ms=5000)
-    edge.workers.rules.take([Rule(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
-    edge.workers.rules.take([Rule(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it
-    assert desk(edge).schedules.known["n"].through_ms == 5000
+    fired = fired_rule("n", FiredDate(5000, "n@5", 5000), now_ms=5000)
+    edge.workers.settings.take([Setting(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
+    edge.workers.settings.take([Setting(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it
+    assert services(edge).schedules.known["n"].through_ms == 5000
 
 
 @pytest.mark.parametrize("limits", [{"rate": 0.1}, {"bytes": 1.0}, {"queued": 1}, {"in_flight": 1}])
 async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole, limits: dict[str, Any]) -> None:
-    acme = desk(edge).acting(Principal("acme"))
+    acme = services(edge).as_principal(Principal("acme"))
     assert (await edge.call("PUT", "/v1/quotas/acme", limits)).status == 200
     await schedules.put(acme, "s", msgspec.structs.replace(PLAN, overlap="replace", jitter=0.0))
-    one = desk(edge).schedules.known[annotate("acme", "s")]
+    one = services(edge).schedules.known[annotate("acme", "s")]
 
     async def due(replaces: bool) -> str | None:
         """Why it was not fired."""
-        now = desk(edge).schedules.known[one.name]
+        now = services(edge).schedules.known[one.name]
         step = Step(now.next_ms or 0, True, 0, replaces)
-        waits = await fire(desk(edge), [Firing(now, step)], lambda life: True)
+        waits = await fire(services(edge), [Firing(now, step)], lambda life: True)
         await edge.apply()
         return waits.get(one.name)
 
     edge.clock.advance(61)
     assert await due(replaces=False) is None
-    first = bare(desk(edge).schedules.known[one.name].fired.job_id)
+    first = bare(services(edge).schedules.known[one.name].fired.job_id)
     edge.clock.advance(2)
     assert f"the quota of tenant 'acme' is spent, {next(iter(limits))}: " in (await due(replaces=True) or "")
     view = await edge.call("GET", f"/v1/jobs/{first}", headers={"jqd-tenant": "acme"})
@@ -301,4 +301,4 @@ async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole
     for _ in range(2):
         edge.clock.advance(120)
         await due(replaces=False)
-    assert desk(edge).schedules.known[one.name].fired.fired >= 2
+    assert services(edge).schedules.known[one.name].fired.fired >= 2

@@ -10,7 +10,7 @@ from jqd.domain.fields import FAULTS_MAX
 from jqd.domain.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
 from jqd.domain.job_options import DELAY_S_MAX
 from jqd.domain.job_record import JobRecord
-from jqd.service import DeskConfig
+from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
 from jqd.service.job import NOT_YET, NewJob
 from jqd.service.job_limits import eligible_at_ms
@@ -23,7 +23,7 @@ pack = msgspec.msgpack.encode
 
 def faults(**fields: Any) -> list[Fault]:
     """Of a job between two good ones."""
-    batch = read_array(pack([{"name": "a"}, {"name": "mail", **fields}, {"name": "b"}]), False, DeskConfig())
+    batch = read_array(pack([{"name": "a"}, {"name": "mail", **fields}, {"name": "b"}]), False, ServiceConfig())
     assert [job.name for job in batch.jobs if job.name in ("a", "b")] == ["a", "b"]
     assert len(batch.jobs) == 3 - bool(batch.refused)
     assert {fault.place for fault in batch.refused} <= {1}

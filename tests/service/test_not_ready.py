@@ -11,12 +11,12 @@ from tests.api.whole import Whole
 
 
 async def test_a_search_waits_for_one_of_each_other_tenant_at_most() -> None:
-    desk: Any = (await Whole().begin()).api._parts.desk
+    services: Any = (await Whole().begin()).api._parts.services
     order: list[str] = []
     goes_on = threading.Event()
 
     async def search(tenant: str) -> None:
-        await aside(desk.acting(Principal(tenant)), goes_on.wait)
+        await aside(services.as_principal(Principal(tenant)), goes_on.wait)
         order.append(tenant)
 
     async with trio.open_nursery() as nursery:

@@ -1,8 +1,8 @@
-from jqd.service.recent_pushes import BATCHES_MAX, Taken
+from jqd.service.recent_pushes import BATCHES_MAX, RecentPushes
 
 
 def test_it_knows_what_was_not_applied_yet():
-    taken = Taken()
+    taken = RecentPushes()
     assert not taken.awaits("a", 0)
     taken.note("b1", "b9", 100)
     taken.note("d1", "d9", 200)
@@ -14,7 +14,7 @@ def test_it_knows_what_was_not_applied_yet():
 
 
 def test_it_forgets_the_oldest_first():
-    taken = Taken()
+    taken = RecentPushes()
     ids = [f"{n:08}" for n in range(3 * BATCHES_MAX)]
     for n, job_id in enumerate(ids):
         taken.note(job_id, job_id, n + 1)

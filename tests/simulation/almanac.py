@@ -25,8 +25,8 @@ import trio
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.job import Fate, Job, Outcome, State
 from jqd.domain.jobid import partition_of_name
-from jqd.domain.schedules import FIRED, Fired, Schedule
-from jqd.domain.settings import Rule
+from jqd.domain.schedules import FIRED, FiredDate, Schedule
+from jqd.domain.settings import Setting
 from jqd.store import JobView
 from jqd.testing.store import FakeStore
 from tests.simulation.causes import Attempt
@@ -41,7 +41,7 @@ from tests.simulation.word import DATE_S, ENDS, Run, end
 SLACK_MS = round(GIVEN_S * 1000) + 100  # from the choice of a date to its note
 KNOWN_S = HEARD_S + TOLD_S  # nobody fires who was not told for longer than that
 
-_fired_decoder = msgspec.msgpack.Decoder(Fired)
+_fired_decoder = msgspec.msgpack.Decoder(FiredDate)
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)
 
 
@@ -105,17 +105,19 @@ class Almanac:
             one.jobs.setdefault(job.id, node)
             self._by_id[job.id] = one
 
-    def told(self, node: str, rules: Iterable[Rule]) -> None:
+    def told(self, node: str, settings: Iterable[Setting]) -> None:
         """A journal brought rules to the store: its own, and what it learned of others."""
-        for rule in rules:
-            if rule.kind == FIRED and not rule.is_deleted and bytes(rule.body) not in self._seen:
-                self._seen.add(bytes(rule.body))
-                fired = _fired_decoder.decode(rule.body)
+        for setting in settings:
+            if setting.kind == FIRED and not setting.is_deleted and bytes(setting.body) not in self._seen:
+                self._seen.add(bytes(setting.body))
+                fired = _fired_decoder.decode(setting.body)
                 fires = fired.date_ms == fired.through_ms
-                self._notes.setdefault(rule.name, {})[Note(fired.through_ms, fires, rule.at_ms, fired.date_ms)] = None
+                self._notes.setdefault(setting.name, {})[
+                    Note(fired.through_ms, fires, setting.at_ms, fired.date_ms)
+                ] = None
                 if fires:
-                    date = self._date(rule.name, fired.date_ms)
-                    date.noted[_s(rule.at_ms)] = node
+                    date = self._date(setting.name, fired.date_ms)
+                    date.noted[_s(setting.at_ms)] = node
                     date.told_s.setdefault(node, trio.current_time())
 
     def started(self, life: str, fence: int, job_id: str) -> None:
@@ -177,9 +179,9 @@ class Almanac:
                 self._history.wrong(f"lost: {one.name} was fired as {[*one.jobs]}, and none of them came to an end")
         for name in SCHEDULES:
             last = _last([word for word in words if word.say.name == name and not word.refused])
-            if last is None or last.rule is None:
+            if last is None or last.setting is None:
                 continue
-            schedule = None if last.rule.is_deleted else _schedule_decoder.decode(last.rule.body)
+            schedule = None if last.setting.is_deleted else _schedule_decoder.decode(last.setting.body)
             if schedule is None or schedule.paused_at_ms:
                 self._check_paused(name, last)
             else:
@@ -248,8 +250,8 @@ class Almanac:
             legal = schedule.missed == "all" or waited or not too_late
             what = "fired"
         if not legal:
-            rules = f"missed {schedule.missed}, overlap {schedule.overlap}"
-            self._history.wrong(f"missed: {name}@{iso(at_ms)} was {what} {late_ms} ms after its date ({rules})")
+            settings = f"missed {schedule.missed}, overlap {schedule.overlap}"
+            self._history.wrong(f"missed: {name}@{iso(at_ms)} was {what} {late_ms} ms after its date ({settings})")
 
     def _before(self, name: str, at_ms: int) -> Date | None:
         fired = (one for one in self._dates.values() if one.schedule == name and one.at_ms < at_ms and one.jobs)
@@ -269,14 +271,14 @@ def _last(words: Sequence[Word]) -> Word | None:
 
 
 def _revision(word: Word) -> int:
-    return 0 if word.rule is None else word.rule.revision
+    return 0 if word.setting is None else word.setting.revision
 
 
-def late(desks: Iterable[Any]) -> Iterator[str]:
+def late(all_services: Iterable[Any]) -> Iterator[str]:
     """Schedules of which a date has come that nobody saw to."""
-    for desk in desks:
-        now_ms = desk.schedules.now_ms()
-        for one in desk.schedules.known.values():
+    for services in all_services:
+        now_ms = services.schedules.now_ms()
+        for one in services.schedules.known.values():
             if one.next_ms is not None and one.next_ms <= now_ms:
                 yield f"{one.name}@{iso(one.next_ms)} is not fired yet ({one.trouble})"
 

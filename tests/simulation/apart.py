@@ -11,7 +11,7 @@ from jqd.daemon import Daemon
 from jqd.domain.record import Lane
 from jqd.loops import ingest as ingest_module
 from jqd.loops.dispatch import Dispatch
-from jqd.loops.poison import Alone
+from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
 from jqd.store import Suspects
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
@@ -57,7 +57,7 @@ def _wait_for_all(real: Real) -> Real:
 
 
 def _take_in_company(real: Real) -> Real:
-    def judge(self: Alone, *, suspect: bool, empty: bool, working: bool) -> Suspects:
+    def judge(self: PoisonGuard, *, suspect: bool, empty: bool, working: bool) -> Suspects:
         return Suspects.COMPANY
 
     return judge
@@ -122,7 +122,7 @@ APART: dict[str, Mistake] = {
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),
-        (Alone, "judge", _take_in_company),
+        (PoisonGuard, "judge", _take_in_company),
         partitions=2,
     ),
     "wait-for-all": mistake(

@@ -19,12 +19,12 @@ from jqd.domain.record import Lane, encode_cancels
 from jqd.loops import claims as claims_module
 from jqd.loops.ingest import Flight, Ingest
 from jqd.loops.membership import Membership
-from jqd.loops.outcomes import Settle
+from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.reap import Reap
 from jqd.recovery import recovery as barrier_module
-from jqd.recovery.recovery import Barrier
+from jqd.recovery.recovery import Recovery
 from jqd.runner.runner import Runner
-from jqd.store import Look, Member
+from jqd.store import Member, StoreLook
 from tests.simulation import simulate
 from tests.simulation.aged import AGED
 from tests.simulation.apart import APART
@@ -44,7 +44,7 @@ def _advance_first(real: Real) -> Real:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
         self._advance(flight.end)
-        await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
+        await self._settings.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply
 
@@ -61,8 +61,8 @@ def _resend_from_anywhere(real: Real) -> Real:
 
 
 def _pass_by(real: Real) -> Real:
-    async def go_through(self: Barrier) -> None:
-        look: Look = await self._store.look(fresh=False)
+    async def go_through(self: Recovery) -> None:
+        look: StoreLook = await self._store.look(fresh=False)
         self._membership.looked(look)
         self._reap.store_changed()
         for lane in self._lanes.values():
@@ -101,8 +101,8 @@ def _judge_by_wall_clock(real: Real) -> Real:
 
 
 def _promise_at_once(real: Real) -> Real:
-    async def cancel(desk: Any, job_id: str) -> State:
-        await desk.journal.wsync(desk.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
+    async def cancel(services: Any, job_id: str) -> State:
+        await services.journal.wsync(services.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
         return State.CANCELLED
 
     return cancel
@@ -116,9 +116,9 @@ def _remember_observations(real: Real) -> Real:
 
 
 def _let_go_when_written(real: Real) -> Real:
-    async def write(self: Settle, outcomes: Sequence[Outcome]) -> None:
+    async def write(self: OutcomesLoop, outcomes: Sequence[Outcome]) -> None:
         await real(self, outcomes)
-        self._runner.out_of_hand((outcome.job_id, outcome.fence) for outcome in outcomes)
+        self._runner.forget((outcome.job_id, outcome.fence) for outcome in outcomes)
 
     return write
 
@@ -126,7 +126,7 @@ def _let_go_when_written(real: Real) -> Real:
 def _drop_all(real: Real) -> Real:
     def stop_work(self: Runner) -> None:
         real(self)
-        self._ledger._entries.clear()
+        self._in_flight._entries.clear()
 
     return stop_work
 
@@ -166,7 +166,7 @@ MISTAKES: dict[str, Mistake] = {
         5,
         "again",
         "a changed store is used as if it were the same",
-        (Barrier, "_pass", _pass_by),
+        (Recovery, "_pass", _pass_by),
         (Membership, "_waited", _never_wait),
     ),
     "no-reassert": mistake(
@@ -174,7 +174,7 @@ MISTAKES: dict[str, Mistake] = {
         75,
         "overlap",
         "a store that forgot is not told what is in hand",
-        (Barrier, "_arbitrate", _do_not),
+        (Recovery, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
         "clock", 63, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
@@ -224,7 +224,7 @@ MISTAKES: dict[str, Mistake] = {
         9,
         "again",
         "a job is out of hand when its outcome is in the journal",
-        (Settle, "_write", _let_go_when_written),
+        (OutcomesLoop, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
         "lag,lost", 496, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
@@ -249,7 +249,7 @@ MISTAKES: dict[str, Mistake] = {
         147,
         "held up",
         "a daemon that cannot read what it knows of ended jobs keeps its seat",
-        (Barrier, "_resign", _do_not),
+        (Recovery, "_resign", _do_not),
     ),
     "trusts-asleep": mistake(
         "suspend,lag",

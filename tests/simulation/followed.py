@@ -10,7 +10,7 @@ from jqd.domain.errors import JqdError
 from jqd.domain.job import Outcome
 from jqd.domain.quotas import FREE, Charge
 from jqd.loops.outbox import Outbox
-from jqd.loops.outcomes import Settle
+from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.retention import retention as retention_module
 from jqd.partition import Partition
 from jqd.service import chaining as following_module
@@ -41,7 +41,7 @@ def _as_it_is_dropped(real: Real) -> tuple[str, ...]:
 
 
 def _push_first(real: Real) -> Real:
-    def build_settle(self: Partition) -> Settle:
+    def build_settle(self: Partition) -> OutcomesLoop:
         settle: Any = real(self)
         write = settle._write
 

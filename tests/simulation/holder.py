@@ -181,7 +181,7 @@ class Holders:
         jobs_max, heartbeat_s = source.randint(1, PULLED), source.choice(HEARTBEATS_S)
         lease = await ask(
             node,
-            lambda desk: leases.pull(desk, name, jobs_max, WAIT_S, heartbeat_s),
+            lambda services: leases.pull(services, name, jobs_max, WAIT_S, heartbeat_s),
             lost=self._give_up,
             patience_s=WAIT_S + PATIENCE_S,
         )
@@ -190,7 +190,7 @@ class Holders:
             return
         is_lost = source.random() < LOSES
         if is_lost and source.random() < 0.5:
-            await ask(node, lambda desk: _noticed(desk, lease))
+            await ask(node, lambda services: _noticed(services, lease))
             return
         async with trio.open_nursery() as hand:
             for each in lease.jobs:
@@ -207,10 +207,10 @@ class Holders:
                 self._held[name][held] = None
                 hand.start_soon(self._see_through, held, lease.silence_s)
 
-    def _give_up(self, desk: Any, lease: Any) -> None:
+    def _give_up(self, services: Any, lease: Any) -> None:
         """Nobody waits for this answer any more: the daemon sees that its client has gone."""
         if isinstance(lease, leases.Lease) and lease.jobs:
-            leases.lost(desk, lease)
+            leases.lost(services, lease)
 
     # ------------------------------------------------------------ those that were sent them
 
@@ -268,17 +268,17 @@ class Holders:
     async def _beat(self, held: Held) -> bool:
         """Whether it may go on."""
         node = self._source.choice(self._nodes)
-        answer = await ask(node, lambda desk: leases.beat(desk, held.job_id, held.fence))
+        answer = await ask(node, lambda services: leases.beat(services, held.job_id, held.fence))
         return not isinstance(answer, (Conflict, NotFound))
 
     async def _report(self, held: Held, report: Report | None) -> None:
         """Until a daemon has taken it, or says that it does not count."""
         lease, worker = (held.fence, "") if held.names_lease else (0, held.worker)
-        told, is_first = outcomes.Told(held.job_id, report, lease, worker), True
+        told, is_first = outcomes.OutcomeAnswer(held.job_id, report, lease, worker), True
         while held in self._held[held.worker]:
             node = self._source.choice(self._nodes)
             held.asks = True
-            answer = await ask(node, lambda desk: outcomes.report(desk, [told]))
+            answer = await ask(node, lambda services: outcomes.report(services, [told]))
             held.asks = False
             said = answer[0] if isinstance(answer, list) else answer
             if isinstance(answer, list) and said is None:
@@ -299,7 +299,7 @@ class Holders:
         life = node.life
         if held.number in self._history.of_content:
             return
-        view = await ask(node, lambda desk: look(desk, held.job_id, 0.0))
+        view = await ask(node, lambda services: look(services, held.job_id, 0.0))
         if fate is Fate.SUCCEEDED and isinstance(view, JobView) and node.life is life and not view.state.is_final:
             self._history.wrong(f"unshown: {node.name} took the success of {held.job_id}, and shows {view.state.value}")
 
@@ -314,31 +314,31 @@ class Holders:
         )
 
 
-async def _noticed(desk: Any, lease: leases.Lease) -> None:
-    leases.lost(desk, lease)
+async def _noticed(services: Any, lease: leases.Lease) -> None:
+    leases.lost(services, lease)
     await trio.lowlevel.checkpoint()
 
 
 async def ask(
     node: Node,
     call: Callable[[Any], Awaitable[T]],
-    lost: Callable[[Any, Any], None] = lambda desk, answer: None,
+    lost: Callable[[Any, Any], None] = lambda services, answer: None,
     patience_s: float = PATIENCE_S,
 ) -> T | JqdError | None:
-    """What the desk of that daemon says; None: it is not there, or goes away meanwhile."""
+    """What the service of that daemon says; None: it is not there, or goes away meanwhile."""
     life = node.life
     if life is None or life.dead or life.requests is None or life.stop.is_set():
         return None
     answered, answers, waits = trio.Event(), [], [True]
-    desk: Any = life.daemon.api.parts.desk  # type: ignore[union-attr]
+    services: Any = life.daemon.api.parts.services  # type: ignore[union-attr]
     scope = trio.CancelScope()
 
     async def serve() -> None:
         try:
             with scope:
-                answer: Any = await call(desk)
+                answer: Any = await call(services)
                 if not waits and not life.dead:
-                    lost(desk, answer)
+                    lost(services, answer)
                 answers.append(answer)
         except JqdError as error:
             answers.append(error)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from jqd.domain.job import State
-from jqd.loops.worker_timeouts import Silence
-from jqd.runner.lease_handover import Claim, Handing
+from jqd.loops.worker_timeouts import WorkerTimeouts
+from jqd.runner.lease_handover import Claim, LeaseHandover
 from jqd.service import outcomes
 from jqd.store import JobView
 from tests.simulation import faults as faults_module
@@ -13,7 +13,7 @@ from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 
 
 def _at_once(real: Real) -> Real:
-    def old_marks(self: Silence, now_s: float) -> Iterator[tuple[int, int]]:
+    def old_marks(self: WorkerTimeouts, now_s: float) -> Iterator[tuple[int, int]]:
         for silence_s in self._silences_s:
             if (mark := self._marks.find(0.0, now_s)) is not None:
                 yield silence_s, mark
@@ -22,7 +22,7 @@ def _at_once(real: Real) -> Real:
 
 
 def _whatever_the_store_says(real: Real) -> Real:
-    def arrived(self: Handing, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
+    def arrived(self: LeaseHandover, claims: Iterable[Claim], epoch: int, void: Collection[str] | None) -> None:
         real(self, claims, epoch, ())
 
     return arrived
@@ -34,7 +34,7 @@ def _before_the_store_knows(real: Real) -> tuple[str, ...]:
 
 
 def _by_daemons_alone(real: Real) -> Real:
-    def may_come(desk: Any, view: Any, worker_id: str) -> bool:
+    def may_come(services: Any, view: Any, worker_id: str) -> bool:
         return isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
 
     return may_come
@@ -46,7 +46,7 @@ LENT: dict[str, Mistake] = {
         9,
         "overlap",
         "who has said nothing since the last look is silent, however long ago that was",
-        (Silence, "_old_marks", _at_once),
+        (WorkerTimeouts, "_old_marks", _at_once),
         lends=True,
     ),
     "deaf": mistake(
@@ -99,7 +99,7 @@ LENT: dict[str, Mistake] = {
         27,
         "unhanded",
         "a poll is answered with a job whose hand-over came too late, as the store says, or whose answer was lost",
-        (Handing, "arrived", _whatever_the_store_says),
+        (LeaseHandover, "arrived", _whatever_the_store_says),
         (faults_module, "POINTS", _before_the_store_knows),
         lends=True,
         dense=3,

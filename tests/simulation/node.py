@@ -23,8 +23,8 @@ from jqd.loops import cron as dates_module
 from jqd.loops import reap as reap_module
 from jqd.loops import settings as rules_module
 from jqd.recovery import recovery as barrier_module
-from jqd.runner import Card, RunnerConfig
-from jqd.runner.in_flight import Entry
+from jqd.runner import RunnerConfig, WorkerSpec
+from jqd.runner.in_flight import InFlightJob
 from jqd.runner.registry import KIND, body_of
 from jqd.scheduler import SchedulerConfig
 from jqd.scheduler import cron as decide_module
@@ -122,7 +122,7 @@ def without_edge(seed: int) -> Iterator[None]:
     daemon: Any = daemon_module
     exchanged: list[tuple[Any, str, Any]] = [
         (daemon, "Api", _Edge),
-        (daemon, "Door", _Door),
+        (daemon, "Listener", _Door),
         (daemon, "url_of", lambda listener, scheme: "http://sim"),
         (chunks_module, "CHUNK_RECORDS", CHUNKS[seed % len(CHUNKS)]),
         (firing_module, "GIVEN_S", GIVEN_S),
@@ -227,14 +227,14 @@ class Node:
             for partition in daemon.partitions:
                 runner: Any = partition.runner
                 runner._pool = pool
-                _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
+                _tell_endings(runner._in_flight, lambda outcome: world.ended(life, outcome))
                 _tell_silence(partition.silence, lambda outcome: world.silent(life, outcome))
                 _tell_known(runner, lambda claims: world.history.knows(life.label, claims))
             for host in HOSTS:
-                card = Card(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
+                card = WorkerSpec(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
                 _register(daemon, card)
             for name in PULLERS if world.plan.lends else ():
-                daemon.workers.register(Card(name=name, max_jobs=PULLED, id=name, ttl_s=86_400.0))
+                daemon.workers.register(WorkerSpec(name=name, max_jobs=PULLED, id=name, ttl_s=86_400.0))
             async with trio.open_nursery() as requests:
                 life.requests = requests
                 try:
@@ -255,13 +255,13 @@ class Node:
         self._world.thaw(life)
         life.scope.cancel()
 
-    def in_hand(self, partition: int, job_id: str) -> Entry | None:
+    def in_hand(self, partition: int, job_id: str) -> InFlightJob | None:
         """The job in the hand of its living process that rightly trusts its lease there, if it has it."""
         daemon = self.life.daemon if self.life is not None and not self.life.dead else None
         if daemon is None or not daemon.partitions[partition].membership.trusts():
             return None
         runner: Any = daemon.partitions[partition].runner
-        entry: Entry | None = runner._ledger.find(job_id)
+        entry: InFlightJob | None = runner._in_flight.find(job_id)
         return entry
 
     def lag_s(self, partition: int, call: str) -> float:
@@ -287,11 +287,11 @@ class Node:
         return None
 
 
-def _register(daemon: Daemon, card: Card) -> None:
+def _register(daemon: Daemon, card: WorkerSpec) -> None:
     """The same registration at all daemons, and in all their lives."""
     worker = msgspec.structs.replace(daemon.workers.check(card), registered_at_ms=EPOCH_MS)
     said = {(KIND, worker.id): body_of(worker)}
-    daemon.workers.rules.take(daemon.workers.rules.make(said, now_ms=EPOCH_MS, origin=0))
+    daemon.workers.settings.take(daemon.workers.settings.make(said, now_ms=EPOCH_MS, origin=0))
 
 
 def _tell_silence(silence: Any, tell: Callable[[Outcome], None]) -> None:
@@ -308,24 +308,24 @@ def _tell_silence(silence: Any, tell: Callable[[Outcome], None]) -> None:
 
 def _tell_known(runner: Any, tell: Callable[[Sequence[tuple[str, int]]], None]) -> None:
     """Let this runner tell of each success that its daemon knows the store to know."""
-    spare = runner.spare
+    spare = runner.skip_succeeded
 
     def told(claims: Iterable[tuple[str, int]]) -> None:
         known = [*claims]
         tell(known)
         spare(known)
 
-    runner.spare = told
+    runner.skip_succeeded = told
 
 
-def _tell_endings(ledger: Any, tell: Callable[[Outcome], None]) -> None:
+def _tell_endings(in_flight: Any, tell: Callable[[Outcome], None]) -> None:
     """Let the ledger of this runner tell of each attempt that ended."""
-    stop = ledger.stop
+    stop = in_flight.stop
 
-    def told(ended: Iterable[tuple[Entry, Outcome]]) -> None:
+    def told(ended: Iterable[tuple[InFlightJob, Outcome]]) -> None:
         pairs = [*ended]
         stop(pairs)
         for _, outcome in pairs:
             tell(outcome)
 
-    ledger.stop = told
+    in_flight.stop = told

@@ -24,12 +24,12 @@ from msgspec import Raw, structs
 from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.domain.dates import iso
 from jqd.domain.errors import JqdError, NotFound
-from jqd.domain.settings import NIL, Rule
-from jqd.runner import Card
+from jqd.domain.settings import NIL, Setting
+from jqd.runner import WorkerSpec
 from jqd.runner.handler import Definition, HandlerOptions, is_deleted
 from jqd.runner.registry import HANDLER
 from jqd.service import drains, handlers, pauses, schedules, settings
-from jqd.service import workers as desk_workers
+from jqd.service import workers as service_workers
 from jqd.service.schedules import Plan as Dates
 from jqd.service.schedules import Template
 from jqd.testing.store import FakeStore
@@ -46,7 +46,7 @@ DUE_S = 0.002  # clocks are read in whole milliseconds
 AGAIN_S = 0.5  # between tries to resume what is paused
 
 
-Table = dict[tuple[str, str], Rule]
+Table = dict[tuple[str, str], Setting]
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Registry:
             await self._resume()
             await trio.sleep(HEARD_S)
             is_over = not frozen() and not any(
-                key[0] in ("pause", "drain") and not rule.is_deleted
+                key[0] in ("pause", "drain") and not setting.is_deleted
                 for node in self.nodes
-                for key, rule in _rules_of(node).items()
+                for key, setting in _rules_of(node).items()
             )
 
     async def _resume(self) -> None:
@@ -83,7 +83,9 @@ class Registry:
         drained = {(GO_ON, word.say.name, word.say.slots) for word in self.words if word.say.key[0] == "drain"}
         for what, name, slots in sorted(paused | drained):
             turn = 0
-            while (await self._say(Say(trio.current_time(), turn % len(self.nodes), what, name, slots))).rule is None:
+            while (
+                await self._say(Say(trio.current_time(), turn % len(self.nodes), what, name, slots))
+            ).setting is None:
                 turn += 1
                 await trio.sleep(AGAIN_S)
 
@@ -94,25 +96,25 @@ class Registry:
         node = self.nodes[say.node]
         word = Word(say, node.name, trio.current_time())
 
-        async def said(desk: Any) -> None:
+        async def said(services: Any) -> None:
             self.words.append(word)
-            await _tell(desk, say, self.history.plan.works)
-            word.rule = desk.workers.rules.get(*say.key)
+            await _tell(services, say, self.history.plan.works)
+            word.setting = services.workers.settings.get(*say.key)
 
         answer = await ask(node, said, patience_s=PATIENCE_S)
         word.refused = isinstance(answer, NotFound)
-        if word.rule is not None and not isinstance(answer, JqdError) and say.what != FAREWELL:
+        if word.setting is not None and not isinstance(answer, JqdError) and say.what != FAREWELL:
             word.answered_s = trio.current_time()
-            self._check_newer(word, word.rule.revision)
-        self.history.note("said", node.name, say.what, say.name, say.slots, word.rule, type(answer).__name__)
+            self._check_newer(word, word.setting.revision)
+        self.history.note("said", node.name, say.what, say.name, say.slots, word.setting, type(answer).__name__)
         return word
 
     def _check_newer(self, word: Word, revision: int) -> None:
         for other in self._answered(word.say.key):
             sees = other.node == word.node or not self.history.clock_jumps
-            if other is word or other.rule is None or not sees or other.answered_s + DUE_S > word.sent_s:
+            if other is word or other.setting is None or not sees or other.answered_s + DUE_S > word.sent_s:
                 continue
-            if other.rule.revision >= revision:
+            if other.setting.revision >= revision:
                 self.history.wrong(f"newer: {_text(word)} has a lower revision than {_text(other)}, which came before")
 
     def _answered(self, key: tuple[str, str]) -> Iterator[Word]:
@@ -134,7 +136,12 @@ class Registry:
     def _forbids(self, key: tuple[str, str], sent_s: float, node: str) -> Word | None:
         """A word on a pause that this node could know by then, and that surely held."""
         for word in self._answered(key):
-            if word.say.what in (PAUSE, DRAIN) and word.rule and not word.rule.is_deleted and not self._is_over(word):
+            if (
+                word.say.what in (PAUSE, DRAIN)
+                and word.setting
+                and not word.setting.is_deleted
+                and not self._is_over(word)
+            ):
                 since_s = max(word.answered_s, self.history.hindered_to(word.sent_s, sent_s, word.node, node))
                 if sent_s > since_s + HEARD_S:
                     return word
@@ -142,10 +149,10 @@ class Registry:
 
     def _is_over(self, pause: Word) -> bool:
         """Whether it may be."""
-        assert pause.rule is not None
+        assert pause.setting is not None
         others = (word for word in self.words if word.say.key == pause.say.key and word.say.what in (RESUME, GO_ON))
         return any(
-            word.answered_s >= pause.sent_s or word.rule is None or word.rule.revision > pause.rule.revision
+            word.answered_s >= pause.sent_s or word.setting is None or word.setting.revision > pause.setting.revision
             for word in others
         )
 
@@ -158,7 +165,10 @@ class Registry:
         tables = await self._tables(stores)
         for key in sorted({word.say.key for word in self.words}):
             held = {where: table.get(key) for where, table in tables}
-            if len({None if rule is None else (rule.revision, bytes(rule.body)) for rule in held.values()}) > 1:
+            if (
+                len({None if setting is None else (setting.revision, bytes(setting.body)) for setting in held.values()})
+                > 1
+            ):
                 return f"apart: not all have the same {key}: {held}"
         silent = next((node.name for node in self.nodes if _worker(node, SHORT) is not None), None)
         return None if silent is None else f"silent: {silent} still counts on {SHORT}"
@@ -174,66 +184,68 @@ class Registry:
     async def _tables(self, stores: Sequence[FakeStore]) -> list[tuple[str, Table]]:
         tables = [(node.name, _rules_of(node)) for node in self.nodes]
         for number, store in enumerate(stores):
-            told = (await store.another_client().follow_rules(0, 0)).rules
-            tables.append((f"partition {number}", {rule.key: rule for rule in told}))
+            told = (await store.another_client().follow_settings(0, 0)).settings
+            tables.append((f"partition {number}", {setting.key: setting for setting in told}))
         return tables
 
     def known(self) -> Table:
         """What is known now of all that words were about, once all is quiet."""
         keys = {word.say.key for word in self.words} - {("worker", SHORT)}
-        return {key: rule for key, rule in _rules_of(self.nodes[0]).items() if key in keys}
+        return {key: setting for key, setting in _rules_of(self.nodes[0]).items() if key in keys}
 
     async def check_later(self, stores: Sequence[FakeStore], before: Table, *, again: bool) -> None:
         """Long after that. `again`: all began anew, with what their journals have."""
         for where, table in await self._tables(stores):
-            for key, rule in before.items():
+            for key, setting in before.items():
                 now = table.get(key)
-                if not _is_gone(rule) and now != rule:
-                    self.history.wrong(f"older: {where} has {now}, long after there was {rule}")
-                elif _is_gone(rule) and now is not None and not (again and _is_gone(now)):
-                    self.history.wrong(f"kept: {where} has {now}, long after there was {rule}")
+                if not _is_gone(setting) and now != setting:
+                    self.history.wrong(f"older: {where} has {now}, long after there was {setting}")
+                elif _is_gone(setting) and now is not None and not (again and _is_gone(now)):
+                    self.history.wrong(f"kept: {where} has {now}, long after there was {setting}")
 
     def _check_holds(self, node: Node, key: tuple[str, str]) -> None:
-        rule, known = _rules_of(node).get(key), list(self._answered(key))
-        best = max((word.rule.revision for word in known if word.rule is not None), default=0)
-        revision = 0 if rule is None else rule.revision
+        setting, known = _rules_of(node).get(key), list(self._answered(key))
+        best = max((word.setting.revision for word in known if word.setting is not None), default=0)
+        revision = 0 if setting is None else setting.revision
         shows = key[1] != SHORT  # its time is over by now
         open_ = [word.say for word in self.words if word.say.key == key and word not in known and not word.refused]
         if revision < best:
-            last = max(known, key=lambda word: 0 if word.rule is None else word.rule.revision)
-            self.history.wrong(f"older: {node.name} has {rule}, although there was {_text(last)}")
+            last = max(known, key=lambda word: 0 if word.setting is None else word.setting.revision)
+            self.history.wrong(f"older: {node.name} has {setting}, although there was {_text(last)}")
         elif revision > best and not any(_shows(say, shows) in (None, _slots(node, key)) for say in open_):
-            self.history.wrong(f"older: {node.name} has {rule}, which nobody said")
+            self.history.wrong(f"older: {node.name} has {setting}, which nobody said")
 
 
-async def _tell(desk: Any, say: Say, works: Sequence[Work]) -> None:
+async def _tell(services: Any, say: Say, works: Sequence[Work]) -> None:
     match say.key[0]:
         case "pause":
-            await (pauses.pause if say.what == PAUSE else pauses.resume)(desk, say.name)
+            await (pauses.pause if say.what == PAUSE else pauses.resume)(services, say.name)
         case "drain":
-            await (drains.drain if say.what == DRAIN else drains.resume)(desk, say.name)
+            await (drains.drain if say.what == DRAIN else drains.resume)(services, say.name)
         case "schedule":
-            await _tell_dates(desk, say, works)
+            await _tell_dates(services, say, works)
         case "constraint":
-            await settings.say(desk, lambda: {(CONSTRAINT, say.name): _constraint(say) if say.what == PUT else NIL})
+            await settings.save(
+                services, lambda: {(CONSTRAINT, say.name): _constraint(say) if say.what == PUT else NIL}
+            )
         case _:
-            await _tell_worker(desk, say)
+            await _tell_worker(services, say)
 
 
-async def _tell_dates(desk: Any, say: Say, works: Sequence[Work]) -> None:
+async def _tell_dates(services: Any, say: Say, works: Sequence[Work]) -> None:
     match say.what:
         case "put":
             work, dates = works[say.slots], say.dates
             assert dates is not None
             job, until = _job(say.slots, work), iso(EPOCH_MS + round(FAULTY_S * 1000))
             plan = Dates(job=job, every=dates.every_s, until=until, missed=dates.missed, overlap=dates.overlap)
-            await schedules.put(desk, say.name, plan)
+            await schedules.put(services, say.name, plan)
         case "delete":
-            await schedules.delete(desk, say.name)
+            await schedules.delete(services, say.name)
         case "pause":
-            await schedules.pause(desk, say.name)
+            await schedules.pause(services, say.name)
         case _:
-            await schedules.resume(desk, say.name)
+            await schedules.resume(services, say.name)
 
 
 def _constraint(say: Say) -> bytes:
@@ -249,23 +261,23 @@ def _job(number: int, work: Work) -> Template:
     return Template(name=work.jobtype, argument=argument, timeout=work.timeout_s, max_retry=work.max_retry)
 
 
-async def _tell_worker(desk: Any, say: Say) -> None:
+async def _tell_worker(services: Any, say: Say) -> None:
     is_handler = say.name in HANDLERS
     match say.what:
         case "put" if is_handler:
             options = HandlerOptions(max_jobs=say.slots)
             body = "http://127.0.0.1:1/"
-            await handlers.put(desk, say.name, Definition(lang="http", body=body, options=options), peer=None)
+            await handlers.put(services, say.name, Definition(lang="http", body=body, options=options), peer=None)
         case "put":
             ttl_s = SHORT_TTL_S if say.name == SHORT else None
-            card = Card(name=say.name, id=say.name, jobs=("none",), max_jobs=say.slots, ttl_s=ttl_s)
-            await desk_workers.register(desk, card, peer=None)
+            card = WorkerSpec(name=say.name, id=say.name, jobs=("none",), max_jobs=say.slots, ttl_s=ttl_s)
+            await service_workers.register(services, card, peer=None)
         case "farewell" if not is_handler:
-            desk.workers.unregister(say.name, "it said 410")
+            services.workers.unregister(say.name, "it said 410")
         case _ if is_handler:
-            await handlers.delete(desk, say.name)
+            await handlers.delete(services, say.name)
         case _:
-            await desk_workers.unregister(desk, say.name)
+            await service_workers.unregister(services, say.name)
 
 
 def _workers(node: Node) -> Any:
@@ -275,21 +287,21 @@ def _workers(node: Node) -> Any:
     return life.daemon.workers
 
 
-def _desk(node: Node) -> Any:
+def _services(node: Node) -> Any:
     life: Any = node.life
-    return life.daemon.parts.desk
+    return life.daemon.parts.services
 
 
 def _rules_of(node: Node) -> Table:
-    return {rule.key: rule for rule in _workers(node).rules.every()}
+    return {setting.key: setting for setting in _workers(node).settings.every()}
 
 
 def _worker(node: Node, name: str) -> Any:
     return _workers(node).get(name)
 
 
-def _is_gone(rule: Rule) -> bool:
-    return rule.is_deleted or (rule.kind == HANDLER and is_deleted(rule.body))
+def _is_gone(setting: Setting) -> bool:
+    return setting.is_deleted or (setting.kind == HANDLER and is_deleted(setting.body))
 
 
 def _shows(say: Say, shows: bool) -> int | None:
@@ -309,14 +321,14 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
     """Of what is shown; 0: nothing."""
     kind, name = key
     if kind == "pause":
-        return int(name in _desk(node).pauses.names)
+        return int(name in _services(node).pauses.names)
     if kind == "drain":
-        return int(name in _desk(node).drains.names)
+        return int(name in _services(node).drains.names)
     if kind == "constraint":
-        known = Constraints(_workers(node).rules).known.get(name)
+        known = Constraints(_workers(node).settings).known.get(name)
         return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)
     if kind == "schedule":
-        one = _desk(node).schedules.known.get(name)
+        one = _services(node).schedules.known.get(name)
         return 0 if one is None else msgspec.msgpack.decode(schedules.template_of(one).argument)
     if kind == "handler":
         handler = _workers(node).handler(name)
@@ -327,4 +339,6 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
 
 def _text(word: Word) -> str:
     say = word.say
-    return f"a {say.what} of {say.name} ({say.slots}) at {word.node}, answered at {word.answered_s:.3f} s: {word.rule}"
+    return (
+        f"a {say.what} of {say.name} ({say.slots}) at {word.node}, answered at {word.answered_s:.3f} s: {word.setting}"
+    )

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from tests.simulation.say import Say
 
 HEARD_S = 1.0  # so soon all daemons that can hear of it know what was said
@@ -19,5 +19,5 @@ class Word:
     answered_s: float = math.inf
     """Well: it is on disk, they say."""
     refused: bool = False
-    rule: Rule | None = None
+    setting: Setting | None = None
     """What held at that daemon when it was answered."""

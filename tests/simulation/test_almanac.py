@@ -8,8 +8,8 @@ from trio.testing import MockClock
 from jqd.domain.cron_expression import Recurrence
 from jqd.domain.dates import iso
 from jqd.domain.job import Fate, Job, Outcome
-from jqd.domain.schedules import SCHEDULE, Fired, Schedule, body_of, fired_rule
-from jqd.domain.settings import Rule
+from jqd.domain.schedules import SCHEDULE, FiredDate, Schedule, body_of, fired_rule
+from jqd.domain.settings import Setting
 from tests.simulation.almanac import Almanac
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.notes import Notes
@@ -24,14 +24,14 @@ NAME = f"s0@{iso(FIRST_MS)}"
 
 def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Word:
     schedule = Schedule(Raw(b"\x80"), WHEN, missed="all", overlap="skip", paused_at_ms=int(paused))
-    rule = Rule(SCHEDULE, "s0", revision, 0, Raw(body_of(schedule)))
-    return Word(Say(at_s, 0, what, "s0", 0), "d0", at_s, at_s + 0.1, rule=rule)
+    setting = Setting(SCHEDULE, "s0", revision, 0, Raw(body_of(schedule)))
+    return Word(Say(at_s, 0, what, "s0", 0), "d0", at_s, at_s + 0.1, setting=setting)
 
 
 async def _fire_first(almanac: Almanac) -> None:
     """The job of the first date runs from 2.0 s to 2.5 s."""
     await trio.sleep_until(2.0)
-    almanac.told("d0", [fired_rule("s0", Fired(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
+    almanac.told("d0", [fired_rule("s0", FiredDate(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
     almanac.applied("d0", Job("a", "t", name=NAME))
     almanac.started("d0.1", 1, "a")
     await trio.sleep_until(2.5)
@@ -42,7 +42,7 @@ async def _fire_first(almanac: Almanac) -> None:
 async def test_no_date_is_passed_over_once_the_last_job_has_ended(autojump_clock: MockClock) -> None:
     almanac = Almanac(history := Notes(make_plan(0, frozenset())))
     await _fire_first(almanac)
-    almanac.told("d0", [fired_rule("s0", Fired(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)])
+    almanac.told("d0", [fired_rule("s0", FiredDate(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)])
     await almanac.check([_word(PUT, 1.0, 1)], [])
     assert [what.split(": ")[1] for what in history.violations] == ["missed"]
 

@@ -52,7 +52,7 @@ def _broken(real: Real) -> Real:
 
 def test_a_mistake_on_which_daemons_break_is_no_mistake_that_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The code around `not-synced` was another one, and for days nobody found it any more."""
-    broken = tuple(Bug("it breaks", owner, "say", _broken) for owner in (handlers, workers, pauses))
+    broken = tuple(Bug("it breaks", owner, "save", _broken) for owner in (handlers, workers, pauses))
     monkeypatch.setitem(MISTAKES, "not-synced", MISTAKES["not-synced"]._replace(parts=broken, seed=ASKED_AS_IT_BREAKS))
     with pytest.raises(TypeError, match=r"not-synced is planted wrong.*ended by itself: AttributeError"):
         hunt("not-synced")

@@ -149,7 +149,7 @@ def test_a_broken_promise_is_told_with_what_shows_it_again(capsys: pytest.Captur
     with planted("cancel-early"):
         assert main(["--seeds", "20", "--from", str(mistake.seed), "--kinds", kinds]) == 1
         again = next(line for line in capsys.readouterr().out.splitlines() if "again:" in line)
-        command = again.partition("sim ")[2].split()
+        command = again.partition("tests.simulation ")[2].split()
         assert main(command) == 1
     said = capsys.readouterr().out
     assert "VIOLATION cancel" in said

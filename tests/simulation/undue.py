@@ -9,9 +9,9 @@ from msgspec import structs
 
 from jqd.domain.dates import iso
 from jqd.domain.schedules import Known, Schedules
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.loops import cron as dates_loop
-from jqd.loops.cron import Dates
+from jqd.loops.cron import CronLoop
 from jqd.partition import Partition
 from jqd.runner.runner import Runner
 from jqd.scheduler import Last, Step
@@ -29,7 +29,7 @@ def _of_the_moment(real: Real) -> Real:
 
 
 def _untold(real: Real) -> Real:
-    def is_told(self: Dates, home: int, life: str) -> bool:
+    def is_told(self: CronLoop, home: int, life: str) -> bool:
         return True
 
     return is_told
@@ -39,26 +39,26 @@ _pending: dict[int, tuple[Any, ...]] = {}
 
 
 def _write_later(real: Real) -> Real:
-    def write(desk: Any, *args: Any, **named: Any) -> Any:
-        _pending[id(desk)] = args, named
-        return SimpleNamespace(job_ids=[], position=desk.journal.end)
+    def write(services: Any, *args: Any, **named: Any) -> Any:
+        _pending[id(services)] = args, named
+        return SimpleNamespace(job_ids=[], position=services.journal.end)
 
     return write
 
 
 def _note_first(real: Real) -> Real:
-    async def note(desk: Any, rules: Sequence[Rule]) -> None:
-        args, named = _pending.pop(id(desk), ((), {}))
-        await real(desk, rules)
+    async def note(services: Any, settings: Sequence[Setting]) -> None:
+        args, named = _pending.pop(id(services), ((), {}))
+        await real(services, settings)
         if args:
-            await desk.journal.wsync(push.write(desk, *args, **named).position)
+            await services.journal.wsync(push.write(services, *args, **named).position)
 
     return note
 
 
 def _no_job(real: Real) -> Real:
-    def write(desk: Any, *args: Any, **named: Any) -> Any:
-        return SimpleNamespace(job_ids=[], position=desk.journal.end)
+    def write(services: Any, *args: Any, **named: Any) -> Any:
+        return SimpleNamespace(job_ids=[], position=services.journal.end)
 
     return write
 
@@ -129,7 +129,7 @@ UNDUE: dict[str, Mistake] = {
         14,
         "twice",
         "a date is fired though the store did not say of late what others fired",
-        (Dates, "_is_told", _untold),
+        (CronLoop, "_is_told", _untold),
         schedules=True,
         dense=2,
     ),

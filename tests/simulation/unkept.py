@@ -12,9 +12,9 @@ from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 
 
 def _confirm_all(real: Real) -> Real:
-    async def confirm(desk: Any, agreed: Any, *places: Any) -> set[int]:
+    async def confirm(services: Any, agreed: Any, *places: Any) -> set[int]:
         wanted = dict(agreed.refused)
-        lapsed: set[int] = await real(desk, agreed, *places)
+        lapsed: set[int] = await real(services, agreed, *places)
         if lapsed:
             agreed.refused.clear()
             agreed.refused.update(wanted)
@@ -24,8 +24,8 @@ def _confirm_all(real: Real) -> Real:
 
 
 def _cancel_what_is_shown(real: Real) -> Real:
-    async def up_to(desk: Any, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-        views = {job_id: await desk.store.get_job(job_id) for job_id in job_ids}
+    async def up_to(services: Any, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+        views = {job_id: await services.store.get_job(job_id) for job_id in job_ids}
         return {i: view.generation if isinstance(view, JobView) else 0 for i, view in views.items()}, True
 
     return up_to
@@ -74,7 +74,7 @@ UNKEPT: dict[str, Mistake] = {
         376,
         "conflict",
         "a content is acknowledged though its name was given to another while its disk was slow",
-        (take_module, "confirm", _confirm_all),
+        (take_module, "confirm_ids", _confirm_all),
         changes=True,
     ),
     "cancel-the-shown": mistake(

@@ -6,21 +6,21 @@ from typing import Any
 
 import trio
 
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 from jqd.loops import settings_gc
 from jqd.loops.retention import retention
-from jqd.loops.settings import Follow
+from jqd.loops.settings import SettingsSync
 from jqd.service import handlers, pauses
-from jqd.service import workers as desk_workers
+from jqd.service import workers as service_workers
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 
 
 def _always(real: Real) -> Real:
-    return lambda rule, other: True
+    return lambda setting, other: True
 
 
 def _once(real: Real) -> Real:
-    async def ask(self: Follow) -> bool:
+    async def ask(self: SettingsSync) -> bool:
         asked, self.__dict__["asked"] = "asked" in self.__dict__, True
         return False if asked else bool(await real(self))
 
@@ -28,18 +28,18 @@ def _once(real: Real) -> Real:
 
 
 def _by_clock_alone(real: Real) -> Real:
-    def make(self: Rules, *args: Any, **named: Any) -> list[Rule]:
+    def make(self: SettingTable, *args: Any, **named: Any) -> list[Setting]:
         self._highest = 0
-        made: list[Rule] = real(self, *args, **named)
+        made: list[Setting] = real(self, *args, **named)
         return made
 
     return make
 
 
-def _unsynced_desk(desk: Any) -> Any:
+def _unsynced_services(services: Any) -> Any:
     """The same, whose journal syncs at once, it says."""
-    other = copy.copy(desk)
-    other.journal = SimpleNamespace(write=desk.journal.write, ids=desk.journal.ids, wsync=_at_once)
+    other = copy.copy(services)
+    other.journal = SimpleNamespace(write=services.journal.write, ids=services.journal.ids, wsync=_at_once)
     return other
 
 
@@ -48,8 +48,8 @@ async def _at_once(*_: Any, **__: Any) -> None:
 
 
 def _unsynced(real: Real) -> Real:
-    async def say(desk: Any, *args: Any, **named: Any) -> None:
-        await real(_unsynced_desk(desk), *args, **named)
+    async def say(services: Any, *args: Any, **named: Any) -> None:
+        await real(_unsynced_services(services), *args, **named)
 
     return say
 
@@ -59,11 +59,11 @@ def _nothing_carried(real: Real) -> Real:
 
 
 def _never(real: Real) -> Real:
-    return lambda rule, now_ms: False
+    return lambda setting, now_ms: False
 
 
 def _young_ones_too(real: Real) -> Real:
-    return lambda rule, now_ms: settings_gc._is_deleted(rule)
+    return lambda setting, now_ms: settings_gc._is_deleted(setting)
 
 
 UNSAID: dict[str, Mistake] = {
@@ -72,7 +72,7 @@ UNSAID: dict[str, Mistake] = {
         33,
         "pressed",
         "jobs that a worker refused go back before the store is told that it wants none",
-        (Follow, "say_view", lambda real: _at_once),
+        (SettingsSync, "say_view", lambda real: _at_once),
     ),
     "claims-unheard": mistake(
         "workers",
@@ -86,7 +86,7 @@ UNSAID: dict[str, Mistake] = {
         0,
         "older,apart,newer",
         "of two rules the one that comes last holds",
-        (Rule, "beats", _always),
+        (Setting, "beats", _always),
         in_scripts("if tonumber(revision) > number or", "if revision or"),
         rules=True,
     ),
@@ -95,7 +95,7 @@ UNSAID: dict[str, Mistake] = {
         0,
         "apart,newer",
         "a daemon asks the store for rules when it starts only",
-        (Follow, "_ask", _once),
+        (SettingsSync, "_ask", _once),
         rules=True,
     ),
     "not-synced": mistake(
@@ -103,9 +103,9 @@ UNSAID: dict[str, Mistake] = {
         5,
         "older",
         "what was said is answered before it is on disk",
-        (handlers, "say", _unsynced),
-        (desk_workers, "say", _unsynced),
-        (pauses, "say", _unsynced),
+        (handlers, "save", _unsynced),
+        (service_workers, "save", _unsynced),
+        (pauses, "save", _unsynced),
         rules=True,
         pauses=True,
         dense=3,
@@ -139,7 +139,7 @@ UNSAID: dict[str, Mistake] = {
         4,
         "newer,older",
         "a rule is numbered by the wall clock alone",
-        (Rules, "make", _by_clock_alone),
+        (SettingTable, "make", _by_clock_alone),
         rules=True,
     ),
 }

@@ -111,8 +111,8 @@ class World(Stage):
         """Of a claim: when it is asked for, and what is known there that forbids it."""
         if call != "get_waiting_jobs" or life.daemon is None:
             return None
-        desk, sysid = life.daemon.parts.desk, life.daemon.control.sysid
-        forbids = {"paused": args[1] in desk.pauses.names, "drained": sysid in desk.drains.names}
+        services, sysid = life.daemon.parts.services, life.daemon.control.sysid
+        forbids = {"paused": args[1] in services.pauses.names, "drained": sysid in services.drains.names}
         return trio.current_time(), {what for what, is_so in forbids.items() if is_so}
 
     def _told(self, node: Node, life: Life, number: int, call: str, args: Any, answer: Any, sent: Any) -> None:
@@ -133,7 +133,7 @@ class World(Stage):
             case "apply_outcomes":
                 self.history.almanac.settled(args[-1])
                 self.history.following.settled(args[-1])
-            case "apply_rules":
+            case "apply_settings":
                 self.history.almanac.told(node.name, args[-1])
             case "release_jobs":
                 self._pressed.released(life.label, args[1])
@@ -167,7 +167,7 @@ class World(Stage):
         if not partition.membership.trusts():
             self.history.wrong(f"doubt: job {number} started by {life.label}, which does not trust its lease")
         runner: Any = partition.runner
-        entry = runner._ledger.find(job_id)
+        entry = runner._in_flight.find(job_id)
         held = entry.held if entry else None
         fence, priority = (held.fence, held.job.priority) if held else (0, 0)
         self.history.started(life.label, fence, job_id, number, priority)
@@ -217,8 +217,8 @@ class World(Stage):
                 continue
             partition = self.part_of(life, job_id)
             runner: Any = partition.runner
-            parcel = runner._shared.parcels.get(job_id)
-            if parcel is not None and parcel.sent_at_s is not None and partition.membership.trusts():
+            delivery = runner._shared.deliveries.get(job_id)
+            if delivery is not None and delivery.sent_at_s is not None and partition.membership.trusts():
                 yield life.label
 
     # ------------------------------------------------------------ the end
@@ -312,8 +312,8 @@ class World(Stage):
                 return "jobs that follow others are not pushed yet"
             if await store.list_shelves(1):
                 return "jobs that follow others wait for a quota"
-        desks = (node.life.daemon.parts.desk for node in self.nodes if node.life and node.life.daemon)
-        return next(late(desks), None) or await self.registry.restless(self.stores)
+        all_services = (node.life.daemon.parts.services for node in self.nodes if node.life and node.life.daemon)
+        return next(late(all_services), None) or await self.registry.restless(self.stores)
 
     def _check_places(self) -> None:
         """Each partition has its own jobs, knows of no other, and has counted them."""

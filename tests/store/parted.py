@@ -16,7 +16,7 @@ from jqd.store import (
     NameJournaled,
     NameWanted,
     Owner,
-    Spread,
+    PartitionedStore,
     Store,
     StoreConfig,
     TypeView,
@@ -43,7 +43,7 @@ class Cluster:
         self.clock = clock
         self.one = FakeStore(clock, CONFIG)
         self.stores = stores
-        self.spread = Spread(stores, servers=1)
+        self.spread = PartitionedStore(stores, servers=1)
         self.ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=clock)
         self.random = random.Random(seed)
         self.at = dict.fromkeys(Lane, 0)

@@ -13,15 +13,15 @@ from typing import Any
 import redis
 import trio
 
-from jqd.domain.job import ChangeKind, Fate, Held, Job, entrust
+from jqd.domain.job import ChangeKind, Fate, Held, Job, lease_claim
 from jqd.domain.record import Lane, cancel_of
 from jqd.store import Ages, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_SOON_S
 from jqd.testing.clock import ManualClock
-from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, rule
+from tests.contract.bench import JOURNAL, StoreBench, changed, holds, outcome, setting
 from tests.contract.limited import KEYED, claim, item
-from tests.contract.limited import rule as constraint
+from tests.contract.limited import setting as constraint
 from tests.valkey import Valkey
 
 PART = 200  # jobs of one kind in one go
@@ -185,7 +185,7 @@ class Round:
         """Held by a worker: a third each ends, is given back, and is silent."""
         await self.pushed(count)
         held = await self.taken()
-        await self.bench.settle(*(entrust(one, worker="w", silence_s=10, started_at_ms=1) for one in held))
+        await self.bench.settle(*(lease_claim(one, worker="w", silence_s=10, started_at_ms=1) for one in held))
         third = max(1, count // 3)
         await self.store.touch([(one.job.id, one.fence) for one in held], silence_s=20, progress=b"\x01")
         await self.end(held[:third])
@@ -260,9 +260,9 @@ async def begin(bench: StoreBench) -> Round:
     """A store that knows a daemon, its journal and a worker."""
     await bench.store.look(fresh=True)
     await bench.store.applied(JOURNAL)
-    await bench.store.apply_rules(JOURNAL, 0, 100, [rule("w", 5)])
+    await bench.store.apply_settings(JOURNAL, 0, 100, [setting("w", 5)])
     bench.at[Lane.RULES] = 100
-    await bench.store.follow_rules(0, 0, ["w"])
+    await bench.store.follow_settings(0, 0, ["w"])
     return Round(bench, await bench.join())
 
 

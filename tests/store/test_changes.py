@@ -13,7 +13,7 @@ from jqd.domain.record import Lane, cancel_of
 from jqd.store import NameWanted, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
-from tests.contract.bench import JOURNAL, StoreBench, rule
+from tests.contract.bench import JOURNAL, StoreBench, setting
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey, valkey
 
@@ -72,8 +72,8 @@ async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_rules_an
     assert (await looked.view(job)).revision == edit
     await looked.cancel(cancel_of(job.id, await store.reserve_change(job.id)))
     assert await looked.state(job) is State.CANCELLED
-    await store.apply_rules(JOURNAL, 0, 100, [rule("a", 1)])
-    assert (await store.follow_rules(0, 0, [])).rules == [rule("a", 1)]
+    await store.apply_settings(JOURNAL, 0, 100, [setting("a", 1)])
+    assert (await store.follow_settings(0, 0, [])).settings == [setting("a", 1)]
 
 
 async def test_a_server_that_was_started_anew_is_looked_at_first(own: Valkey, looked: StoreBench) -> None:

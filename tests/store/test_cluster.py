@@ -9,7 +9,7 @@ import pytest
 from jqd.domain.diagnostic import refusals
 from jqd.domain.errors import StoreAway, StoreChanged
 from jqd.domain.jobid import ALPHABET, ID_LENGTH
-from jqd.store import Spread, StoreConfig, examine, open_store
+from jqd.store import PartitionedStore, StoreConfig, examine, open_store
 from tests.store.ensemble import Cluster, Node, cluster, wait_until
 from tests.store.traffic import traffic
 
@@ -73,7 +73,7 @@ async def test_partitions_lie_on_several_masters_and_wait_for_their_own_only(nod
         assert len(lie[gone]) < 3
         for node in nodes.masters:
             node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")  # else all wait for one
-        spread = Spread(stores, servers=1)
+        spread = PartitionedStore(stores, servers=1)
         gone.pause()
         try:
             assert (await spread.stats()).unreachable == tuple(lie[gone])

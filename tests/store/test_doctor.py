@@ -17,7 +17,7 @@ import redis
 import trio
 
 from jqd.domain.clock import SystemClock
-from jqd.domain.diagnostic import Finding, Severity, refusals
+from jqd.domain.diagnostic import Diagnostic, Severity, refusals
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import Job
 from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_embedded, open_store
@@ -49,7 +49,7 @@ def facts(info: Mapping[str, Any] | None = None, settings: Mapping[str, str] | N
     return Facts({**GOOD, **(info or {})}, {**SETTINGS, **(settings or {})}, (), 0)
 
 
-def verdict(findings: list[Finding]) -> list[tuple[str, str]]:
+def verdict(findings: list[Diagnostic]) -> list[tuple[str, str]]:
     return [(finding.code, str(finding.severity)) for finding in findings]
 
 

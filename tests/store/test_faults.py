@@ -13,7 +13,7 @@ from jqd.domain.record import Lane
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
-from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome, rule
+from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome, setting
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey
 
@@ -44,9 +44,9 @@ CHANGES: dict[str, Call] = {
     "reserve_change": lambda bench, owner, held: bench.store.reserve_change("x"),
     "delete_dead": lambda bench, owner, held: bench.store.delete_dead([held[0].job.id]),
     "clean_ended": lambda bench, owner, held: bench.store.clean_ended(bench.clock.wall_ms(), 10),
-    "apply_rules": lambda bench, owner, held: bench.store.apply_rules(JOURNAL, 0, 9, [rule("w1", 5)]),
-    "follow_rules": lambda bench, owner, held: bench.store.follow_rules(0, 0, ["w1"]),
-    "forget_rules": lambda bench, owner, held: bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
+    "apply_settings": lambda bench, owner, held: bench.store.apply_settings(JOURNAL, 0, 9, [setting("w1", 5)]),
+    "follow_settings": lambda bench, owner, held: bench.store.follow_settings(0, 0, ["w1"]),
+    "forget_settings": lambda bench, owner, held: bench.store.forget_settings(1 << 52, [setting("w1", 5)]),
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from jqd.domain.diagnostic import Finding, Severity
+from jqd.domain.diagnostic import Diagnostic, Severity
 from jqd.domain.errors import StoreChanged, StoreMisplaced
 from jqd.domain.job import Job
 from jqd.domain.jobid import ALPHABET, IdSource
@@ -34,7 +34,7 @@ async def begin(*parts: StoreConfig) -> None:
             await store.look(fresh=True)
 
 
-def codes(findings: list[Finding]) -> list[str]:
+def codes(findings: list[Diagnostic]) -> list[str]:
     assert all(finding.severity is Severity.REFUSE and finding.why and finding.mend for finding in findings)
     return [finding.code for finding in findings]
 

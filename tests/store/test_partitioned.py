@@ -17,7 +17,7 @@ from jqd.store import (
     JobView,
     NameJournaled,
     NameWanted,
-    Spread,
+    PartitionedStore,
     Store,
     StoreStats,
     Verdict,
@@ -131,7 +131,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
 def test_every_method_is_asked() -> None:
     methods = {name for name in vars(EdgeStore) if not name.startswith("_")}
     assert set(ASK) == methods - {"durability_rule", "stats"}, "these two answer whatever is away"
-    assert methods <= set(dir(Spread))
+    assert methods <= set(dir(PartitionedStore))
 
 
 @pytest.mark.parametrize("name", ASK)
@@ -164,9 +164,9 @@ async def test_numbers_tell_what_they_lack(fakes: Cluster) -> None:
 async def test_memory_counts_once_for_each_server(fakes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, store in enumerate(fakes.stores):
         monkeypatch.setattr(store, "stats", partial(_memory, 100 + number))
-    assert (await Spread(fakes.stores, servers=1).stats()).used_memory == 102
-    assert (await Spread(fakes.stores, servers=2).stats()).used_memory == 102 + 101
-    assert (await Spread(fakes.stores, servers=3).stats()).used_memory == 100 + 101 + 102
+    assert (await PartitionedStore(fakes.stores, servers=1).stats()).used_memory == 102
+    assert (await PartitionedStore(fakes.stores, servers=2).stats()).used_memory == 102 + 101
+    assert (await PartitionedStore(fakes.stores, servers=3).stats()).used_memory == 100 + 101 + 102
 
 
 async def _memory(used: int) -> StoreStats:
@@ -223,13 +223,13 @@ async def test_durable_is_what_all_say_or_those_that_matter(fakes: Cluster) -> N
 
 
 async def test_rules_are_told_of_each_where_they_differ(fakes: Cluster) -> None:
-    rule = fakes.one.durability_rule
-    assert fakes.spread.durability_rule == rule
+    setting = fakes.one.durability_rule
+    assert fakes.spread.durability_rule == setting
 
     class Other(FakeStore):
         @property
         def durability_rule(self) -> str:
             return "at once"
 
-    mixed = Spread([fakes.one, Other(fakes.clock), fakes.one], servers=3)
-    assert mixed.durability_rule == f"partition 0, 2: {rule}; partition 1: at once"
+    mixed = PartitionedStore([fakes.one, Other(fakes.clock), fakes.one], servers=3)
+    assert mixed.durability_rule == f"partition 0, 2: {setting}; partition 1: at once"

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.store import pipeline as link_module
-from jqd.store.pipeline import READ_BYTES, Link
+from jqd.store.pipeline import READ_BYTES, Pipeline
 
 PATIENCE_S = 30.0
 TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
@@ -62,7 +62,7 @@ class Calls:
     def __init__(self, nursery: trio.Nursery) -> None:
         self.opened: list[Opened] = []
         self.refusal: redis.RedisError | None = None
-        self.link = Link(self._open, CALLS_MAX, TIMEOUT_S)
+        self.link = Pipeline(self._open, CALLS_MAX, TIMEOUT_S)
         self.ended: dict[int, object] = {}
         self.scopes: dict[int, trio.CancelScope] = {}
         self._nursery = nursery
@@ -400,7 +400,7 @@ async def test_a_mistake_of_ours_ends_all_calls_and_is_told(calls: Calls, monkey
     with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
         async with trio.open_nursery() as nursery:
             calls._nursery = nursery
-            monkeypatch.setattr(link_module.Wire, "_take", forget)
+            monkeypatch.setattr(link_module.PipelinedConnection, "_take", forget)
             await calls.begin(1, 2)
             await calls.wire.say(OK)
-    assert calls.ended == {2: "whoever read the answers died of a mistake of ours"}
+    assert calls.ended == {2: "whoever read the answers died of an internal error"}

@@ -12,9 +12,9 @@ import redis
 from msgspec import Raw
 
 from jqd.domain.errors import StoreRefused, StoreUnsettled
-from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
+from jqd.domain.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, lease_claim
 from jqd.domain.record import Lane
-from jqd.domain.settings import Rule
+from jqd.domain.settings import Setting
 from jqd.store import (
     Ages,
     EdgeStore,
@@ -32,7 +32,7 @@ from jqd.store import (
 )
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.testing.clock import ManualClock
-from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, rule
+from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, setting
 from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field
 from tests.valkey import Valkey
@@ -83,8 +83,8 @@ class Furnished:
         await store.reassert(self.owner, {bench.make().id: self.owner.epoch + 1})
         await self._die()
         await self._name()
-        await store.apply_rules(JOURNAL, *at(self, Lane.RULES), [rule("w1", 5)])
-        await store.follow_rules(0, 0, ["w1"])
+        await store.apply_settings(JOURNAL, *at(self, Lane.RULES), [setting("w1", 5)])
+        await store.follow_settings(0, 0, ["w1"])
         await bench.push("lent")
         (self.lent,) = await bench.claim(self.owner, "lent", version="7")
         await bench.settle(handed(self.lent))
@@ -104,8 +104,8 @@ class Furnished:
         """Jobs of constraints: one that is in a hand, one that waits for it, one that is free."""
         for at_ in (0, 1):
             body = {"match": "true", "concurrency": 1, "rate": {"limit": 9, "per_s": 9}, "digest": 7}
-            one = Rule("constraint", "one", 1 + at_, 2**41, Raw(msgspec.msgpack.encode(body)))
-            await self.bench.store.apply_rules(JOURNAL, *at(self, Lane.RULES), [one])
+            one = Setting("constraint", "one", 1 + at_, 2**41, Raw(msgspec.msgpack.encode(body)))
+            await self.bench.store.apply_settings(JOURNAL, *at(self, Lane.RULES), [one])
             self.bench.at[Lane.RULES] += 100
             if not at_:
                 await self.bench.add(*(self.bench.make("slow", queue="\x1e7\x1eone\x1d1\x1d") for _ in range(2)))
@@ -258,9 +258,9 @@ CALLS: dict[str, Call] = {
     "list_types": lambda here: here.bench.store.list_types(),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
-    "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 300, 400, [rule("w1", 6)]),
-    "follow_rules": lambda here: here.bench.store.follow_rules(0, 0, ["w1"]),
-    "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
+    "apply_settings": lambda here: here.bench.store.apply_settings(JOURNAL, 300, 400, [setting("w1", 6)]),
+    "follow_settings": lambda here: here.bench.store.follow_settings(0, 0, ["w1"]),
+    "forget_settings": lambda here: here.bench.store.forget_settings(1 << 52, [setting("w1", 5)]),
     "grant_rates": lambda here: here.bench.store.grant_rates([(RateWanted(b"one\x1d", 0, 1, 1, 0, 1_000_000), 1_000)]),
     "grant_slots": lambda here: here.bench.store.grant_slots(
         0, [SlotsWanted(b"one\x1d", 0, 1, Report(0, 0, 0, 0, 0))], [[Report(0, 0, 0, 0, 0)]]
@@ -277,7 +277,7 @@ async def tell_slots(here: Furnished) -> None:
 
 def handed(held: Held) -> Outcome:
     """Its hand-over to a worker."""
-    return entrust(held, worker="w", silence_s=10, started_at_ms=1)
+    return lease_claim(held, worker="w", silence_s=10, started_at_ms=1)
 
 
 def at(here: Furnished, lane: Lane) -> tuple[int, int]:

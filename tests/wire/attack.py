@@ -55,7 +55,7 @@ class Answer:
         if not named and kind not in (b"application/problem+json", b"application/msgpack"):
             return f"{self.status} is no problem document but {kind!r}: {self.body[:80]!r}"
         if self.status >= 500 and self.status not in (501, 503, 505, 507):
-            return f"a mistake of ours: {told}"
+            return f"an internal error: {told}"
         says = told.get("status")
         return None if named or says == self.status else f"{self.status} says that it is {says}: {told}"
 

@@ -14,7 +14,7 @@ from jqd import App, Failed, current
 from jqd.worker import aio
 from jqd.worker.batch import Item
 from jqd.worker.service import Service, ServiceConfig
-from jqd.worker.watchdog import Pulse
+from jqd.worker.watchdog import Watchdog
 from tests.worker.exchange import Exchange, packed, run_batch
 
 PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
@@ -139,7 +139,7 @@ async def test_it_is_cancelled_by_its_id_and_when_the_daemon_hangs_up() -> None:
 async def test_one_that_blocks_its_loop_is_reported_and_no_batch_is_taken_until_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(aio, "Pulse", partial(Pulse, silent_s=0.05))
+    monkeypatch.setattr(aio, "Watchdog", partial(Watchdog, silent_s=0.05))
     stage = Stage(concurrency=1)
     with capture_logs() as lines:
         exchange = await run_batch(stage.service, {"job_id": "a", "name": "block", "timeout": 0.05})

@@ -3,7 +3,7 @@
 import pytest
 
 from jqd import Context
-from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, Output, Voice
+from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, AttemptOutput, Output
 
 
 def test_the_last_lines_are_kept() -> None:
@@ -32,7 +32,7 @@ def test_what_is_fresh_is_told_once() -> None:
 
 def test_prints_become_lines() -> None:
     told: list[str] = []
-    voice = Voice(write=told.append)
+    voice = AttemptOutput(write=told.append)
     for piece in ("one", " line\ntwo\nthr", "ee"):
         voice.printed(piece)
     assert told == ["one line", "two"]

@@ -22,7 +22,7 @@ from jqd.worker import process_pool as crews
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX
 from jqd.worker.batch import Item
 from jqd.worker.frames import Begin
-from jqd.worker.process_pool import Crew, open_crew
+from jqd.worker.process_pool import ProcessPool, open_process_pool
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
@@ -92,11 +92,13 @@ def write(source: str) -> None:
 
 
 @asynccontextmanager
-async def served(processes: int = 1, source: str = MODULE) -> AsyncIterator[tuple[Service, Crew]]:
+async def served(processes: int = 1, source: str = MODULE) -> AsyncIterator[tuple[Service, ProcessPool]]:
     """A service whose jobs run in processes; the module lies in the working directory."""
     write(source)
-    async with open_crew(Begin("crewed", 8, "info"), processes, lambda: ("http://127.0.0.1:9", None)) as crew:
-        yield Service(crew.jobs, ServiceConfig(concurrency=8), hands=crew), crew
+    async with open_process_pool(
+        Begin("crewed", 8, "info"), processes, lambda: ("http://127.0.0.1:9", None)
+    ) as process_pool:
+        yield Service(process_pool.jobs, ServiceConfig(concurrency=8), hands=process_pool), process_pool
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +121,8 @@ def outcomes(exchange: Exchange) -> dict[str, dict[str, Any]]:
 
 
 async def test_jobs_of_every_kind_end_in_processes_as_they_do_in_threads() -> None:
-    async with served() as (service, crew):
-        assert {name: (job.loop, dict(job.declared)) for name, job in crew.jobs.items()}["plain"] == (
+    async with served() as (service, process_pool):
+        assert {name: (job.loop, dict(job.declared)) for name, job in process_pool.jobs.items()}["plain"] == (
             None,
             {"timeout": 9},
         )
@@ -146,7 +148,7 @@ async def test_jobs_of_every_kind_end_in_processes_as_they_do_in_threads() -> No
 
 
 async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
-    async with served() as (service, crew):
+    async with served() as (service, process_pool):
         with capture_logs() as lines:
             dying = [job("leave", 7), job("stop_itself"), job("plain", 1)]
             told = outcomes(await Exchange(service, packed(*dying)).run())
@@ -164,7 +166,9 @@ async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
         told = outcomes(await Exchange(service, packed(*blocked)).run())
         assert [told[name]["type"] for name in ("block", "task")] == ["refused", "refused"]
         assert "next time it is alone" in told["task"]["message"]
-        await wait_until(lambda: any(process.kind == "async" and process.is_open for process in crew._crew))
+        await wait_until(
+            lambda: any(process.kind == "async" and process.is_open for process in process_pool._process_pool)
+        )
         blocked = [job("block", "beside", timeout=1.0), job("doze", "later", timeout=PATIENCE_S)]
         told = outcomes(await Exchange(service, packed(*blocked)).run())
         assert told["block"]["reason"] == "timeout"
@@ -219,15 +223,15 @@ async def test_what_was_handed_back_is_not_kept_while_a_long_job_is_at_work(kind
 
 
 async def test_a_suspect_gets_a_process_of_its_own_beside_long_jobs_and_another_keeps_nobody_away() -> None:
-    async with served() as (service, crew), trio.open_nursery() as nursery:
+    async with served() as (service, process_pool), trio.open_nursery() as nursery:
         nursery.start_soon(Exchange(service, packed(job("task", "at work", timeout=600))).run)
         await wait_until(lambda: Path("at work").exists())
-        crew._suspects.add(["tried", "late"])
+        process_pool._suspects.add(["tried", "late"])
         told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run())
         while told["tried"]["type"] == "refused":  # as long as its process starts, on a busy machine
             told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run())
         assert told["tried"]["result"] == ["a"]
-        extra = next(process for process in crew._crew if process.is_extra)
+        extra = next(process for process in process_pool._process_pool if process.is_extra)
         beside = outcomes(await Exchange(service, packed(job("doze", "b"))).run())
         assert (beside["doze"]["result"], extra.given) == (["b"], 1), "it is for suspects alone"
         extra.is_retiring = True  # as if it was at work
@@ -238,13 +242,13 @@ async def test_a_suspect_gets_a_process_of_its_own_beside_long_jobs_and_another_
 
 async def test_the_process_for_suspects_leaves_when_none_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "EXTRA_IDLE_S", 0.01)
-    async with served() as (service, crew), trio.open_nursery() as nursery:
+    async with served() as (service, process_pool), trio.open_nursery() as nursery:
         nursery.start_soon(Exchange(service, packed(job("task", "at work", timeout=600))).run)
         await wait_until(lambda: Path("at work").exists())
-        crew._suspects.add(["tried"])
+        process_pool._suspects.add(["tried"])
         await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run()
-        await wait_until(lambda: not crew._has_extra)
-        assert len(crew._all) == 2, "one for plain functions, one for async ones"
+        await wait_until(lambda: not process_pool._has_extra)
+        assert len(process_pool._all) == 2, "one for plain functions, one for async ones"
         nursery.cancel_scope.cancel()
 
 
@@ -299,12 +303,12 @@ async def test_what_programs_print_that_a_job_starts_is_kept_with_its_failed_att
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=PATIENCE_S, cap_s=PATIENCE_S))
     source = "import os\nfrom jqd import App\napp = App()\n@app.job()\ndef leave(argument, /):\n    os._exit(5)\n"
-    async with served(source=source) as (service, crew):
+    async with served(source=source) as (service, process_pool):
         for number in range(2):
             assert service.refusing() is None
             told = outcomes(await Exchange(service, packed(job("leave", job_id=str(number)))).run())
             assert told[str(number)]["error"] == "process died"
-        await wait_until(lambda: crew.is_helpless)
+        await wait_until(lambda: process_pool.is_helpless)
         refused = await Exchange(service, packed(job("leave"))).run()
         assert refused.status == 503
         assert "plain functions: it exited with 5" in refused.body["detail"]
@@ -312,19 +316,19 @@ async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(m
 
 
 async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_nothing() -> None:
-    async with served() as (service, crew):
+    async with served() as (service, process_pool):
         exchange = Exchange(service, packed(job("watch", "watching", timeout=9), *[job("plain", 1)] * 1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(exchange.run)
             await wait_until(lambda: Path("watching").exists())
             write("raise ValueError('not ready')\n")
             with capture_logs() as lines:
-                assert not await crew.reload()
+                assert not await process_pool.reload()
             assert "stands above" in lines[0]["why"]
-            assert "plain" in crew.jobs
+            assert "plain" in process_pool.jobs
             write("from jqd import App\napp = App()\n@app.job(timeout=3)\ndef other(argument, /):\n    return 'new'\n")
-            assert await crew.reload()
-            assert {name: dict(each.declared) for name, each in crew.jobs.items()} == {"other": {"timeout": 3}}
+            assert await process_pool.reload()
+            assert {name: dict(each.declared) for name, each in process_pool.jobs.items()} == {"other": {"timeout": 3}}
             new = outcomes(await Exchange(service, packed(job("other"))).run())
             assert new["other"]["result"] == "new", "while an old process still has a job"
             await Exchange(service, b"", method="DELETE", query="job_id=watch").run()
@@ -332,21 +336,21 @@ async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_not
         assert told["watch"]["message"] == "cancelled: half way", "it ended where it had begun"
         assert told["plain"]["type"] == "refused"
         assert told["plain"]["message"].startswith("not begun"), "there is no such job any more, or it waited for long"
-        await wait_until(lambda: len(crew._all) == 1)
+        await wait_until(lambda: len(process_pool._all) == 1)
 
 
 async def test_a_place_is_not_filled_with_other_code_before_it_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
-    async with served() as (service, crew):
+    async with served() as (service, process_pool):
         write(MODULE.replace("def plain(", "def renamed(").replace("def watch(", "async def watch("))
         with capture_logs() as lines:
             told = outcomes(await Exchange(service, packed(job("leave", 7), job("plain", 1))).run())
         assert (told["leave"]["error"], told["plain"]["type"]) == ("process died", "refused")
         why = next(line["why"] for line in lines if line["event"] == "worker.process_not_started")
         assert "'plain', 'watch'" in why
-        assert why in (crew.trouble() or "")
+        assert why in (process_pool.trouble() or "")
         write(MODULE.replace("timeout=9", "timeout=8") + "@app.job()\ndef more(): ...\n")
-        await wait_until(lambda: crew.trouble() is None)
+        await wait_until(lambda: process_pool.trouble() is None)
         told = outcomes(await Exchange(service, packed(job("plain", 1))).run())
         assert told["plain"]["type"] == "success", "it has all jobs that the others have"
 

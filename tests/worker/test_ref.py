@@ -8,7 +8,7 @@ import pytest
 
 from jqd import App, JobFailed, NoResult, Ref, TimedOut
 from jqd.client import PartlyPushed
-from jqd.worker.push_batch import Batch
+from jqd.worker.push_batch import PushBatch
 from tests.harness.daemon import Answer, ScriptedDaemon, open_daemon
 
 
@@ -42,7 +42,7 @@ async def leave(app: App) -> None:
         raise KeyError
 
 
-async def push_two(app: App, batch: Batch) -> None:
+async def push_two(app: App, batch: PushBatch) -> None:
     async with batch:
         app.jobs["tell"].push("a")
         app.jobs["tell"].push("b")

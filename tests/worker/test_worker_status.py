@@ -15,9 +15,9 @@ from jqd.domain.clock import SystemClock
 from jqd.worker.batch import Batch, Item
 from jqd.worker.job_output import OURS, hear_jobs
 from jqd.worker.service import Service, ServiceConfig
-from jqd.worker.watchdog import Pulse
+from jqd.worker.watchdog import Watchdog
 from jqd.worker.wire import MSGPACK, JobIn
-from jqd.worker.worker_status import STUCK_EVERY_S, Said, slots_of
+from jqd.worker.worker_status import STUCK_EVERY_S, WorkerStatus, slots_of
 from tests.worker.exchange import Exchange, packed
 
 PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
@@ -50,7 +50,7 @@ class Sick:
 
 async def test_what_hangs_is_said_again_and_again_and_trouble_is_registered(autojump_clock: MockClock) -> None:
     service, hurried = Sick(), []
-    said = Said(cast("Service", service), app.jobs, {"name": "one"})
+    said = WorkerStatus(cast("Service", service), app.jobs, {"name": "one"})
     jobs = [{"name": "plain", "timeout": 5, "max_retry": 0}, {"name": "task"}]
     assert said.card() == {"name": "one", "jobs": jobs}
     with capture_logs() as lines:
@@ -84,7 +84,7 @@ async def test_a_blocked_loop_is_said_with_the_job_that_blocks_it_and_the_place(
     service = Service(blocking.jobs, ServiceConfig(concurrency=2))
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Pulse(service.tasks, SystemClock(), silent_s=0.1).beat)
+            nursery.start_soon(Watchdog(service.tasks, SystemClock(), silent_s=0.1).beat)
             await trio.testing.wait_all_tasks_blocked()
             jobs: list[dict[str, Any]] = [
                 {"job_id": "b", "name": "wait"},

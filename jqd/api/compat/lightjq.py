@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
 from jqd.api.large_bodies import answer_with, packed_body
-from jqd.api.message import Request, Response, answer, problem_answer
+from jqd.api.message import ApiRequest, ApiResponse, answer, problem_answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.dates import iso
@@ -20,14 +20,14 @@ from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.domain.job import NIL, Name, Priority, State
 from jqd.domain.job_options import Retries, Timeout
 from jqd.domain.tenant import bare
-from jqd.runner import Card, Report
+from jqd.runner import Report, WorkerSpec
 from jqd.runner.worker import Jobtypes, Slots, Url
-from jqd.service import Coming, Desk, outcomes, push, workers
+from jqd.service import Coming, Services, outcomes, push, workers
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
 from jqd.service.find import find, worker_of
 from jqd.service.job import Value, nothing
-from jqd.service.outcomes import Told
+from jqd.service.outcomes import OutcomeAnswer
 from jqd.service.polls import wait_final
 from jqd.store import JobView
 
@@ -40,11 +40,11 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Conflict, 409),
     (ours.NotYet, 503),
     (ours.Closed, 503),
-    (ours.Pressed, 429),
+    (ours.Overloaded, 429),
     (ours.JournalRefused, 503),
     (ours.StoreAway, 503),
     (ours.StoreRefused, 503),
-    (ours.DeskError, 400),
+    (ours.ServiceError, 400),
 )
 """The first that fits."""
 UNSAID = frozenset({403, 413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
@@ -80,7 +80,7 @@ class Polling(msgspec.Struct, frozen=True):
     timeout: Seconds = POLLING_S
 
 
-class LightTaken(msgspec.Struct, frozen=True):
+class LightPushed(msgspec.Struct, frozen=True):
     """The answer of `POST /job`."""
 
     job_id: str
@@ -130,47 +130,47 @@ class Failure(msgspec.Struct):
     finished_at: Value = msgspec.field(default_factory=nothing)
 
 
-async def push_job(parts: Parts, request: Request) -> Response:
+async def push_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /job` → 201 {job_id}."""
-    push.expect_open(parts.desk)
+    push.expect_open(parts.services)
     job = read_body(request, LightJob)
     # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
-    if job.max_retry is UNSET and not parts.desk.options.says(parts.desk.own(job.name), "max_retry"):
+    if job.max_retry is UNSET and not parts.services.options.says(parts.services.qualified_name(job.name), "max_retry"):
         job.max_retry = MAX_RETRY
     batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
-    pushed = await push.push(parts.desk, batch)
-    return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
+    pushed = await push.push(parts.services, batch)
+    return answer(201, LightPushed(str(pushed.job_ids[0])), _language(request))
 
 
-async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /job/{job_id}`: how the job stands."""
-    view = await wait_final(parts.desk, job_id, 0.0)
-    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
+    view = await wait_final(parts.services, job_id, 0.0)
+    return await answer_with(parts, 200, _body(parts.services, view), _language(request))
 
 
-async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+async def delete_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`DELETE /job/{job_id}`: only what has not started yet."""
-    view = await find(parts.desk, job_id)
+    view = await find(parts.services, job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
         raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
-    state = await cancel(parts.desk, job_id)
+    state = await cancel(parts.services, job_id)
     if state is State.CANCELLED:
-        return Response(204)
+        return ApiResponse(204)
     if state is State.RUNNING or state.is_final:
         raise Conflict(f"job {job_id} has started meanwhile")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
 
 
-async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
+async def poll_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
     wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
-    view = await wait_final(parts.desk, job_id, wait_s)
+    view = await wait_final(parts.services, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
-    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
+    return await answer_with(parts, 200, _body(parts.services, view), _language(request))
 
 
-def _polling_s(request: Request, max_s: float) -> float:
+def _polling_s(request: ApiRequest, max_s: float) -> float:
     """LightJQ has no answer for a wrong time to wait: it counts as the default."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
@@ -178,29 +178,29 @@ def _polling_s(request: Request, max_s: float) -> float:
         return request.wait_s(POLLING_S, max_s)
 
 
-async def register(parts: Parts, request: Request) -> Response:
+async def register(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
 
     Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
     """
-    card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
+    card = WorkerSpec(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     peer = request.peer
     if card.url is None and card.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
-        who = parts.desk.principal
+        who = parts.services.principal
         if who.tenant or who.scopes:  # it stands for all of the tenant ""
             raise Denied(f"worker {card.name[:64]!r} is the operator's own; its token has no tenant and no scopes")
         card, peer = msgspec.structs.replace(card, url=known[card.name]), None  # the operator says it, not who asks
-    worker = await workers.register(parts.desk, card, peer=peer)
+    worker = await workers.register(parts.services, card, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 
-async def unregister(parts: Parts, request: Request) -> Response:
+async def unregister(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
-    await workers.unregister(parts.desk, _worker_id(request, status=404))  # its document has no 400 here
-    return Response(204)
+    await workers.unregister(parts.services, _worker_id(request, status=404))  # its document has no 400 here
+    return ApiResponse(204)
 
 
-async def done(parts: Parts, request: Request) -> Response:
+async def done(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /done`: the outcome of a job that the worker in the header worker-id has in hand, or had."""
     worker_id = _worker_id(request)
     told: Success | Failure
@@ -218,10 +218,12 @@ async def done(parts: Parts, request: Request) -> Response:
             error=bytes(told.error),
             ended_at_ms=instant_in(told.finished_at),
         )
-    (error,) = await outcomes.report(parts.desk, [Told(told.job_id, report, worker=parts.desk.own(worker_id))])
+    (error,) = await outcomes.report(
+        parts.services, [OutcomeAnswer(told.job_id, report, worker=parts.services.qualified_name(worker_id))]
+    )
     if error is not None:
         raise error
-    return Response(204)
+    return ApiResponse(204)
 
 
 def has(path: str) -> bool:
@@ -229,7 +231,7 @@ def has(path: str) -> bool:
     return path in ROOTS or path.startswith("/job/")
 
 
-def refuse(request: Request, error: JqdError) -> Response:
+def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
     """An error as LightJQ would say it."""
     problem = as_problem(error, STATUSES)
     if problem.status in UNSAID:
@@ -237,11 +239,11 @@ def refuse(request: Request, error: JqdError) -> Response:
     return problem_answer(problem, _language(request))
 
 
-def _language(request: Request) -> Any:
+def _language(request: ApiRequest) -> Any:
     return request.answer_language(otherwise="msgpack")
 
 
-def _worker_id(request: Request, status: int = 400) -> str:
+def _worker_id(request: ApiRequest, status: int = 400) -> str:
     worker_id = request.headers.get("worker-id", "")
     if not worker_id:
         raise Problem(status, "the header worker-id is missing; it is what POST /worker answered")
@@ -261,13 +263,13 @@ def _status(view: JobView | Coming) -> Literal["queued", "running", "retrying", 
     return "queued"
 
 
-def _body(desk: Desk, view: JobView | Coming) -> Status:
+def _body(services: Services, view: JobView | Coming) -> Status:
     if isinstance(view, Coming):
         return Status(_status(view))
     last = view.outcome
     return Status(
         _status(view),
-        worker_id=worker_of(desk, view),
+        worker_id=worker_of(services, view),
         result=Raw(view.result or NIL),
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",

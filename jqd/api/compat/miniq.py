@@ -14,16 +14,16 @@ import trio
 from msgspec import Struct
 
 from jqd.api.auth import speaking_for
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.errors import Unreadable
 from jqd.http import SOME_BYTES
 from jqd.service import push
 from jqd.service.batch import Batch, expect_size, read_in_pieces
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 
 TEXT = "text/plain"
 PLAIN = dict.fromkeys(("", TEXT, "application/x-www-form-urlencoded"), TEXT)  # the last is what curl says by itself
@@ -50,13 +50,13 @@ class Added(Struct, frozen=True):
     ok: bool = True
 
 
-async def add(parts: Parts, request: Request) -> Response:
+async def add(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /add?jobtype=`: a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
     asked = read_query(request, Adding)
     return await _add(parts, request, asked.client, asked.jobtype)
 
 
-async def add_for(parts: Parts, request: Request, client: str, jobtype: str) -> Response:
+async def add_for(parts: ApiContext, request: ApiRequest, client: str, jobtype: str) -> ApiResponse:
     """`POST /{client}/job/{type}/add`: the same for a client, which is a tenant, or - for none."""
     return await _add(parts, request, client, jobtype)
 
@@ -66,22 +66,22 @@ def has(path: str) -> bool:
     return path.endswith("/add") and not path.startswith("/v1/")
 
 
-async def _add(parts: Parts, request: Request, client: str | None, jobtype: str) -> Response:
+async def _add(parts: ApiContext, request: ApiRequest, client: str | None, jobtype: str) -> ApiResponse:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")
     if client is not None:
         parts = parts.acting(speaking_for(request.who, "" if client == NOBODYS else client))
-    push.expect_open(parts.desk)
+    push.expect_open(parts.services)
     if len(request.body) <= SOME_BYTES:
         batch = _read(request.body, jobtype, parts.config)
     else:
         batch = await trio.to_thread.run_sync(_read, request.body, jobtype, parts.config, limiter=parts.read)
-    pushed = await push.push(parts.desk, batch, atomic=True)
+    pushed = await push.push(parts.services, batch, atomic=True)
     ids = [str(job_id) for job_id in pushed.job_ids]
     return answer(200, Added(len(ids), ids), request.answer_language())
 
 
-def _read(body: bytes, jobtype: str, config: DeskConfig) -> Batch:
+def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
     """Raises Unreadable, TooLarge."""
     lines = [found.group() for found in islice(_LINE.finditer(body), config.array_jobs_max + 1)]
     if not lines:

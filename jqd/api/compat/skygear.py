@@ -15,9 +15,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jqd.api.auth import TENANT, speaking_for
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import pack, unpack
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
@@ -67,7 +67,7 @@ KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
     (ours.Invalid, INVALID_ARGUMENT),
     (ours.Unreadable, BAD_REQUEST),
     (ours.TooLarge, BAD_REQUEST),
-    (ours.Pressed, UNAVAILABLE),
+    (ours.Overloaded, UNAVAILABLE),
 )
 """The first that fits; the others by the status that they have elsewhere."""
 
@@ -110,7 +110,7 @@ class SkyCancel(Keyed, kw_only=True):
     job_id: str
 
 
-class SkyTaken(Struct, frozen=True):
+class SkyPushed(Struct, frozen=True):
     """Which job it was."""
 
     job_id: str
@@ -119,7 +119,7 @@ class SkyTaken(Struct, frozen=True):
 class SkyResult(Struct, frozen=True):
     """The answer of both actions."""
 
-    result: SkyTaken
+    result: SkyPushed
 
 
 class SkyError(Struct, frozen=True):
@@ -138,7 +138,7 @@ class SkyRefusal(Struct, frozen=True):
     error: SkyError
 
 
-async def act(parts: Parts, request: Request) -> Response:
+async def act(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /`: the action that the body names."""
     parts, packed = _let_in(parts, request)
     action = unpack(packed, Keyed).action
@@ -149,12 +149,12 @@ async def act(parts: Parts, request: Request) -> Response:
     raise Refused(UNDEFINED, f"there is no action {(action or '')[:64]!r}; there are {ENQUEUE} and {CANCEL}")
 
 
-async def enqueue(parts: Parts, request: Request) -> Response:
+async def enqueue(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
     return await _enqueue(*_let_in(parts, request), request)
 
 
-async def cancel_job(parts: Parts, request: Request) -> Response:
+async def cancel_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
     return await _cancel(*_let_in(parts, request), request)
 
@@ -164,7 +164,7 @@ def has(method: str, path: str) -> bool:
     return method == "POST" and path in PATHS
 
 
-def refuse(request: Request, error: JqdError) -> Response:
+def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
     """An error in Skygear's envelope."""
     problem = as_problem(error)
     kind = _kind(error, problem)
@@ -194,8 +194,8 @@ def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
     return {"arguments": [name for name in names if name]}
 
 
-def _let_in(parts: Parts, request: Request) -> tuple[Parts, bytes]:
-    """The desk before whoever's key it is, and the body as MessagePack: both actions are the server's own.
+def _let_in(parts: ApiContext, request: ApiRequest) -> tuple[ApiContext, bytes]:
+    """The service before whoever's key it is, and the body as MessagePack: both actions are the server's own.
 
     The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
     """
@@ -216,8 +216,8 @@ def _let_in(parts: Parts, request: Request) -> tuple[Parts, bytes]:
     return parts.acting(who), packed
 
 
-async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
-    push.expect_open(parts.desk)
+async def _enqueue(parts: ApiContext, packed: bytes, request: ApiRequest) -> ApiResponse:
+    push.expect_open(parts.services)
     told = unpack(packed, SkyEnqueue)
     said: dict[str, object] = {"name": told.job.action}
     if not isinstance(told.job.args, UnsetType):
@@ -228,10 +228,10 @@ async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
         said["run_at"] = told.run_at
     batch = read_array(msgspec.msgpack.encode([said]), True, parts.config)
     batch.over = Replace.ENDED  # of what has ended there is no job any more
-    pushed = await push.push(parts.desk, batch)
+    pushed = await push.push(parts.services, batch)
     if pushed.duplicates:
         raise Conflict(f"there is a job {told.job_id!r} already; enqueue with replace to have this one in its place")
-    return answer(200, SkyResult(SkyTaken(str(pushed.job_ids[0]))), request.answer_language())
+    return answer(200, SkyResult(SkyPushed(str(pushed.job_ids[0]))), request.answer_language())
 
 
 def _args(args: Raw) -> Raw:
@@ -243,16 +243,16 @@ def _args(args: Raw) -> Raw:
     raise Invalid(told, [Fault("/argument", told)])
 
 
-async def _cancel(parts: Parts, packed: bytes, request: Request) -> Response:
+async def _cancel(parts: ApiContext, packed: bytes, request: ApiRequest) -> ApiResponse:
     """Only what waits: of what runs or has ended there is no job left to be cancelled, and nothing is recorded."""
     given = unpack(packed, SkyCancel).job_id
-    job_id = await resolve(parts.desk, given)
-    view = await find(parts.desk, job_id, named=job_id != given)
+    job_id = await resolve(parts.services, given)
+    view = await find(parts.services, job_id, named=job_id != given)
     if view.state not in WAITS:
         raise NotFound(f"job {given!r} is {view.state.value}: it does not wait, so there is nothing to cancel")
-    state = await cancel(parts.desk, given)
+    state = await cancel(parts.services, given)
     if state is State.CANCELLED:
-        return answer(200, SkyResult(SkyTaken(given)), request.answer_language())
+        return answer(200, SkyResult(SkyPushed(given)), request.answer_language())
     if state is State.RUNNING or state.is_final:
         raise NotFound(f"job {given!r} has started meanwhile; its worker is told to stop")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")

@@ -1,1 +1,1 @@
-"""The native interface, `/v1` (docs/use/HTTP.md): decode, one call of the desk, render."""
+"""The native interface, `/v1` (docs/use/HTTP.md): decode, one call of the service, render."""

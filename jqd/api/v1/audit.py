@@ -5,19 +5,19 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import Request, Response, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.service import audit
 from jqd.service.job import Date
-from jqd.service.job_filter import narrow
+from jqd.service.job_filter import make_job_filter
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer
 
 
-class Asking(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which notes."""
 
     token: str = ""
@@ -51,15 +51,15 @@ class Notes(Struct, frozen=True):
     cursor: str
 
 
-async def list_notes(parts: Parts, request: Request) -> Response:
+async def list_notes(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/audit?token&act&since&limit&cursor` → 200 {notes, cursor}: who changed what with a token.
 
     Raises Invalid.
     """
-    query = read_query(request, Asking)
-    since_ms = narrow(None, None if query.since is UNSET else query.since, None).since_ms
+    query = read_query(request, AuditQuery)
+    since_ms = make_job_filter(None, None if query.since is UNSET else query.since, None).since_ms
     found = audit.found(
-        parts.desk, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
+        parts.services, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
     )
     rows = (Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in found)
     return await answer_rows(request, Notes([], found[-1][0] if len(found) == query.limit else ""), rows)

@@ -7,9 +7,9 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.json_stream import json_items, json_lines
-from jqd.api.message import Request, unsupported
+from jqd.api.message import ApiRequest, unsupported
 from jqd.domain import decode_errors, json_ext
 from jqd.domain.array_split import finish, in_steps
 from jqd.domain.clock import processor_s
@@ -18,7 +18,7 @@ from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 from jqd.http import SOME_BYTES
 from jqd.service.batch import EMPTY, TOO_DEEP, Batch, expect_bytes, expect_size, in_order, read_array, read_in_pieces
-from jqd.service.config import DeskConfig
+from jqd.service.config import ServiceConfig
 
 AT_ONCE_BYTES = 256 * 1024  # of JSON some 8 ms, of MessagePack with small values 0.8 ms
 
@@ -26,12 +26,12 @@ FREE = nullcontext()
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def read_push(request: Request, parts: Parts) -> Batch:
+async def read_push(request: ApiRequest, parts: ApiContext) -> Batch:
     """Read the body of a push: large MessagePack a piece at a time; large JSON in a thread, for it takes half a second.
 
     Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415.
     """
-    kind, body, config = request.media_type(), request.body, parts.desk.config
+    kind, body, config = request.media_type(), request.body, parts.services.config
     if kind in MSGPACK_TYPES:
         single = not _begins_array(body)
         if not single and len(body) > AT_ONCE_BYTES:
@@ -47,7 +47,7 @@ async def read_push(request: Request, parts: Parts) -> Batch:
 
 
 @contextmanager
-def _holding(request: Request) -> Iterator[None]:
+def _holding(request: ApiRequest) -> Iterator[None]:
     """Note in the request for how long the loop does nothing else."""
     began_s = processor_s()
     try:
@@ -60,7 +60,7 @@ def _begins_array(body: bytes) -> bool:
     return bool(body) and (0x90 <= body[0] <= 0x9F or body[0] in (0xDC, 0xDD))
 
 
-def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
+def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     """Convert each job once, then go on as if MessagePack had come."""
     single = False
     if not body.strip():

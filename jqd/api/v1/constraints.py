@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.constraints import EVER_MS, Known, OnError, home_of
@@ -45,51 +45,51 @@ class Constraints(Struct, frozen=True):
     constraints: Sequence[Constraint]
 
 
-class Putting(Struct, frozen=True, forbid_unknown_fields=True):
+class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a PUT."""
 
     dry_run: bool = False
     """Say nothing; answer what it would do to jobs that wait."""
 
 
-async def put(parts: Parts, request: Request, name: str) -> Response:
+async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """201 and the constraint, 200 where there was one of that name. With `dry_run` 200 and what it would match.
 
     It holds within a second at all daemons, for what waits, too; what runs goes on, and counts only if it was matched.
     """
-    dry_run, wish = read_query(request, Putting).dry_run, read_body(request, Limits)
+    dry_run, wish = read_query(request, PutQuery).dry_run, read_body(request, Limits)
     if dry_run:
-        return answer(200, await constraints.try_out(parts.desk, name, wish), request.answer_language())
-    new = await constraints.put(parts.desk, name, wish)
-    return answer(201 if new else 200, _row(parts, constraints.find(parts.desk, name)), request.answer_language())
+        return answer(200, await constraints.try_out(parts.services, name, wish), request.answer_language())
+    new = await constraints.put(parts.services, name, wish)
+    return answer(201 if new else 200, _row(parts, constraints.find(parts.services, name)), request.answer_language())
 
 
-async def get(parts: Parts, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the constraint."""
-    return answer(200, _row(parts, await constraints.known(parts.desk, name)), request.answer_language())
+    return answer(200, _row(parts, await constraints.known(parts.services, name)), request.answer_language())
 
 
-async def list_constraints(parts: Parts, request: Request) -> Response:
+async def list_constraints(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 {constraints}: those that exist for who asks, by tenant and name."""
-    its = [one for one in parts.desk.constraints.known.values() if parts.desk.principal.sees(one.tenant)]
+    its = [one for one in parts.services.constraints.known.values() if parts.services.principal.can_see(one.tenant)]
     its.sort(key=lambda one: (one.tenant, one.name))
     return await answer_rows(request, Constraints([]), (_row(parts, one) for one in its))
 
 
-async def delete(parts: Parts, request: Request, name: str) -> Response:
+async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """204: nothing waits for it any more."""
-    await constraints.delete(parts.desk, name)
-    return Response(204)
+    await constraints.delete(parts.services, name)
+    return ApiResponse(204)
 
 
-def _row(parts: Parts, one: Known) -> Constraint:
+def _row(parts: ApiContext, one: Known) -> Constraint:
     kept = one.constraint
     return Constraint(
         name=bare(one.name),
         match=kept.match,
         rate=Rate(kept.rate.limit, kept.rate.per_s, kept.rate.burst) if kept.rate else None,
         concurrency=kept.concurrency or None,
-        paused=kept.until_ms > parts.desk.clock.wall_ms(),
+        paused=kept.until_ms > parts.services.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
         cost=kept.cost or None,
         key=kept.key or None,
@@ -102,11 +102,11 @@ def _row(parts: Parts, one: Known) -> Constraint:
     )
 
 
-def _home(parts: Parts, one: Known) -> int | None:
-    kept, count = one.constraint, parts.desk.partitions
+def _home(parts: ApiContext, one: Known) -> int | None:
+    kept, count = one.constraint, parts.services.partitions
     if count == 1 or kept.key or not one.counts:
         return None
     return home_of(one.name, "", count)
 
 
-__all__ = ["Constraint", "Constraints", "Putting", "Trial", "delete", "get", "list_constraints", "put"]
+__all__ = ["Constraint", "Constraints", "PutQuery", "Trial", "delete", "get", "list_constraints", "put"]

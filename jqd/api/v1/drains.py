@@ -4,14 +4,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from jqd.api.context import Parts
-from jqd.api.message import Request, Response, answer
+from jqd.api.context import ApiContext
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.service import drains
 
 
-class Drained(Struct, frozen=True):
+class DrainResponse(Struct, frozen=True):
     """Since when that daemon begins nothing; null: it does."""
 
     daemon: str
@@ -21,16 +21,16 @@ class Drained(Struct, frozen=True):
     """What may be a slip."""
 
 
-async def drain(parts: Parts, request: Request, daemon: str) -> Response:
+async def drain(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
     """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed. What runs goes on."""
-    sysid, since_ms = await drains.drain(parts.desk, daemon)
-    body = Drained(sysid, iso(since_ms), await parts.desk.control.in_hand(sysid))
+    sysid, since_ms = await drains.drain(parts.services, daemon)
+    body = DrainResponse(sysid, iso(since_ms), await parts.services.control.in_hand(sysid))
     return answer(200, body, request.answer_language())
 
 
-async def resume(parts: Parts, request: Request, daemon: str) -> Response:
+async def resume(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
     """Resume a daemon: it begins jobs again. Where it was not drained, that is said."""
-    sysid, was_drained = await drains.resume(parts.desk, daemon)
+    sysid, was_drained = await drains.resume(parts.services, daemon)
     note = None if was_drained else f"{sysid!r} was not drained"
-    body = Drained(sysid, None, await parts.desk.control.in_hand(sysid), note)
+    body = DrainResponse(sysid, None, await parts.services.control.in_hand(sysid), note)
     return answer(200, body, request.answer_language())

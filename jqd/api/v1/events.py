@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, read_query
-from jqd.api.message import Request, Response
+from jqd.api.message import ApiRequest, ApiResponse
 from jqd.domain import json_ext
 from jqd.http import Write
 from jqd.service import events
@@ -22,7 +22,7 @@ LISTEN_S_MAX = 86_400.0  # who wants more asks again
 _encode = msgspec.json.Encoder().encode
 
 
-class Listening(Struct, frozen=True, forbid_unknown_fields=True):
+class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be told, and for how long."""
 
     name: str | UnsetType = UNSET
@@ -36,16 +36,16 @@ class Listening(Struct, frozen=True, forbid_unknown_fields=True):
     """Until it ends by itself; 0: it does not."""
 
 
-async def listen(parts: Parts, request: Request) -> Response:
+async def listen(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/events?name&job_id&tag&event&jobs&counters&seconds` → a stream. Raises Invalid, NotFound, NotYet."""
-    query = read_query(request, Listening)
+    query = read_query(request, EventsQuery)
     name, job_id, tag, event = (each or None for each in (query.name, query.job_id, query.tag, query.event))
-    listener = await events.listener_for(parts.desk, name=name, job_id=job_id, event=event, tag=tag)
+    listener = await events.listener_for(parts.services, name=name, job_id=job_id, event=event, tag=tag)
     if request.method == "HEAD":
-        return Response(200, content_type=SSE)
+        return ApiResponse(200, content_type=SSE)
     told = partial(
         events.listen,
-        parts.desk,
+        parts.services,
         listener,
         counts=query.counters in YES,
         jobs=query.jobs in YES or any((name, job_id, tag, event)),
@@ -56,7 +56,7 @@ async def listen(parts: Parts, request: Request) -> Response:
         await write(RETRY)
         await told(partial(_say, write))
 
-    return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
+    return ApiResponse(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 
 
 async def _say(write: Write, some: Sequence[Event]) -> bool:

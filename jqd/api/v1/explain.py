@@ -5,13 +5,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
-from jqd.api.message import Request, Response, answer
+from jqd.api.context import ApiContext
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
-from jqd.service.explain import why
+from jqd.service.explain import explain
 from jqd.service.wait_reason import Cause
 
 LOOKS = "for tokens that may look at all there is:"
@@ -59,9 +59,9 @@ class Why(Struct, frozen=True):
     deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
 
 
-async def get_why(parts: Parts, request: Request, job_id: str) -> Response:
+async def get_why(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
-    view, hitch = await why(parts.desk, job_id)
+    view, hitch = await explain(parts.services, job_id)
     waits = hitch.ahead is not None
     body = Why(
         job_id,

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Handlers, VersionShare
@@ -16,7 +16,7 @@ from jqd.service import handlers
 from jqd.service.server_only import expect_allowed
 
 
-class Asking(Struct, frozen=True, forbid_unknown_fields=True):
+class HandlersQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of `GET /v1/handlers/{name}`."""
 
     version: Annotated[int, Meta(ge=1, le=1 << 53, description="the number of a version, 1 for the first")] | None = (
@@ -24,34 +24,34 @@ class Asking(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-async def put(parts: Parts, request: Request, name: str) -> Response:
+async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """201 and the handler: each PUT is a new version."""
     definition = read_body(request, Definition)
-    expect_allowed(parts.desk, [parts.desk.own(name)])
-    version = await handlers.put(parts.desk, name, definition, peer=request.peer)
-    handler, _ = handlers.find(parts.desk, name)
-    return answer(201, _row(parts.desk.own(name), handler, version), request.answer_language())
+    expect_allowed(parts.services, [parts.services.qualified_name(name)])
+    version = await handlers.put(parts.services, name, definition, peer=request.peer)
+    handler, _ = handlers.find(parts.services, name)
+    return answer(201, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
 
 
-async def get(parts: Parts, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the newest version, or the one that is asked for."""
-    asked = read_query(request, Asking)
-    handler, version = await handlers.look(parts.desk, name, asked.version or 0)
-    return answer(200, _row(parts.desk.own(name), handler, version), request.answer_language())
+    asked = read_query(request, HandlersQuery)
+    handler, version = await handlers.look(parts.services, name, asked.version or 0)
+    return answer(200, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
 
 
-async def list_handlers(parts: Parts, request: Request) -> Response:
+async def list_handlers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 {handlers}: the newest version of each, by name."""
-    found = handlers.seen_by(parts.desk)
+    found = handlers.seen_by(parts.services)
     rows = (_row(name, handler, handler.versions[-1]) for name, handler in found.items())
     return await answer_rows(request, Handlers([]), rows)
 
 
-async def delete(parts: Parts, request: Request, name: str) -> Response:
+async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """204: all versions are gone; what they have in hand is still waited for."""
-    expect_allowed(parts.desk, [parts.desk.own(name)])
-    await handlers.delete(parts.desk, name)
-    return Response(204)
+    expect_allowed(parts.services, [parts.services.qualified_name(name)])
+    await handlers.delete(parts.services, name)
+    return ApiResponse(204)
 
 
 def _row(name: str, handler: Handler, version: Version) -> responses.Handler:

@@ -1,34 +1,34 @@
 """What may be done to one job: try it again, run it now, change it while it waits."""
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.large_bodies import answer_with
-from jqd.api.message import Request, Response
+from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.v1.job_views import job_body
 from jqd.service import edit as service_edit
 from jqd.service.edit import Edit
 from jqd.store import JobView
 
 
-async def retry(parts: Parts, request: Request, job_id: str) -> Response:
+async def retry(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`POST /v1/jobs/{id}/retry`: one that failed or was cancelled is tried anew → 200 the job; 404, 409, 422.
 
     With a body as of `PATCH` it is changed before, in one go: no attempt is made with what it was.
     """
     wanted = read_body(request, Edit) if request.body else None
-    return await _answer(parts, request, job_id, await service_edit.retry(parts.desk, job_id, wanted))
+    return await _answer(parts, request, job_id, await service_edit.retry(parts.services, job_id, wanted))
 
 
-async def run_now(parts: Parts, request: Request, job_id: str) -> Response:
+async def run_now(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`POST /v1/jobs/{id}/run-now`: it does not wait for its date any longer → 200 the job; 404, 409."""
-    return await _answer(parts, request, job_id, await service_edit.run_now(parts.desk, job_id))
+    return await _answer(parts, request, job_id, await service_edit.run_now(parts.services, job_id))
 
 
-async def edit(parts: Parts, request: Request, job_id: str) -> Response:
+async def edit(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`PATCH /v1/jobs/{id}`: another priority, date or argument for a job that waits → 200 the job; 404, 409, 422."""
     wanted = read_body(request, Edit)
-    return await _answer(parts, request, job_id, await service_edit.edit(parts.desk, job_id, wanted))
+    return await _answer(parts, request, job_id, await service_edit.edit(parts.services, job_id, wanted))
 
 
-async def _answer(parts: Parts, request: Request, job_id: str, view: JobView) -> Response:
-    return await answer_with(parts, 200, job_body(parts.desk, view, job_id), request.answer_language())
+async def _answer(parts: ApiContext, request: ApiRequest, job_id: str, view: JobView) -> ApiResponse:
+    return await answer_with(parts, 200, job_body(parts.services, view, job_id), request.answer_language())

@@ -10,7 +10,7 @@ from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
 from jqd.domain.job import NIL, Outcome, State
 from jqd.domain.tenant import bare
-from jqd.service import Coming, Desk
+from jqd.service import Coming, Services
 from jqd.service.find import worker_of
 from jqd.service.health import why_waiting
 from jqd.service.job import NOTHING
@@ -21,7 +21,7 @@ ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon r
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 
 
-def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
+def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
     """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by; `whole`: with its argument, however large."""
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
@@ -30,7 +30,7 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool
         return Job(job_id=named, name="", state=view.state, attempts=0, created_at=created_at, error=NOTHING)
     last = view.outcome
     return Job(
-        **_known(desk, view),
+        **_known(services, view),
         timeout=view.timeout_s,
         keep_result=view.keep_result,
         backoff=view.backoff or UNSET,
@@ -40,19 +40,19 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool
         error=Raw(last.error) if last else NOTHING,
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
-        note=_note(desk, view),
+        note=_note(services, view),
         progress=_progress(view.progress) if view.progress else UNSET,
         log=view.log or UNSET,
         result=Raw(view.result or NIL) if view.keep_result else UNSET,
     )
 
 
-def job_brief(desk: Desk, view: JobView) -> JobBrief:
+def job_brief(services: Services, view: JobView) -> JobBrief:
     """One job of a list: as `job_body`, without what may be large."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
-    return JobBrief(**_known(desk, view), message=message or None)
+    return JobBrief(**_known(services, view), message=message or None)
 
 
 def iso(at_ms: int) -> str | None:
@@ -60,9 +60,9 @@ def iso(at_ms: int) -> str | None:
     return dates.iso(at_ms) if at_ms else None
 
 
-def _known(desk: Desk, view: JobView) -> dict[str, Any]:
+def _known(services: Services, view: JobView) -> dict[str, Any]:
     """The fields of `answers.Known`."""
-    running = desk.runner.running(view.id) if view.state is State.RUNNING else None
+    running = services.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
     return {
         "job_id": bare(view.name) or view.id,
@@ -81,15 +81,15 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker_finished_at": _told_at(last) if view.state.is_final else UNSET,
         "exit_code": last.status if last else UNSET,
-        "worker": worker_of(desk, view) or None,
+        "worker": worker_of(services, view) or None,
         "daemon": view.daemon or None,
         "tags": view.tags,
     }
 
 
-def _note(desk: Desk, view: JobView) -> str | UnsetType:
-    waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= desk.clock.wall_ms()
-    hitch = why_waiting(desk, view.jobtype, view.priority) if waits else None
+def _note(services: Services, view: JobView) -> str | UnsetType:
+    waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= services.clock.wall_ms()
+    hitch = why_waiting(services, view.jobtype, view.priority) if waits else None
     return hitch.text if hitch else UNSET
 
 

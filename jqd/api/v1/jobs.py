@@ -4,12 +4,12 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.large_bodies import answer_with
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import job_body
-from jqd.api.v1.responses import Recorded, Result
+from jqd.api.v1.responses import RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
 from jqd.domain.tokens import Role
@@ -17,65 +17,65 @@ from jqd.service.cancel import cancel, purge
 from jqd.service.polls import look, take_result
 
 
-class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of whoever may wait for its end."""
 
     wait: Seconds = 0.0
 
 
-class Looking(Waiting, frozen=True, forbid_unknown_fields=True):
+class JobQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
     """The query of a look at all of it."""
 
     whole: Flag = "0"
     """With its argument, also where that is large."""
 
 
-class Fetching(Waiting, frozen=True, forbid_unknown_fields=True):
+class ResultQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
     """The query of a look at its result."""
 
     consume: Flag = "0"
 
 
-class Deleting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a cancel."""
 
     purge: Flag = "0"
 
 
-async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
-    query = read_query(request, Looking)
-    view = await look(parts.desk, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
-    body = job_body(parts.desk, view, job_id, whole=query.whole in YES)
+    query = read_query(request, JobQuery)
+    view = await look(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
+    body = job_body(parts.services, view, job_id, whole=query.whole in YES)
     return await answer_with(parts, 200, body, request.answer_language())
 
 
-async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
+async def get_result(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
-    query = read_query(request, Fetching)
+    query = read_query(request, ResultQuery)
     consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
     if consume and not request.who.may(Role.PUSH):
         raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
-    view = await look(parts.desk, job_id, wait_s)
+    view = await look(parts.services, job_id, wait_s)
     # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
     with trio.CancelScope(shield=consume):
-        result = await take_result(parts.desk, view, consume=consume)
+        result = await take_result(parts.services, view, consume=consume)
         response = await answer_with(parts, 200, Result(Raw(result or NIL)), request.answer_language())
     return response
 
 
-async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+async def delete_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`DELETE /v1/jobs/{id}`: 204 it will not start; 202 recorded, but it runs or the store is away; 409 it ended.
 
     With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
     """
-    if read_query(request, Deleting).purge in YES:
-        await purge(parts.desk, job_id)
-        return Response(204)
-    state = await cancel(parts.desk, job_id)
+    if read_query(request, DeleteQuery).purge in YES:
+        await purge(parts.services, job_id)
+        return ApiResponse(204)
+    state = await cancel(parts.services, job_id)
     if state is State.CANCELLED:
-        return Response(204)
+        return ApiResponse(204)
     if state.is_final:
         raise Conflict(f"job {job_id} has already ended: {state.value}")
-    return answer(202, Recorded(job_id, state), request.answer_language())
+    return answer(202, RecordedJob(job_id, state), request.answer_language())

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import Request, Response, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.cursor import cursor_of, name_of
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
@@ -72,7 +72,7 @@ class Jobtypes(Struct, frozen=True):
     paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
 
 
-class Typing(Struct, frozen=True, forbid_unknown_fields=True):
+class JobtypesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a list of jobtypes."""
 
     cursor: str = ""
@@ -80,44 +80,46 @@ class Typing(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"a whole number from 1 to {TYPES_MAX}")] = TYPES_MAX
 
 
-async def list_types(parts: Parts, request: Request) -> Response:
+async def list_types(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
 
     Raises Invalid.
     """
-    query, sees = read_query(request, Typing), parts.desk.principal.sees
-    told = await parts.desk.store.list_types()
+    query, sees = read_query(request, JobtypesQuery), parts.services.principal.can_see
+    told = await parts.services.store.list_types()
     named = {row.jobtype for row in told}
-    views = [*told, *(TypeView(name) for name in parts.desk.pauses.names if name not in named)]
+    views = [*told, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
     behind = name_of(query.cursor)
     mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
-    takers = Takers(parts.desk.workers.list())
+    takers = Takers(parts.services.workers.list())
     rows = (_jobtype(parts, view, takers) for view in mine[: query.limit])
     cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
     return await answer_rows(request, Jobtypes([], cursor, halted(parts)), rows)
 
 
-def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
-    counts, desk, jobtype = view.counts, parts.desk, view.jobtype
-    known = desk.options.known.get(jobtype)
-    hitch = why_waiting(desk, jobtype, takers=takers) if view.oldest_ms else None
+def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
+    counts, services, jobtype = view.counts, parts.services, view.jobtype
+    known = services.options.known.get(jobtype)
+    hitch = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None
     return Jobtype(
         bare(jobtype),
         tenant=tenant_of(jobtype) or UNSET,
         **{state.value: getattr(counts, state.value) for state in State},
         per_minute=PerMinute(*counts[-len(PerMinute.__struct_fields__) :]),
         oldest_at=iso(view.oldest_ms),
-        oldest_s=max(0, desk.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
+        oldest_s=max(0, services.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
         rate=round(counts.ended_a_minute / 60, 3),
         handler=_handler(parts, jobtype),
         note=hitch.text if hitch else None,
         workers=takers.count(jobtype),
         options=known.options if known else None,
         options_by=bare(known.by) if known else None,
-        paused_at=iso(desk.pauses.since_ms.get(jobtype) or desk.halts.since_ms.get(all_of(tenant_of(jobtype)), 0)),
+        paused_at=iso(
+            services.pauses.since_ms.get(jobtype) or services.halts.since_ms.get(all_of(tenant_of(jobtype)), 0)
+        ),
     )
 
 
-def _handler(parts: Parts, jobtype: str) -> str | None:
-    handler = parts.desk.workers.handler(jobtype)
+def _handler(parts: ApiContext, jobtype: str) -> str | None:
+    handler = parts.services.workers.handler(jobtype)
     return id_of(bare(jobtype), handler.versions[-1].number) if handler and handler.versions else None

@@ -7,10 +7,10 @@ import msgspec
 import trio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body
 from jqd.api.large_bodies import answer_with, packed_body
-from jqd.api.message import Request, Response, answer
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.problems import as_problem
 from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
 from jqd.domain import fields
@@ -23,7 +23,7 @@ from jqd.runner.worker import Heartbeat, Slots
 from jqd.service import leases, outcomes
 from jqd.service.job import Value, nothing
 from jqd.service.leases import PROGRESS_LENGTH_MAX, Progress
-from jqd.service.outcomes import Told
+from jqd.service.outcomes import OutcomeAnswer
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
 SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each
@@ -91,29 +91,29 @@ _decoder = msgspec.msgpack.Decoder(list[Outcome])
 _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
-async def pull(parts: Parts, request: Request) -> Response:
+async def pull(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
     told, config = read_body(request, Pulling), parts.config
     language = request.answer_language()
     if request.hurried:
         return answer(200, Lease(None, []), language)
     wait_s = request.wait_s(told.wait, config.wait_s_max)
-    lease = await leases.pull(parts.desk, told.worker_id, told.max_jobs, wait_s, told.heartbeat)
+    lease = await leases.pull(parts.services, told.worker_id, told.max_jobs, wait_s, told.heartbeat)
     if not lease.jobs:
         return answer(200, Lease(None, []), language)
-    given = batch_jobs(lease.jobs, parts.desk.clock.wall_ms())
+    given = batch_jobs(lease.jobs, parts.services.clock.wall_ms())
     try:
         response = await answer_with(parts, 200, Lease(lease.lease_id, given, lease.silence_s), language)
     except trio.Cancelled:
-        leases.lost(parts.desk, lease)
+        leases.lost(parts.services, lease)
         raise
-    return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.desk, lease),))
+    return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.services, lease),))
 
 
-async def report(parts: Parts, request: Request) -> Response:
+async def report(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Take outcomes, each for itself; 200 says that all that is told as 200 is on disk."""
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
-    taken = await outcomes.report(parts.desk, [each for each in told if each is not None])
+    taken = await outcomes.report(parts.services, [each for each in told if each is not None])
     results = iter(taken)
     errors = [refused[place].error if each is None else next(results) for place, each in enumerate(told)]
     failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
@@ -130,16 +130,16 @@ async def report(parts: Parts, request: Request) -> Response:
     return await trio.to_thread.run_sync(answer, 200, told_of, "json", limiter=parts.shown)
 
 
-async def beat(parts: Parts, request: Request, job_id: str) -> Response:
+async def beat(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """A sign of life, how far the job is, and more time for it; whether it was cancelled meanwhile."""
     told = read_body(request, Beating)
     progress = None
     if told.progress is not None or told.message is not None:
-        progress = Progress(told.progress, told.message, parts.desk.clock.wall_ms())
+        progress = Progress(told.progress, told.message, parts.services.clock.wall_ms())
     fence = fence_of(told.lease_id)
     if not fence:
         raise Conflict(f"{told.lease_id[:64]!r} is no lease")
-    beaten = await leases.beat(parts.desk, job_id, fence, progress, told.extend)
+    beaten = await leases.beat(parts.services, job_id, fence, progress, told.extend)
     return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET), request.answer_language())
 
 
@@ -149,7 +149,7 @@ def fence_of(lease_id: str) -> int:
     return int(lease_id) if is_one else 0
 
 
-async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, Untaken]]:
+async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], dict[int, Untaken]]:
     """What is told of each, None where it cannot be taken; why, by its place. Raises Invalid, Unreadable, TooLarge.
 
     Others have their turn now and then: to say what is wrong with 10,000 outcomes takes a second.
@@ -165,7 +165,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, 
         raise Unreadable("the array of outcomes is empty")
     if len(items) > most:
         raise TooLarge(f"more than {most} outcomes in one request; send them in several")
-    told: list[Told | None] = []
+    told: list[OutcomeAnswer | None] = []
     refused: dict[int, Untaken] = {}
     try:
         outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
@@ -195,12 +195,14 @@ def _outcome(item: Raw, refused: int) -> Outcome:
         raise Invalid(WRONG_TOO) from error
 
 
-def _told(each: Outcome) -> Told:
+def _told(each: Outcome) -> OutcomeAnswer:
     fence = fence_of(each.lease_id)
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")
     if each.type == "refused":
-        return Told(each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence)
+        return OutcomeAnswer(
+            each.job_id, interrupted(each.message or "handed back") if each.interrupted else None, fence
+        )
     status = each.status
     if status is None:
         if each.type is None:
@@ -220,10 +222,10 @@ def _told(each: Outcome) -> Told:
         ended_at_ms=instant_in(each.finished_at),
         follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),
     )
-    return Told(each.job_id, what, fence)
+    return OutcomeAnswer(each.job_id, what, fence)
 
 
-def _row(told: Told | Untaken, error: JqdError | None) -> Reported:
+def _row(told: OutcomeAnswer | Untaken, error: JqdError | None) -> Reported:
     if error is None:
         return Reported(job_id=told.job_id, status=200)
     problem = as_problem(error)

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import Request, Response, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.domain.job import State
@@ -14,7 +14,7 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.service import listing as lists
 from jqd.service.failures import failures
 from jqd.service.job import Date
-from jqd.service.job_filter import Narrow, Text, narrow
+from jqd.service.job_filter import JobFilter, Text, make_job_filter
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
@@ -22,7 +22,7 @@ TYPES_MAX = 1_000  # in one answer: some 300 KiB
 T = TypeVar("T")
 
 
-class Matching(Struct, frozen=True, forbid_unknown_fields=True):
+class FilterQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs."""
 
     name: str | UnsetType = UNSET
@@ -41,20 +41,20 @@ class Matching(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: str = ""
     """That another page ended with; empty: from the newest on."""
 
-    def narrow(self) -> Narrow:
+    def narrow(self) -> JobFilter:
         """What the store does not look at. Raises Invalid."""
         since = None if self.since is UNSET else self.since
         before = None if self.before is UNSET else self.before
-        return narrow(_said(self.error), since, before, _said(self.search), _said(self.error_is))
+        return make_job_filter(_said(self.error), since, before, _said(self.search), _said(self.error_is))
 
 
-class Failing(Matching, frozen=True, forbid_unknown_fields=True):
+class ErrorsQuery(FilterQuery, frozen=True, forbid_unknown_fields=True):
     """The query of a look at errors."""
 
     state: Literal["failed", "retrying"] = "failed"
 
 
-class Listing(Matching, frozen=True, forbid_unknown_fields=True):
+class JobsQuery(FilterQuery, frozen=True, forbid_unknown_fields=True):
     """The query of a list: which jobs, and how many at once."""
 
     state: State | UnsetType = UNSET
@@ -63,25 +63,25 @@ class Listing(Matching, frozen=True, forbid_unknown_fields=True):
     )
 
 
-async def list_jobs(parts: Parts, request: Request) -> Response:
+async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
 
     Raises Invalid.
     """
-    query = read_query(request, Listing)
+    query = read_query(request, JobsQuery)
     state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
-    page = await lists.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
-    return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.desk, view) for view in page.jobs))
+    page = await lists.list_jobs(parts.services, state, name, tag, query.limit, query.cursor, query.narrow())
+    return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.services, view) for view in page.jobs))
 
 
-async def list_errors(parts: Parts, request: Request) -> Response:
+async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → 200 {errors, others, looked, cursor}.
 
     Raises Invalid.
     """
-    query = read_query(request, Failing)
+    query = read_query(request, ErrorsQuery)
     state, name, tag = State(query.state), _said(query.name), _said(query.tag)
-    found = await failures(parts.desk, state, name, tag, query.narrow(), query.cursor)
+    found = await failures(parts.services, state, name, tag, query.narrow(), query.cursor)
     rows = (
         Reason(
             name=bare(group.jobtype),
@@ -97,11 +97,11 @@ async def list_errors(parts: Parts, request: Request) -> Response:
     return await answer_rows(request, Errors([], found.others, found.looked, found.cursor), rows)
 
 
-async def list_daemons(parts: Parts, request: Request) -> Response:
+async def list_daemons(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them. Raises StoreAway."""
-    peers = parts.desk.control.daemons()
+    peers = parts.services.control.daemons()
     if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
-        await parts.desk.store.stats()
+        await parts.services.store.stats()
     rows = [
         Daemon(
             daemon=peer.sysid,
@@ -109,8 +109,8 @@ async def list_daemons(parts: Parts, request: Request) -> Response:
             living=peer.living,
             through=peer.through,
             heard_s=round(peer.heard_s, 3),
-            in_hand=await parts.desk.control.in_hand(peer.sysid),
-            drained_at=iso(parts.desk.drains.since_ms.get(peer.sysid, 0)),
+            in_hand=await parts.services.control.in_hand(peer.sysid),
+            drained_at=iso(parts.services.drains.since_ms.get(peer.sysid, 0)),
         )
         for peer in peers
     ]

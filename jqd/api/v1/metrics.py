@@ -4,24 +4,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jqd.api.context import Parts
-from jqd.api.message import Request, Response
+from jqd.api.context import ApiContext
+from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.v1.status import figures
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 _ODD = re.compile(r"[^a-z0-9_]")
 
 
-async def metrics(parts: Parts, request: Request) -> Response:
+async def metrics(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """As text, whatever the client wants to read."""
-    control = parts.desk.control
+    control = parts.services.control
     told = {
         "push_ready": control.push_ready() is None,
         "run_ready": control.run_ready() is None,
         "warnings": len(control.warnings()),
         **await figures(parts),
     }
-    return Response(200, render(told), KIND)
+    return ApiResponse(200, render(told), KIND)
 
 
 def render(told: Mapping[str, Any]) -> bytes:

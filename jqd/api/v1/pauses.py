@@ -4,8 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from jqd.api.context import Parts
-from jqd.api.message import Request, Response, answer
+from jqd.api.context import ApiContext
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.service import pauses
@@ -30,34 +30,34 @@ class Halted(Struct, frozen=True):
     note: str | None = None
 
 
-async def pause_all(parts: Parts, request: Request) -> Response:
+async def pause_all(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Pause all jobtypes of the tenant that one speaks for, at all daemons, until they are resumed."""
-    since_ms, tenant = await pauses.halt(parts.desk), parts.desk.principal.tenant
-    by = next((one.by for one in pauses.halted(parts.desk) if one.tenant == tenant), "")
+    since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
+    by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
     return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())
 
 
-async def resume_all(parts: Parts, request: Request) -> Response:
+async def resume_all(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Resume a tenant: its jobs are begun again, but those of jobtypes that are paused themselves."""
-    was_paused = await pauses.proceed(parts.desk)
-    tenant = parts.desk.principal.tenant
+    was_paused = await pauses.proceed(parts.services)
+    tenant = parts.services.principal.tenant
     note = None if was_paused else f"tenant {tenant!r} was not paused"
     return answer(200, Halted(tenant, None, note=note), request.answer_language())
 
 
-def halted(parts: Parts) -> list[Halted]:
+def halted(parts: ApiContext) -> list[Halted]:
     """Tenants that are paused, of those that exist for who asks."""
-    return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.desk)]
+    return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.services)]
 
 
-async def pause(parts: Parts, request: Request, name: str) -> Response:
+async def pause(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """Pause a jobtype: no job of it is begun, at any daemon, until it is resumed. What runs goes on."""
-    since_ms = await pauses.pause(parts.desk, name)
-    return answer(200, Paused(name, iso(since_ms), why_odd(parts.desk, name)), request.answer_language())
+    since_ms = await pauses.pause(parts.services, name)
+    return answer(200, Paused(name, iso(since_ms), why_odd(parts.services, name)), request.answer_language())
 
 
-async def resume(parts: Parts, request: Request, name: str) -> Response:
+async def resume(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """Resume a jobtype: its jobs are begun again, those that wait first. Where it was not paused, that is said."""
-    was_paused = await pauses.resume(parts.desk, name)
+    was_paused = await pauses.resume(parts.services, name)
     note = None if was_paused else f"{name[:64]!r} was not paused"
     return answer(200, Paused(name, None, note), request.answer_language())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.domain.errors import NotFound
 from jqd.service import quotas
 from jqd.service.quotas import Allowance
@@ -36,33 +36,33 @@ class Quotas(Struct, frozen=True):
     quotas: Sequence[Quota]
 
 
-async def put(parts: Parts, request: Request, tenant: str) -> Response:
+async def put(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
     """200 and the quota: it holds at this daemon, and at the others within a second."""
-    await quotas.put(parts.desk, tenant, read_body(request, Allowance))
+    await quotas.put(parts.services, tenant, read_body(request, Allowance))
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
-async def list_quotas(parts: Parts, request: Request) -> Response:
+async def list_quotas(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 {quotas}, by tenant: to who is of one his own."""
-    known = sorted(parts.desk.quotas.known)
+    known = sorted(parts.services.quotas.known)
     return await answer_rows(
-        request, Quotas([]), (_row(parts, tenant) for tenant in known if quotas.exists(parts.desk, tenant))
+        request, Quotas([]), (_row(parts, tenant) for tenant in known if quotas.exists(parts.services, tenant))
     )
 
 
-async def get(parts: Parts, request: Request, tenant: str) -> Response:
+async def get(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
     """200 and the quota of a tenant; 404 where it has none, or it is not the asker's."""
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
-async def delete(parts: Parts, request: Request, tenant: str) -> Response:
+async def delete(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
     """204: it may push as much as it likes."""
-    await quotas.delete(parts.desk, tenant)
-    return Response(204)
+    await quotas.delete(parts.services, tenant)
+    return ApiResponse(204)
 
 
-def _row(parts: Parts, tenant: str) -> Quota:
-    if not quotas.exists(parts.desk, tenant):
+def _row(parts: ApiContext, tenant: str) -> Quota:
+    if not quotas.exists(parts.services, tenant):
         raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
-    one = parts.desk.quotas.known[tenant]
-    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead, parts.desk.control.owed(tenant))
+    one = parts.services.quotas.known[tenant]
+    return Quota(tenant, one.rate, one.bytes, one.queued, one.in_flight, one.dead, parts.services.control.owed(tenant))

@@ -19,7 +19,7 @@ from jqd.service.push import Level
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
 
-class Taken(Struct, frozen=True):
+class PushedJob(Struct, frozen=True):
     """One job was taken, or had been before."""
 
     job_id: str
@@ -29,7 +29,7 @@ class Taken(Struct, frozen=True):
     duplicate: bool | UnsetType = UNSET
 
 
-class TakenMany(Struct, frozen=True):
+class PushedJobs(Struct, frozen=True):
     """What became of an array of jobs, in its order."""
 
     job_ids: Sequence[str | None]
@@ -61,7 +61,7 @@ class Progress(Struct, frozen=True):
     at: Instant | None
 
 
-class Known(Struct, kw_only=True, frozen=True):
+class JobState(Struct, kw_only=True, frozen=True):
     """What is told of every job."""
 
     job_id: str
@@ -94,13 +94,13 @@ class Known(Struct, kw_only=True, frozen=True):
     tags: Sequence[str] | UnsetType = UNSET
 
 
-class JobBrief(Known, kw_only=True, frozen=True):
+class JobBrief(JobState, kw_only=True, frozen=True):
     """One of a list, without what may be large."""
 
     message: str | None
 
 
-class Job(Known, kw_only=True, frozen=True):
+class Job(JobState, kw_only=True, frozen=True):
     """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
 
     timeout: Annotated[float, Meta(description="seconds that one attempt may take")] | UnsetType = UNSET
@@ -132,7 +132,7 @@ class Result(Struct, frozen=True):
     result: Value
 
 
-class Recorded(Struct, frozen=True):
+class RecordedJob(Struct, frozen=True):
     """A cancel that may still be too late."""
 
     job_id: str
@@ -236,7 +236,7 @@ class Registered(Struct, frozen=True):
     """Where they are reached, as far as that is known: the registration may be repeated at any of them."""
 
 
-class Seen(Struct, frozen=True):
+class WorkerHealth(Struct, frozen=True):
     """How one daemon sees a worker."""
 
     daemon: str
@@ -282,7 +282,7 @@ class Worker(Struct, frozen=True):
     """The same in words."""
     in_hand: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
     """None of a worker that asks for its jobs."""
-    seen: Sequence[Seen]
+    seen: Sequence[WorkerHealth]
     """By each living daemon, in the order of their names."""
     registered_at: Instant | None
     heard_at: Instant | None

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.api.v1.cursor import cursor_of, name_of
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -72,7 +72,7 @@ class Schedules(Struct, frozen=True):
     """For those that follow; empty: there are no more."""
 
 
-class Listing(Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a list: how many at once, and from where on."""
 
     limit: Annotated[
@@ -88,29 +88,29 @@ class Pushed(Struct, frozen=True):
     job_id: str
 
 
-async def put(parts: Parts, request: Request, name: str) -> Response:
+async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """201 and the schedule; 200 where there was one of that name, and it is this one now.
 
     Only dates after this call are fired; where just the job is another one, the dates stay as they were.
     """
     plan = read_body(request, Plan)
-    expect_allowed(parts.desk, [parts.desk.own(plan.job.name)])
-    new = await schedules.put(parts.desk, name, plan)
+    expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
+    new = await schedules.put(parts.services, name, plan)
     return _shown(parts, request, name, 201 if new else 200)
 
 
-async def get(parts: Parts, request: Request, name: str) -> Response:
+async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule, with the next five dates."""
-    await schedules.known(parts.desk, name)
+    await schedules.known(parts.services, name)
     return _shown(parts, request, name)
 
 
-async def list_schedules(parts: Parts, request: Request) -> Response:
+async def list_schedules(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
-    query = read_query(request, Listing)
+    query = read_query(request, SchedulesQuery)
     # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
-    await in_steps(parts.desk.schedules.looks(), request.breathe)
-    sees, every = parts.desk.principal.sees, parts.desk.schedules.known.items()
+    await in_steps(parts.services.schedules.looks(), request.breathe)
+    sees, every = parts.services.principal.can_see, parts.services.schedules.known.items()
     behind = name_of(query.cursor)
     later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
     found = nsmallest(query.limit + 1, later)
@@ -118,36 +118,36 @@ async def list_schedules(parts: Parts, request: Request) -> Response:
     return await answer_rows(request, Schedules([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
 
 
-async def delete(parts: Parts, request: Request, name: str) -> Response:
+async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """204: none of its dates is fired any more; jobs that were pushed by it stay."""
-    await schedules.delete(parts.desk, name)
-    return Response(204)
+    await schedules.delete(parts.services, name)
+    return ApiResponse(204)
 
 
-async def run_now(parts: Parts, request: Request, name: str) -> Response:
+async def run_now(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
-    return answer(201, Pushed(await schedules.run_now(parts.desk, name)), request.answer_language())
+    return answer(201, Pushed(await schedules.run_now(parts.services, name)), request.answer_language())
 
 
-async def pause(parts: Parts, request: Request, name: str) -> Response:
+async def pause(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule: none of its dates is fired until it is resumed."""
-    await schedules.pause(parts.desk, name)
+    await schedules.pause(parts.services, name)
     return _shown(parts, request, name)
 
 
-async def resume(parts: Parts, request: Request, name: str) -> Response:
+async def resume(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
-    await schedules.resume(parts.desk, name)
+    await schedules.resume(parts.services, name)
     return _shown(parts, request, name)
 
 
-def _shown(parts: Parts, request: Request, name: str, status: int = 200) -> Response:
-    return answer(status, _row(parts, schedules.find(parts.desk, name)), request.answer_language())
+def _shown(parts: ApiContext, request: ApiRequest, name: str, status: int = 200) -> ApiResponse:
+    return answer(status, _row(parts, schedules.find(parts.services, name)), request.answer_language())
 
 
-def _row(parts: Parts, one: Known) -> Schedule:
+def _row(parts: ApiContext, one: Known) -> Schedule:
     schedule, when, fired = one.schedule, one.schedule.when, one.fired
-    now_ms = parts.desk.schedules.now_ms()
+    now_ms = parts.services.schedules.now_ms()
     job = schedules.template_of(one)
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return Schedule(

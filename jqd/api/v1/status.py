@@ -3,53 +3,53 @@
 import dataclasses
 from typing import Any, Literal
 
-from jqd.api.context import Parts
-from jqd.api.message import Request, Response, answer
+from jqd.api.context import ApiContext
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.responses import Half, Live, Ready
 from jqd.domain.errors import StoreAway, StoreRefused
 
 
-async def livez(parts: Parts, request: Request) -> Response:
+async def livez(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """The process turns its loop, or nobody would answer."""
     return answer(200, Live(True), request.answer_language())
 
 
-async def readyz(parts: Parts, request: Request) -> Response:
+async def readyz(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 while pushes are taken, for that is what a balancer asks; the body says which half is ready and why not."""
-    push, run = parts.desk.control.push_ready(), parts.desk.control.run_ready()
-    warnings = list(parts.desk.control.warnings())
+    push, run = parts.services.control.push_ready(), parts.services.control.run_ready()
+    warnings = list(parts.services.control.warnings())
     status: Literal["ready", "degraded", "not ready"]
     status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
-    who = parts.desk.principal
+    who = parts.services.principal
     if not who.sees_all:  # they name workers and schedules of all tenants
-        owed = parts.desk.control.owed_told(who.tenant)
+        owed = parts.services.control.owed_told(who.tenant)
         warnings = [] if owed is None else [owed]
     body = Ready(status, _half(push), _half(run), warnings)
     return answer(200 if push is None else 503, body, request.answer_language())
 
 
-async def readyz_push(parts: Parts, request: Request) -> Response:
+async def readyz_push(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Whether pushes are taken."""
-    reason = parts.desk.control.push_ready()
+    reason = parts.services.control.push_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
-async def readyz_run(parts: Parts, request: Request) -> Response:
+async def readyz_run(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Whether jobs are being run."""
-    reason = parts.desk.control.run_ready()
+    reason = parts.services.control.run_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
-async def stats(parts: Parts, request: Request) -> Response:
+async def stats(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """Counters of this daemon, and of the store as far as it answers."""
     return answer(200, await figures(parts), request.answer_language())
 
 
-async def figures(parts: Parts) -> dict[str, Any]:
+async def figures(parts: ApiContext) -> dict[str, Any]:
     """The same as plain values."""
-    body: dict[str, Any] = {name: _plain(value) for name, value in parts.desk.control.stats().items()}
+    body: dict[str, Any] = {name: _plain(value) for name, value in parts.services.control.stats().items()}
     try:
-        told = await parts.desk.store.stats()
+        told = await parts.services.store.stats()
         body["store"] = {**told._asdict(), "counts": told.counts._asdict()}
     except (StoreAway, StoreRefused) as error:
         body["store"] = None

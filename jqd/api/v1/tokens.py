@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from jqd.api.context import Parts
+from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import Request, Response, answer, answer_rows
+from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tokens import Role
 from jqd.domain.tokens import Token as Kept
 from jqd.service import tokens
-from jqd.service.tokens import Wish
+from jqd.service.tokens import TokenWanted
 
 
 class Token(Struct, frozen=True, kw_only=True):
@@ -52,22 +52,22 @@ class Revoked(Struct, frozen=True):
     """Of the other daemons: they hear of it within a second. While the store is away they must be told, too."""
 
 
-async def create(parts: Parts, request: Request) -> Response:
+async def create(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """201 and the token: it is told this once."""
-    made = await tokens.create(parts.desk, read_body(request, Wish))
+    made = await tokens.create(parts.services, read_body(request, TokenWanted))
     return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
 
 
-async def list_tokens(parts: Parts, request: Request) -> Response:
+async def list_tokens(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 {tokens}: those that may be used, the oldest first."""
-    rows = (Token(**_fields(*one)) for one in tokens.seen_by(parts.desk))
+    rows = (Token(**_fields(*one)) for one in tokens.seen_by(parts.services))
     return await answer_rows(request, Tokens([]), rows)
 
 
-async def revoke(parts: Parts, request: Request, token_id: str) -> Response:
+async def revoke(parts: ApiContext, request: ApiRequest, token_id: str) -> ApiResponse:
     """200: it lets nobody in any more here, and at the other daemons within a second; once more changes nothing."""
-    await tokens.revoke(parts.desk, token_id)
-    others = parts.desk.control.urls(request.peer, absent=True)[1:]  # this one is the first
+    await tokens.revoke(parts.services, token_id)
+    others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first
     return answer(200, Revoked(token_id, others), request.answer_language())
 
 

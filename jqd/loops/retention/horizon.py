@@ -15,7 +15,7 @@ docs/adr/0008.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jqd.store import Kept, Told
+from jqd.store import DurableReply, KeptJob
 
 MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark goes, which only keeps endings a little longer
 EDIT_US = 60_000_000  # the store agrees to an edit before it is written: no request takes a minute in between
@@ -42,9 +42,9 @@ class Horizon:
         self._began = 0
         """When the life of the store began in which we first asked. Nobody is given up for his silence before that."""
         self._marks: list[Mark] = []  # oldest first
-        self._others: dict[str, Told] = {}  # also those that an emptied store does not know any more
+        self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
-    def note(self, answer: Kept, *, applied: int, written: int) -> None:
+    def note(self, answer: KeptJob, *, applied: int, written: int) -> None:
         """The store answered. `applied`: as of before the call; `written`: as of after it."""
         if not self._marks:
             self._began = answer.began
@@ -58,7 +58,7 @@ class Horizon:
         for journal_id, told in answer.journals.items():
             if journal_id != self._journal_id:
                 known = self._others.get(journal_id, told)
-                self._others[journal_id] = Told(max(told.since, known.since), max(told.at, known.at))
+                self._others[journal_id] = DurableReply(max(told.since, known.since), max(told.at, known.at))
 
     def since(self, retired: int) -> int:
         """What to tell: all jobs from `retired` on were written after it."""
@@ -79,7 +79,7 @@ class Horizon:
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
         return [one for one, told in self._living(others_s).items() if after is None or told.since < after]
 
-    def _living(self, others_s: float) -> Mapping[str, Told]:
+    def _living(self, others_s: float) -> Mapping[str, DurableReply]:
         after = self._now - others_s * 1_000_000
         return {one: told for one, told in self._others.items() if max(told.at, self._began) >= after}
 

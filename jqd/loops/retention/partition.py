@@ -9,7 +9,7 @@ from jqd.loops.membership import Membership
 from jqd.store import Store
 
 
-class Stand(NamedTuple):
+class RetentionStand(NamedTuple):
     """What a partition of the store has applied of our journal."""
 
     life: str
@@ -17,7 +17,7 @@ class Stand(NamedTuple):
     positions: Mapping[Lane, int]
 
 
-class Keeper(NamedTuple):
+class PartitionRetention(NamedTuple):
     """What is known of a partition of the store, which keeps jobs of this journal."""
 
     store: Store
@@ -26,8 +26,8 @@ class Keeper(NamedTuple):
     unsafe: Callable[[], bool] = lambda: False
     """Whether its settings would lose jobs: what it says is not relied upon then."""
 
-    def stand(self) -> Stand | None:
+    def stand(self) -> RetentionStand | None:
         """What it has applied; None while that may change, or cannot be relied upon."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
-        return Stand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
+        return RetentionStand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None

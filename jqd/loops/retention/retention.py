@@ -35,13 +35,13 @@ from jqd.domain.record import (
     generations,
     job_ids,
 )
-from jqd.domain.settings import Rule, Rules
+from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal, Slice
-from jqd.loops.backoff import Pace
+from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_frames import unreadable
 from jqd.loops.retention.copies import Copied
 from jqd.loops.retention.horizon import Horizon
-from jqd.loops.retention.partition import Keeper, Stand
+from jqd.loops.retention.partition import PartitionRetention, RetentionStand
 from jqd.loops.retention.quota_shelves import has_shelves, owing
 from jqd.loops.settings_gc import carried
 from jqd.store import CALL_JOBS_MAX
@@ -62,13 +62,19 @@ class Retention:
     """One look at a time. A segment goes when no partition of the store needs it any more."""
 
     def __init__(
-        self, *, journal: Journal, keepers: Sequence[Keeper], rules: Rules, clock: Clock, source: random.Random
+        self,
+        *,
+        journal: Journal,
+        keepers: Sequence[PartitionRetention],
+        settings: SettingTable,
+        clock: Clock,
+        source: random.Random,
     ) -> None:
         """`keepers`: in the order of their partitions. `rules`: what holds of them is kept."""
-        self.pace = Pace("retention", source=source)
+        self.pace = LoopBackoff("retention", source=source)
         self._journal = journal
         self._keepers = keepers
-        self._rules = rules
+        self._settings = settings
         self._clock = clock
         self._horizons = [
             Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not keeper.membership.sole)
@@ -89,14 +95,14 @@ class Retention:
             try:
                 await self._free()
             except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
-                await self.pace.wait_after(error)  # what cannot be read is kept, and what lies behind it
+                await self.pace.wait_after_failure(error)  # what cannot be read is kept, and what lies behind it
             else:
-                self.pace.went_well()
+                self.pace.succeeded()
 
     async def _free(self) -> None:
         stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
         await self._tell()
-        if len(stands) < len(self._keepers) or not self._rules.loaded.is_set():
+        if len(stands) < len(self._keepers) or not self._settings.loaded.is_set():
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
@@ -106,7 +112,6 @@ class Retention:
         await self._trim(applied, stands)
 
     def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
-        """Up to where these lanes are applied, in each partition."""
         return [self._journal.read_point(lane, n) for n in range(len(self._keepers)) for lane in lanes]
 
     async def _tell(self) -> None:
@@ -123,7 +128,7 @@ class Retention:
         if failed is not None:
             raise failed
 
-    async def _copy(self, applied: int, stands: Sequence[Stand]) -> None:
+    async def _copy(self, applied: int, stands: Sequence[RetentionStand]) -> None:
         """Copy what must be, of the jobs that are to be retired; unless it would not pay, or there are none."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
@@ -151,7 +156,7 @@ class Retention:
         await self._expect_remembered(stands)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
-    async def _retire(self, copied: Copied, done_at: int, stands: Sequence[Stand]) -> None:
+    async def _retire(self, copied: Copied, done_at: int, stands: Sequence[RetentionStand]) -> None:
         """Retire what was copied, once all endings that were journaled before the copies are known.
 
         An ending may be deleted before the copy of its job. So it is written again behind the copies: how the job
@@ -189,7 +194,7 @@ class Retention:
         copied.owes = is_waited or any(each.shelves for each in found)
         return True
 
-    async def _say_ends(self, copied: Copied, stands: Sequence[Stand]) -> None:
+    async def _say_ends(self, copied: Copied, stands: Sequence[RetentionStand]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
@@ -212,8 +217,7 @@ class Retention:
             self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
         await self._journal.wsync()
 
-    async def _trim(self, applied: int, stands: Sequence[Stand]) -> None:
-        """Delete the segments whose jobs are retired, and whose endings nobody needs."""
+    async def _trim(self, applied: int, stands: Sequence[RetentionStand]) -> None:
         journal, others_s = self._journal, self._journal.others_s
         retired = min(journal.retired, applied)
         unneeded = [end for horizon in self._horizons if (end := horizon.unneeded(others_s)) is not None]
@@ -238,7 +242,7 @@ class Retention:
         say = self._log.warning if given_up else self._log.info
         say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
-    async def _passed(self, position: int, stands: Sequence[Stand]) -> bool:
+    async def _passed(self, position: int, stands: Sequence[RetentionStand]) -> bool:
         """Whether the stores know that the lanes of jobs are done up to there, also one that was quiet for long.
 
         A store whose position lies before our oldest job is taken to lack what stood there: it would begin copies of
@@ -259,7 +263,6 @@ class Retention:
         return not scope.cancelled_caught and await self._is_durable()
 
     async def _is_durable(self) -> bool:
-        """Whether all partitions would survive a crash with all that was applied before."""
         for keeper in self._keepers:
             if not await keeper.store.wait_durable(timeout_s=DURABLE_S):
                 return False
@@ -270,7 +273,7 @@ class Retention:
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
-            total = sum([len(encode_rules(rules)) async for rules in frames])
+            total = sum([len(encode_rules(settings)) async for settings in frames])
         shelves = await has_shelves([keeper.store for keeper in self._keepers])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
@@ -291,7 +294,6 @@ class Retention:
         return found, total + sum(sizes[job_id] for job_id in alive)
 
     async def _read(self, start: int, end: int, *lanes: Lane) -> AsyncGenerator[Slice]:
-        """All frames of these lanes that begin there."""
         for lane in lanes:
             async with aclosing(self._journal.read_range(lane, start, end)) as pieces:
                 async for slices in pieces:
@@ -300,7 +302,6 @@ class Retention:
                             yield piece
 
     def _by_partition(self, ids: Sequence[str]) -> list[tuple[int, list[str]]]:
-        """Which ids are of which partition, as many as a call may have."""
         partitions, found = len(self._keepers), []
         for number in range(partitions):
             its = [job_id for job_id in ids if partition_of(job_id, partitions) == number]
@@ -308,11 +309,10 @@ class Retention:
         return found
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
-        """Those that are owed to somebody: a dead job is kept until it is dealt with."""
         stores = [keeper.store for keeper in self._keepers]
         return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
 
-    async def _expect_remembered(self, stands: Sequence[Stand]) -> None:
+    async def _expect_remembered(self, stands: Sequence[RetentionStand]) -> None:
         """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.
 
         An emptied store answers "not there" of every job, and nobody may have noticed yet. Or somebody has, and all was
@@ -345,8 +345,8 @@ class Retention:
     async def _copy_rules(self, start: int, end: int) -> None:
         """Write once more what holds. Where the disk refused some may come twice: it is all the same."""
         async with aclosing(self._rules_in(start, end)) as frames:
-            async for rules in frames:
-                self._journal.write(Lane.RULES, len(rules), encode_rules(rules))
+            async for settings in frames:
+                self._journal.write(Lane.RULES, len(settings), encode_rules(settings))
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
@@ -361,13 +361,13 @@ class Retention:
                 if owed:
                     yield piece.start, owed
 
-    async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:
+    async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Setting]]:
         async with aclosing(self._read(start, end, Lane.RULES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
-                    rules = carried(self._rules, decode_rules(piece.body), self._clock.wall_ms())
-                if rules:
-                    yield rules
+                    settings = carried(self._settings, decode_rules(piece.body), self._clock.wall_ms())
+                if settings:
+                    yield settings
 
     async def _copy_lane(self, lane: Lane, copied: Copied, unfinished: set[str]) -> None:
         behind = copied.behind.get(lane, copied.start)

@@ -1,6 +1,6 @@
 """What is said to each kind of worker, and what its answers mean: one file per kind, all of it pure."""
 
-from jqd.runner.protocols.choice import STYLES, style_of
+from jqd.runner.protocols.choice import STYLES, protocol_of
 from jqd.runner.protocols.protocol import (
     Answer,
     Chain,
@@ -9,11 +9,11 @@ from jqd.runner.protocols.protocol import (
     Reader,
     Refused,
     Request,
-    Said,
     Sending,
     Started,
-    Style,
     Unclear,
+    WorkerProtocol,
+    WorkerSaid,
 )
 
 __all__ = [
@@ -25,10 +25,10 @@ __all__ = [
     "Reader",
     "Refused",
     "Request",
-    "Said",
     "Sending",
     "Started",
-    "Style",
     "Unclear",
-    "style_of",
+    "WorkerProtocol",
+    "WorkerSaid",
+    "protocol_of",
 ]

@@ -3,13 +3,18 @@
 from jqd.runner.protocols.lightjq import LightJQ
 from jqd.runner.protocols.lines import Lines
 from jqd.runner.protocols.native import Native
-from jqd.runner.protocols.protocol import Style
+from jqd.runner.protocols.protocol import WorkerProtocol
 from jqd.runner.protocols.webhook import WebHook
 from jqd.runner.worker import StyleName, Worker
 
-STYLES: dict[StyleName, Style] = {"native": Native(), "lightjq": LightJQ(), "webhook": WebHook(), "lines": Lines()}
+STYLES: dict[StyleName, WorkerProtocol] = {
+    "native": Native(),
+    "lightjq": LightJQ(),
+    "webhook": WebHook(),
+    "lines": Lines(),
+}
 
 
-def style_of(worker: Worker) -> Style:
+def protocol_of(worker: Worker) -> WorkerProtocol:
     """The style that a worker registered with."""
     return STYLES[worker.style]

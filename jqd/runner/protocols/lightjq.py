@@ -13,7 +13,7 @@ from msgspec import Raw
 from jqd.domain import media
 from jqd.domain.job import Held
 from jqd.domain.tenant import bare
-from jqd.runner.protocols.protocol import Judgement, Reader, Request, Sending, Style, batch_headers
+from jqd.runner.protocols.protocol import Judgement, Reader, Request, Sending, WorkerProtocol, batch_headers
 from jqd.runner.protocols.stream import AnswerReader
 from jqd.runner.worker import Worker
 
@@ -28,7 +28,7 @@ class _Job(msgspec.Struct, gc=False):
     timeout: int
 
 
-class LightJQ(Style):
+class LightJQ(WorkerProtocol):
     """See Style."""
 
     single = True

@@ -22,7 +22,17 @@ from jqd.domain import json_ext
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.job import NIL
 from jqd.runner.outcome import INVALID_RESPONSE, Report
-from jqd.runner.protocols.protocol import Answer, Chain, Judgement, Reader, Request, Said, Sending, Style, batch_headers
+from jqd.runner.protocols.protocol import (
+    Answer,
+    Chain,
+    Judgement,
+    Reader,
+    Request,
+    Sending,
+    WorkerProtocol,
+    WorkerSaid,
+    batch_headers,
+)
 from jqd.runner.worker import Worker
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -34,7 +44,7 @@ STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
 _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 
-class Lines(Style):
+class Lines(WorkerProtocol):
     """See Style."""
 
     def batch(self, worker: Worker) -> int | None:
@@ -90,7 +100,7 @@ class _Lines:
     def end(self) -> Sequence[Answer]:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
-            last.append(Said(job_id, Report(status=self._status)))  # not a line, but a good status
+            last.append(WorkerSaid(job_id, Report(status=self._status)))  # not a line, but a good status
         return last
 
     def _read(self, line: bytes) -> Iterator[Answer]:
@@ -109,9 +119,9 @@ class _Lines:
                 " knows whose the next lines are; let each line begin with a number, as '200 ok'"
             )
             for each in (job_id, *self._left):
-                yield Said(each, Report(status=500, message=why))
+                yield WorkerSaid(each, Report(status=500, message=why))
 
 
-def _said(job_id: str, status: int, line: bytes) -> Said:
+def _said(job_id: str, status: int, line: bytes) -> WorkerSaid:
     text = line.decode("utf-8", "replace").strip()
-    return Said(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))
+    return WorkerSaid(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))

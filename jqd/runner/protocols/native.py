@@ -24,7 +24,7 @@ from jqd.runner.protocols.protocol import (
     Reader,
     Request,
     Sending,
-    Style,
+    WorkerProtocol,
     batch_headers,
     common_headers,
     trace_of,
@@ -62,7 +62,7 @@ class _Batch(msgspec.Struct, gc=False):
     jobs: list[BatchJob]
 
 
-class Native(Style):
+class Native(WorkerProtocol):
     """See Style."""
 
     def copies(self, worker: Worker) -> bool:

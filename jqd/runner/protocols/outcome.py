@@ -21,7 +21,7 @@ from jqd.domain.errors import AnswerGarbled
 from jqd.domain.fields import faults_of
 from jqd.domain.job import NIL, SNOOZE
 from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Report, Size
-from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Said, Started, Unclear
+from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
 
 Encoding = media.Language
 
@@ -102,7 +102,7 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
             return Refused(job_id, outcome.retry_after, why[-MESSAGE_LENGTH_MAX:])
         if outcome.type == "started":
             return Started(job_id)
-        return Said(job_id, _report(outcome, encoding))
+        return WorkerSaid(job_id, _report(outcome, encoding))
     except _UNREADABLE as error:
         return _blame(
             data, encoding, f"the worker answered what is no outcome: {_wrong(data, encoding, error)}; {MEND}"
@@ -181,4 +181,4 @@ def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
     job_id = named.id if named.job_id is None else named.job_id
     if job_id is None:
         return Unclear(why)
-    return Said(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))
+    return WorkerSaid(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))

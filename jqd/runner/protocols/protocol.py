@@ -87,7 +87,7 @@ class Judgement(enum.Enum):
     """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class WorkerSaid(msgspec.Struct, frozen=True, gc=False):
     """What a worker says of one job."""
 
     job_id: str | None
@@ -129,7 +129,7 @@ class Unclear(NamedTuple):
     why: str
 
 
-Answer = Said | Refused | Started | ItemFailures | Chain | Unclear
+Answer = WorkerSaid | Refused | Started | ItemFailures | Chain | Unclear
 
 
 class Reader(Protocol):
@@ -154,7 +154,7 @@ class Reader(Protocol):
         ...
 
 
-class Style(ABC):
+class WorkerProtocol(ABC):
     """One kind of worker. Unless it says otherwise, a status means what HTTP says, and it takes no cancels."""
 
     single = False

@@ -25,9 +25,9 @@ from jqd.runner.protocols.protocol import (
     Judgement,
     Reader,
     Request,
-    Said,
     Sending,
-    Style,
+    WorkerProtocol,
+    WorkerSaid,
     batch_headers,
 )
 from jqd.runner.worker import Worker
@@ -39,7 +39,7 @@ _encoder = msgspec.msgpack.Encoder()
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-class WebHook(Style):
+class WebHook(WorkerProtocol):
     """See Style."""
 
     single = True
@@ -98,11 +98,11 @@ class _Body:
 
     def end(self) -> Sequence[Answer]:
         if not self._wanted:
-            return [Said(None, Report(status=self._status))]
+            return [WorkerSaid(None, Report(status=self._status))]
         if self._size > len(self._body):  # one that was cut is no value any more
-            return [Said(None, Report(status=self._status, result_bytes=self._size))]
+            return [WorkerSaid(None, Report(status=self._status, result_bytes=self._size))]
         result = value_of(bytes(self._body), self._content_type)
-        return [Said(None, Report(status=self._status, result=result))]
+        return [WorkerSaid(None, Report(status=self._status, result=result))]
 
 
 def value_of(body: bytes, content_type: str) -> bytes:

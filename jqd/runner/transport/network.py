@@ -14,7 +14,7 @@ import trio
 
 from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
-from jqd.runner.ssrf import Reach, Standing, look_up
+from jqd.runner.ssrf import AddressPolicy, SsrfGuard, look_up
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
@@ -47,7 +47,7 @@ class Origin(NamedTuple):
     scheme: str
     host: str
     port: int
-    standing: Standing
+    standing: AddressPolicy
 
 
 class Line(Protocol):
@@ -131,7 +131,7 @@ def _is_quiet(raw: socket.socket) -> bool:
 class Network:
     """Connects to what may be reached, and to nothing else."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: SsrfGuard) -> None:
         self._reach = reach
 
     async def connect(self, origin: Origin, within_s: float) -> Line:

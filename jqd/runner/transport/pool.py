@@ -13,7 +13,7 @@ import trio
 
 from jqd.domain.errors import JqdError
 from jqd.runner.config import RunnerConfig
-from jqd.runner.ssrf import Reach
+from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport.http1 import Wire
 from jqd.runner.transport.network import Network, Origin
 
@@ -161,4 +161,4 @@ class Pool:
 
 
 def make_pool(config: RunnerConfig, connections_max: int) -> Pool:
-    return Pool(Network(Reach(config.worker_networks)), connections_max, config.keepalive_s)
+    return Pool(Network(SsrfGuard(config.worker_networks)), connections_max, config.keepalive_s)

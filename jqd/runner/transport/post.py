@@ -15,8 +15,8 @@ import trio
 from jqd.domain.chaining import FOLLOWERS_BYTES_MAX
 from jqd.domain.errors import AnswerGarbled, JqdError
 from jqd.runner.config import RunnerConfig
-from jqd.runner.protocols import Answer, Judgement, Reader, Request, Sending, Style, style_of
-from jqd.runner.ssrf import Standing
+from jqd.runner.protocols import Answer, Judgement, Reader, Request, Sending, WorkerProtocol, protocol_of
+from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport.http1 import LostError, Wire
 from jqd.runner.transport.network import Origin, UnreachedError
 from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
@@ -43,7 +43,7 @@ class Post:
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        worker, style = sending.worker, style_of(sending.worker)
+        worker, style = sending.worker, protocol_of(sending.worker)
         request = (await self._written(style, sending)).dressed(worker, sending.sent_at_ms)
         with self._connections.one(worker.endpoint):
             try:
@@ -64,7 +64,7 @@ class Post:
             finally:
                 self._pool.give(wire)
 
-    async def _written(self, style: Style, sending: Sending) -> Request:
+    async def _written(self, style: WorkerProtocol, sending: Sending) -> Request:
         """Large arguments are made JSON beside the loop, one request after the other: it serves everybody meanwhile."""
         size = sum(len(each.job.argument) for each in sending.held)
         if size <= APART_BYTES or style.copies(sending.worker):
@@ -72,7 +72,7 @@ class Post:
         return await trio.to_thread.run_sync(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
-        request = style_of(sending.worker).cancel(sending, job_id)
+        request = protocol_of(sending.worker).cancel(sending, job_id)
         if request is None:
             return None
         status = 0
@@ -93,7 +93,7 @@ class Post:
         return Told(status, f"no answer within {within_s:g} s")
 
 
-def _origin(url: str, standing: Standing) -> Origin:
+def _origin(url: str, standing: AddressPolicy) -> Origin:
     scheme, host, port = _address(*url.split("/", 3)[:3:2])
     return Origin(scheme, host, port, standing)
 
@@ -148,7 +148,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         stack.extend(linked for linked in (each.__context__, each.__cause__) if linked is not None)
 
 
-async def _hear(wire: Wire, style: Style, sending: Sending, listener: Listener, config: RunnerConfig) -> Ending:
+async def _hear(
+    wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig
+) -> Ending:
     judgement = style.judge(wire.status)
     listener.answered(judgement)
     if judgement is Judgement.READ:

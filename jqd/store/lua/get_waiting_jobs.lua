@@ -5,7 +5,7 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua);
---          number of the last rule it was told (follow_rules), nothing where that does not matter; 1 when the caller asks other
+--          number of the last rule it was told (follow_settings), nothing where that does not matter; 1 when the caller asks other
 --          partitions for permits that are lacking (include/permits.lua); nothing, or where jobs age the period (ms), the rank that none is to be behind
 --          and the priority by which the jobtype was found (include/ageing.lua); then flat what these said: "slots", bucket, era, granted, made,
 --          concurrency, 1 when these were too few; "rate", bucket, count, until (µs), µs until there is more, 0, 1 when there may be more at once

@@ -18,7 +18,7 @@ from jqd.domain.dates import iso
 from jqd.domain.job import Held
 from jqd.runner import Report
 from jqd.runner.protocols.outcome import decode_answer
-from jqd.runner.protocols.protocol import Refused, Said
+from jqd.runner.protocols.protocol import Refused, WorkerSaid
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -81,7 +81,7 @@ class Worker:
         answer = decode_answer(told, "msgpack")
         if isinstance(answer, Refused):
             return answer, attempts.mistake
-        assert isinstance(answer, Said), f"an attempt ends by an outcome, not by {answer}"
+        assert isinstance(answer, WorkerSaid), f"an attempt ends by an outcome, not by {answer}"
         return answer.report, attempts.mistake
 
     def _in_asyncio(self, attempts: Attempts, item: Item) -> bytes:

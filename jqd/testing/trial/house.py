@@ -1,4 +1,4 @@
-"""A daemon in memory, for one test: the real API and desk, the real scripts of the store, and nothing behind them.
+"""A daemon in memory, for one test: the real API and services, the real scripts of the store, and nothing behind them.
 
 What is journaled is applied at once; jobs are claimed and ended by whoever asks. There are no loops, no leases to renew
 and no workers, so nothing happens that nobody asks for, and time is a `ManualClock`.
@@ -18,17 +18,17 @@ from urllib.parse import unquote
 
 import trio
 
-from jqd.api import Api, ApiConfig, Parts, Porter
+from jqd.api import Api, ApiConfig, ApiContext, Authenticator
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import SystemClock
 from jqd.domain.constraints import Constraints
 from jqd.domain.job import Held, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
-from jqd.http import Answer, Heading
-from jqd.runner import Running, Workers
+from jqd.http import RequestHead, Response
+from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
-from jqd.service import Desk, NewJob, chaining
+from jqd.service import NewJob, Services, chaining
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -38,7 +38,7 @@ T = TypeVar("T")
 NUMBER = 1  # of its journal
 JOURNAL_ID = f"{NUMBER:010x}" + "0" * 22
 NAME = "testing"  # of this daemon, and of the worker that its jobs are told to run at
-ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is a mistake of ours
+ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is an internal error
 RESULT_BYTES_MAX = 1 << 20  # as a daemon has it unless it is told otherwise
 OUTBOX_BYTES = 4 << 20  # more than one entry has
 PROMOTED_MAX = 1_000  # whose dates have come, in one call
@@ -71,9 +71,9 @@ class House:
 
     # ------------------------------------------------------------ what is asked, from any thread
 
-    def answer(self, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> Answer:
+    def answer(self, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> Response:
         """One request."""
-        heading = Heading(method, unquote(path.decode()), path.decode(), query, headers)
+        heading = RequestHead(method, unquote(path.decode()), path.decode(), query, headers)
         answer = self._ask(lambda: self._answer(heading, body))
         assert answer is not None, "nobody hangs up here"
         return answer
@@ -117,14 +117,14 @@ class House:
         await self._store.look(fresh=True)
         await self._store.applied(JOURNAL_ID)
         self._owner: Owner = await self._store.reserve_sysid(NAME, True, through=True)
-        config, workers = ApiConfig(), Workers(None, clock=self.clock)
+        config, workers = ApiConfig(), WorkerRegistry(None, clock=self.clock)
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
-        constraints = Constraints(workers.rules)
-        self._desk = Desk(config, journal, self._store, runner, workers, control, self.clock, constraints)
-        self._api = Api(Parts(config, self._desk, Porter(self._desk.tokens)))
+        constraints = Constraints(workers.settings)
+        self._services = Services(config, journal, self._store, runner, workers, control, self.clock, constraints)
+        self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)))
 
-    async def _answer(self, heading: Heading, body: bytes) -> Answer | None:
+    async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
         answer = await self._api(Whole(heading, body))
         await self.apply()
         return answer
@@ -145,7 +145,7 @@ class House:
                 case Lane.CANCELS:
                     await store.apply_cancels(*where, decode_cancels(body))
                 case Lane.RULES:
-                    await store.apply_rules(*where, decode_rules(body))
+                    await store.apply_settings(*where, decode_rules(body))
                 case Lane.OUTCOMES:
                     await store.apply_outcomes(*where, decode_outcomes(body))
 
@@ -171,13 +171,13 @@ class House:
             started_at_ms=self._running.pop(held.job.id),
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=RESULT_BYTES_MAX,
-            wrong=partial(chaining.wrong, self._desk.config),
+            wrong=partial(chaining.wrong, self._services.config),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self.apply()
         if outcome.follows:
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
-            left = await chaining.follow(self._desk, entries)
+            left = await chaining.follow(self._services, entries)
             assert not left.waits, "there is nothing here to wait for"
             assert not left.over, "nobody has a quota here"
             await self._store.drop_outbox(entries)
@@ -303,7 +303,7 @@ class Whole:
     whole = True
     patient = False
 
-    def __init__(self, heading: Heading, body: bytes) -> None:
+    def __init__(self, heading: RequestHead, body: bytes) -> None:
         self.heading = heading
         self._body = body
 
