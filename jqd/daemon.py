@@ -43,6 +43,7 @@ from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.recovery.fork import hand_down
 from jqd.reload import Reload
+from jqd.routes import ROUTES
 from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
 from jqd.scheduler import Scheduler, make_policy
 from jqd.service import Services, chaining, firing
@@ -118,7 +119,7 @@ class Daemon:
         self.workers.place = self.control.place
         self.parts: ApiContext = self._parts(self._services(stores))
         self.upkeep, self.dates = self._upkeep(self.parts.services, source), self._dates(self.parts.services)
-        self.api = Api(self.parts)
+        self.api = Api(self.parts, ROUTES)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         api, config = self.api, self._door_config()

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import trio
@@ -19,7 +20,6 @@ from jqd.api.message import ApiRequest, ApiResponse, problem_answer
 from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
 from jqd.api.route import NoQuery, Route
-from jqd.api.routes import ROUTES
 from jqd.domain.errors import Foreign, JqdError
 from jqd.domain.log import get_logger
 from jqd.domain.tokens import is_token_id
@@ -51,9 +51,6 @@ URGENT |= PROBES
 WATCHED = PROBES | {"/metrics"}  # looked at every few seconds by what watches the daemon
 BEAT = "/heartbeat"
 
-PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
-TABLE = RouteTable(ROUTES)
-
 
 class Verdict(NamedTuple):
     """What is known of a request by its head alone."""
@@ -68,7 +65,9 @@ class Verdict(NamedTuple):
 class Api:
     """The API as a door calls it."""
 
-    def __init__(self, parts: ApiContext) -> None:
+    def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
+        self.table = RouteTable(routes)
+        self.paths = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in routes))
         self._parts = parts
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
@@ -149,7 +148,7 @@ class Api:
         bytes_max = config.array_bytes_max if _any_size(heading.path) else config.job_bytes_max
         if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
             bytes_max = SOME_BYTES
-        found = TABLE.match(heading.raw_path)
+        found = self.table.match(heading.raw_path)
         plain = found[heading.method][0].plain if heading.method in found else ()
         self._parts.guard.check(heading.path, heading.headers, plain=plain)
         check_head(heading, bytes_max)
@@ -160,7 +159,7 @@ class Api:
     def _unrouted(self, request: ApiRequest, found: Found[Route]) -> ApiResponse:
         """What is to be said of a path that there is not, or a method that it does not take."""
         if not found:
-            return _render(request, Problem(404, _no_path(request.path, look=self._may_look())))
+            return _render(request, Problem(404, self._no_path(request.path)))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return ApiResponse(200, headers=allowed)
@@ -171,6 +170,16 @@ class Api:
         response = _render(request, Problem(405, detail))
         response.headers.update(allowed)
         return response
+
+    def _no_path(self, path: str) -> str:
+        """What was asked for that there is not, and what was meant."""
+        look = self._may_look()
+        if self.table.match(f"/v1{path}"):
+            return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
+        named = _ID.sub(r"\1{id}", path[:TOLD_MAX])
+        close = difflib.get_close_matches(named, self.paths, n=1, cutoff=0.7) if look else []
+        meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
+        return f"there is no path '{_short(path)}'; {meant}"
 
     def _may_look(self) -> bool:
         """Whether this one is told what was meant. Who asks a thousand times a second does not want to know."""
@@ -259,15 +268,6 @@ class Api:
 
 def _any_size(path: str) -> bool:
     return path in ANY_SIZE or miniq.has(path)
-
-
-def _no_path(path: str, *, look: bool) -> str:
-    """What was asked for that there is not, and what there is. `look`: for what was meant, too."""
-    if TABLE.match(f"/v1{path}"):
-        return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
-    close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7) if look else []
-    meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
-    return f"there is no path '{_short(path)}'; {meant}"
 
 
 def _short(path: str) -> str:

@@ -14,13 +14,14 @@ import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, ApiContext, Authenticator
-from jqd.api.app import TABLE
+from jqd.api.path_match import RouteTable
 from jqd.api.problems import Details
 from jqd.api.route import Document
 from jqd.domain.constraints import Constraints
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
 from jqd.http import ListenerConfig
+from jqd.routes import ROUTES
 from jqd.runner import WorkerRegistry
 from jqd.service import Services
 from jqd.store import JobView
@@ -31,6 +32,8 @@ from tests.api.fakes import FakeJournal, FakeStore
 
 INTERNAL = re.compile(rb"(acme|other|beta)(\x1f|\\u001f)[ -~]")  # a name as jqd knows it, with a tenant of these tests
 MSGPACK, JSON = "application/msgpack", "application/json"
+
+TABLE = RouteTable(ROUTES)
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Edge:
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
         constraints = Constraints(self.workers.settings)
         services = Services(self.config, journal, store, runner, self.workers, control, self.clock, constraints)
-        self.api = Api(ApiContext(self.config, services, Authenticator(services.tokens)))
+        self.api = Api(ApiContext(self.config, services, Authenticator(services.tokens)), ROUTES)
 
     def add(self, state: State, **fields: Any) -> str:
         """A job the store knows, in `state`; returns its id."""

@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 import pytest
 
-from jqd.api.routes import ROUTES
 from jqd.domain.job import Fate
+from jqd.routes import ROUTES
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 

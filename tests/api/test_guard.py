@@ -6,13 +6,13 @@ import pytest
 import trio
 
 from jqd.api.app import MEANT_PER_S
-from jqd.api.routes import ROUTES
 from jqd.config import load
 from jqd.domain import media
 from jqd.domain.errors import ConfigError, Foreign
 from jqd.domain.job import State
 from jqd.http import Guard
 from jqd.http.guard import FORM_TYPES
+from jqd.routes import ROUTES
 from tests.api.edge import JSON, MSGPACK, Edge
 
 # Any path, also those that are no route: a page must not even learn which are.

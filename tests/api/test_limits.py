@@ -14,10 +14,10 @@ import trio.testing
 from jqd.api import ApiConfig
 from jqd.api.body_limits import BodyBudget, Reservation
 from jqd.api.problems import Problem
-from jqd.api.routes import ROUTES
 from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.record import Lane
 from jqd.http import SOME_BYTES, ListenerConfig
+from jqd.routes import ROUTES
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode

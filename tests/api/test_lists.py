@@ -13,8 +13,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from jqd.api.list_limit import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, ListLimit
 from jqd.api.problems import Problem
-from jqd.api.routes import ROUTES
 from jqd.domain.job import State
+from jqd.routes import ROUTES
 from jqd.runner.registry import body_of
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.stalls import guarded

@@ -9,7 +9,7 @@ import msgspec
 
 from jqd.api.openapi import TAGS
 from jqd.api.route import Document
-from jqd.api.routes import ROUTES
+from jqd.routes import ROUTES
 from tests.api.edge import Edge
 
 REFERENCE = re.compile(r'"\$ref":"#/components/(\w+)/([^"]+)"')

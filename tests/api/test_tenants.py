@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from jqd.api.app import PATHS
 from jqd.domain.job import Wanted
 from jqd.domain.jobid import parse_id
 from jqd.domain.shares import Share
@@ -86,7 +85,7 @@ async def test_no_answer_tells_a_name_as_jqd_knows_it(edge, headers):
     (pulled,) = await edge.claim(annotate("acme", "bill"))
     edge.runner.at_work[here.job.id] = Running(annotate("acme", worker_id), 1)
     await edge.hand(pulled, annotate("acme", worker_id))
-    paths = [path for path in PATHS if "{" not in path and path not in ("/v1/events", "/", "/job/polling")]
+    paths = [path for path in edge.api.paths if "{" not in path and path not in ("/v1/events", "/", "/job/polling")]
     for path in [*paths, *(f"/v1/jobs/{each}{more}" for each in ids for more in ("", "/why"))]:
         await edge.call("GET", path, headers=headers or {})
     told = (await call(edge, "GET", f"/v1/jobs/{here.job.id}/why", headers=headers)).body

@@ -8,10 +8,10 @@ from msgspec import structs
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.api.auth import NEEDS, OPEN, needs_of
-from jqd.api.routes import ROUTES
 from jqd.domain.jobid import IdSource
 from jqd.domain.tokens import MAY, OVER_S, Role
 from jqd.loops.settings_gc import carried, useless
+from jqd.routes import ROUTES
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
 

@@ -19,9 +19,9 @@ import msgspec
 import trio
 
 from jqd.api.route import Route
-from jqd.api.routes import ROUTES
 from jqd.domain.root_token import FILE
 from jqd.domain.tokens import Role
+from jqd.routes import ROUTES
 from tests.live.harness import Daemon, short_directory, wait_for
 from tests.stalls import unstalled
 from tests.wire.attack import Answer, mutate, parse

@@ -5,8 +5,8 @@ import trio
 from jqd.api.app import ANY_SIZE
 from jqd.api.compat.miniq import TEXT
 from jqd.api.route import Route
-from jqd.api.routes import ROUTES
 from jqd.domain.media import JSON, MSGPACK
+from jqd.routes import ROUTES
 from tests.wire.surface import JOB_BYTES_MAX, KEY, SOON_S, WAIT_S, Surface
 
 NDJSON = "application/x-ndjson"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import trio
 
-from jqd.api.routes import ROUTES
 from jqd.domain.media import JSON
+from jqd.routes import ROUTES
 from tests.wire.attack import AT_ONCE, Target, talk
 
 ENDS = ("close", "reset")

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import trio
 
-from jqd.api.routes import ROUTES
+from jqd.routes import ROUTES
 from tests.live.harness import Daemon, short_directory
 from tests.valkey import Valkey, valkey
 from tests.wire.calls import drive

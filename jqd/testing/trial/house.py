@@ -26,6 +26,7 @@ from jqd.domain.job import Held, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
 from jqd.http import RequestHead, Response
+from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
 from jqd.service import NewJob, Services, chaining
@@ -122,7 +123,7 @@ class House:
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
         constraints = Constraints(workers.settings)
         self._services = Services(config, journal, self._store, runner, workers, control, self.clock, constraints)
-        self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)))
+        self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
         answer = await self._api(Whole(heading, body))
