@@ -63,6 +63,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     eligible_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    worker_finished_at: datetime | None = None
+    """The same by its worker's own clock, as it said."""
+    expires_at: datetime | None = None
+    """It is dead unless an attempt has begun by then; None: it waits however long."""
     exit_code: int | None = None
     """Of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error."""
     worker: str | None = None
@@ -102,7 +106,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "succeeded"
 
 
-_DATES = ("created_at", "eligible_at", "started_at", "finished_at")
+_DATES = tuple(name for name in JobInfo.__struct_fields__ if name.endswith("_at"))
 
 
 def job_info(told: Any) -> JobInfo:
