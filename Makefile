@@ -51,8 +51,8 @@ cover: setup     ## the whole suite with coverage of everything
 	@$(BIN)/python -m coverage report
 
 lint: setup      ## format, lint, types, architecture
-	$(BIN)/ruff format --check jqd tests bench examples
-	$(BIN)/ruff check jqd tests bench examples
+	$(BIN)/ruff format --check jqd tests bench examples docs
+	$(BIN)/ruff check jqd tests bench examples docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

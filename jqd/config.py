@@ -54,22 +54,34 @@ class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
-    advertise: str = field(default="", metadata={SECRET: True})  # a URL may have a password in it
-    """The URL that workers are told, to come here when their daemon is away. Empty: by `bind`, unless a wildcard."""
+    """Where the daemon listens. `--bind`
+    Allowed: host:port; port 0 is any free one"""
+    advertise: str = field(default="", metadata={SECRET: True})
+    """The URL by which workers on other machines reach this daemon; a registration is answered with it, so that a
+    worker whose daemon is away goes on with another one. Without it what `http.bind` says, and nothing when that is a
+    wildcard (`0.0.0.0`).
+    Allowed: an http(s) URL"""
     hosts: Hosts = ()
-    """Names that `Host` may have besides those of loopback, as a proxy passes them on. If none is given, any name is
-    taken on other addresses than loopback: only the operator knows what the service is called there."""
+    """Names that `Host` may have besides those of loopback; set it behind a proxy that passes its own name on.
+    Allowed: names without scheme and port"""
     tokens: Literal["auto", "required"] = "auto"
-    """Who comes must have a token: `auto`: on other addresses than loopback; `required`: there, too."""
+    """Whether a token is needed: `auto`: on other addresses than loopback (unless `insecure`); `required`: on loopback,
+    too, as behind a proxy on the same machine."""
     tls_cert: Path | None = None
-    """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
+    """The certificate and those that vouch for it; with it TLS is spoken, and nothing else.
+    Allowed: a PEM file; together with `http.tls_key`"""
     tls_key: Path | None = None
+    """Its key, without a password.
+    Allowed: a PEM file; together with `http.tls_cert`"""
     tls_clients: Path | None = None
-    """PEM: authorities; who connects must have a certificate of one of them. None: nobody is asked for one."""
+    """Authorities: each client needs a certificate of one of them, besides a token. Health checks, too.
+    Allowed: a PEM file; with `http.tls_cert`"""
     connections_max: Count | None = None
-    """Connections at once. None: as many as `descriptors.py` leaves for them, which is also the most."""
+    """Connections at once; without it what the limit of open files leaves, which is also the most."""
     address_connections_max: Count | None = None
-    """Connections at once from one address (of IPv6, one /64). None: three quarters of all."""
+    """Connections at once from one address (of IPv6, one /64); without it three quarters of all; raise it where all
+    come through one proxy. An eighth of all is kept for addresses that have fewer than 4 (of `connections_max` at most
+    what this leaves)."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -113,10 +125,12 @@ class LogConfig:
     """What is logged, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged. `--log-level`"""
     form: Literal["auto", "console", "json"] = "auto"
-    """`console`, `json`, or `auto`: console on a terminal."""
+    """`auto` is `console` on a terminal, else `json`."""
     job_log: str = ""
-    """Path of the job log: one JSON line per job and event. Empty: off."""
+    """A JSON line per job and event, for analytics: LOGS.md.
+    Allowed: a path"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +138,12 @@ class Config:
     """Everything a daemon is told."""
 
     data_dir: Path = Path(".jqd")
+    """The journal, the list of workers and the own store lie here; name a disk that stays. `--data-dir`"""
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
-    """Seconds a stop may take: below the 30 s after which common service managers kill."""
+    """How long a stop may take; keep it below the time after which your service manager kills. `--drain`"""
     insecure: bool = False
-    """Ask nobody for a token, on other addresses than loopback, too."""
+    """Ask nobody for a token, on other addresses than loopback either; only in a network you trust (SECURITY.md).
+    `--insecure`"""
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))
     store: StoreConfig = field(default_factory=lambda: StoreConfig(url=""))

@@ -5,19 +5,17 @@ import dataclasses
 import random
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
+from docs.settings import PAGE, render
 from jqd.config import Config, load, settings
 from jqd.domain.errors import ConfigError
 from jqd.domain.setting_text import INTERNAL
 from jqd.domain.setting_text import read as read_setting
 from jqd.domain.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
 from jqd.store.jobs import milliseconds
-
-SETTINGS = Path(__file__).parent.parent / "docs" / "operate" / "SETTINGS.md"
 
 
 def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -33,16 +31,18 @@ def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{above}{one.name}", hints[one.name], default
 
 
-def test_every_setting_stands_on_its_page_with_its_default_and_no_other_does() -> None:
-    told = dict(re.findall(r"^\| `([a-z_.]+)` \| (none|`[^`]+`) \|", SETTINGS.read_text(), re.MULTILINE))
+def test_the_page_is_what_the_script_makes_and_its_defaults_can_be_read() -> None:
+    page = PAGE.read_text()
+    assert page == render(page), "run: python docs/settings.py"
+    stated = dict(re.findall(r"^\| `([a-z_.]+)` \| (none|`[^`]+`) \|", page, re.MULTILINE))
     known = {key: (hint, default) for key, hint, default in _settings(Config())}
     assert list(known) == [key for key, _ in settings(Config)]
-    assert told.keys() == known.keys()
+    assert stated.keys() == known.keys()
     for key, (hint, default) in known.items():
-        if told[key] == "none":
+        if stated[key] == "none":
             assert default in (None, "", ()), key
         else:
-            assert read_setting(hint, told[key].strip("`"), key.rpartition(".")[2]) == default, key
+            assert read_setting(hint, stated[key].strip("`"), key.rpartition(".")[2]) == default, key
 
 
 NUMBERS = {"float": (1e-300, 1e-3, 1e3, SECONDS_MAX, 1e300), "int": (1, 1000, COUNT_MAX, BYTES_MAX, 10**30)}

@@ -21,16 +21,27 @@ NamedUrls = Annotated[
 class ApiConfig(ServiceConfig):
     """What the edge takes and how long it waits: the service's limits, and those of requests."""
 
-    bodies_bytes_max: Bytes = 256 << 20  # of all requests at once: many large pushes must not eat the machine's memory
-    request_s: Seconds = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
+    bodies_bytes_max: Bytes = 256 << 20
+    """Bodies of all requests at once, three quarters of it for pushes; lower it on a small machine.
+    Allowed: above 0, four thirds of `api.array_bytes_max` or more"""
+    request_s: Seconds = 30.0
+    """From the first byte of a request to its last."""
     master_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
-    """Who shows it may push what is `server_only`, and everything through the Skygear surface. Empty: nobody is asked
-    for it, and that surface takes nothing."""
+    """A request with it may push what is `server_only`, and everything through the Skygear surface
+    (DIALECTS.md#skygear), which takes nothing without it. Where tokens are needed it is one of a master of *all*
+    tenants (SECURITY.md#roles): keep it as you keep that, and give it to no client. Set it in a file or
+    `JQD_API__MASTER_KEY`, never on a command line.
+    Allowed: a text; where tokens are needed 16 characters or more"""
     client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
-    """Of clients of Skygear, who may call nothing that there is here, and are told so."""
-    lightjq_wait_s_max: Seconds = 86_400.0  # its polls: its interface has no limit, and says 408 when the time is over
-    lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})  # a URL may have a password in it
-    """Where LightJQ workers are reached that register without a `url`, as their interface has it: by their names."""
+    """Of Skygear's clients: that surface refuses them by name. Where tokens are needed it is one of the role `push`, of
+    the tenant `""`.
+    Allowed: a text, another one than the master key; as long"""
+    lightjq_wait_s_max: Seconds = 86_400.0
+    """The longest `timeout` of a poll of LightJQ, whose interface has no limit; as `api.wait_s_max`."""
+    lightjq_workers: NamedUrls = field(default=(), metadata={SECRET: True})
+    """Where workers of LightJQ are reached that register without a `url`, as their own interface (DIALECTS.md#lightjq)
+    has it.
+    Allowed: `name=URL`, several with blanks between"""
 
     def __post_init__(self) -> None:
         ServiceConfig.__post_init__(self)

@@ -14,11 +14,19 @@ STEPS_MAX = 64
 class Backoff:
     """Exponential back-off with jitter that stays jittered at the cap."""
 
-    first_s: float = 1.0  # the wait after the first failure
-    factor: float = 2.0  # each further failure waits this much longer
-    cap_s: float = 3600.0  # an hour: longer waits look like lost jobs to their owners
+    first_s: float = 1.0
+    """The wait after the first failed attempt.
+    Allowed: above 0"""
+    factor: float = 2.0
+    """Each further wait is so many times longer.
+    Allowed: 1 to 1000"""
+    cap_s: float = 3600.0
+    """The longest wait.
+    Allowed: `retry.first_s` or more"""
     for_s: float | None = field(default=None, metadata={"internal": True})  # of a job; `job.retry_for_s` says it
-    jitter: float = 0.25  # ± this share, so that jobs that failed together do not return together
+    jitter: float = 0.25
+    """Each wait is longer or shorter by up to this share, so that jobs that failed together do not return together.
+    Allowed: 0 to below 1"""
 
     def __post_init__(self) -> None:
         if not (

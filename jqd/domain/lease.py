@@ -31,9 +31,16 @@ DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
 class LeaseConfig:
     """Lease lengths, the same for all daemons of a store."""
 
-    lease_s: Seconds = 10.0  # a dead daemon's jobs run again after about lease + one renewal
-    renew_s: float = 3.0  # three tries fit into a lease, so one lost renewal costs nothing
-    margin_s: float = 2.0  # clocks drift, threads are late: stop this long before others may start
+    lease_s: Seconds = 10.0
+    """The jobs of a daemon that died run elsewhere after about a lease and one renewal; raise it where the store fails
+    over slowly.
+    Allowed: more than `lease.renew_s` and `lease.margin_s` together"""
+    renew_s: float = 3.0
+    """How often a daemon says that it lives: three times fit into a lease, so that one lost renewal costs nothing.
+    Allowed: above 0"""
+    margin_s: float = 2.0
+    """A daemon that cannot say so stops its jobs so long before others may start them.
+    Allowed: above 0"""
 
     def __post_init__(self) -> None:
         if not (self.renew_s > 0 and self.margin_s > 0 and self.renew_s + self.margin_s < self.lease_s):

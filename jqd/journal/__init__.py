@@ -1,7 +1,8 @@
 """The local durable log. docs/build/JOURNAL.md has the bytes."""
 
+from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files
-from jqd.journal.journal import Journal, JournalConfig
+from jqd.journal.journal import Journal
 from jqd.journal.opening import open_journal
 from jqd.journal.reader import Reservation, Slice
 

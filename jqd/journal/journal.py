@@ -11,7 +11,6 @@ import errno
 import itertools
 from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import trio
 
@@ -20,8 +19,8 @@ from jqd.domain.errors import JournalDamaged, JournalRefused
 from jqd.domain.jobid import IdSource, journal_number
 from jqd.domain.log import get_logger
 from jqd.domain.record import CARRIED, Lane
-from jqd.domain.units import Bytes, Seconds, Span
 from jqd.journal.commit import Commits
+from jqd.journal.config import MIB, JournalConfig
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.journal.reader import Reader, Reservation, Slice
@@ -30,35 +29,7 @@ from jqd.journal.retired import Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL
 
-MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
-
-
-@dataclass(frozen=True, slots=True)
-class JournalConfig:
-    """Where the journal lies and how large its parts may grow."""
-
-    directory: Path
-    segment_bytes: Bytes = 64 * MIB  # a segment is the unit of deletion; larger ones scan slower at start
-    segment_age_s: Seconds = (
-        3_600.0  # retention works on closed segments: a slow trickle must not keep one open for weeks
-    )
-    frame_bytes_max: Bytes = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
-    commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
-    commit_linger_ms: Span = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
-    # What may wait for the disk before pushes are refused. Outcomes may wait beyond it, one of the largest frames or
-    # many small ones: what is refused of them is work that is done, and is done again.
-    pending_bytes_max: int = 64 * MIB
-    retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
-    retention_s: Span = 86_400.0  # how long a store may be behind and still be rebuilt from here
-    retention_bytes: int = 4 << 30
-    # Endings stay at most so much longer for jobs of other daemons, also of one that is not heard of.
-    others_s: Span = 86_400.0
-    others_bytes: int = 4 << 30
-
-    def __post_init__(self) -> None:
-        if self.frame_bytes_max > self.pending_bytes_max - FRAME_HEADER_BYTES:
-            raise ValueError(f"a frame of frame_bytes_max must fit into pending_bytes_max; got {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
 from jqd.domain.jobid import SALT_BITS
 from jqd.journal.commit import Commits
+from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files, holding
-from jqd.journal.journal import Journal, JournalConfig
+from jqd.journal.journal import Journal
 from jqd.journal.recover import Recovered, recover
 from jqd.journal.writer import FULL, Writer
 

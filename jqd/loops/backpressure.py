@@ -36,10 +36,17 @@ RETRY_S = {"waiting_jobs": 10, "journal_bytes": 5, "lag_s": 2}  # until a try ma
 class BackpressureConfig:
     """From where on pushes are refused, each with its unit and reason."""
 
-    waiting_jobs_max: Count = 10_000_000  # some 3.5 GiB of the store's memory at 200 B a job
-    journal_bytes_max: Bytes = 8 << 30  # at 20 MB/s of pushes the store may be away for some 7 minutes
-    lag_s_max: Seconds = 2.0  # later than this a daemon comes near to losing its lease, and with it what it runs
-    release: Annotated[float, Meta(gt=0, le=1, description="above 0, at most 1")] = 0.8  # of a limit
+    waiting_jobs_max: Count = 10_000_000
+    """Jobs that wait in the store, of all daemons, for their turn or their date: some 3.5 GiB of its memory at 200 B a
+    job. Set it by the memory your server has."""
+    journal_bytes_max: Bytes = 8 << 30
+    """What lies in the journal here and is not in the store yet: at 20 MB/s of pushes the store may be away for some 7
+    minutes. Lower it on a small disk."""
+    lag_s_max: Seconds = 2.0
+    """How late the daemon comes to its work, three looks in a row: later than this it comes near to losing its lease.
+    """
+    release: Annotated[float, Meta(gt=0, le=1, description="above 0, at most 1")] = 0.8
+    """The share of a limit below which pushes are taken again."""
 
 
 class Watermark:

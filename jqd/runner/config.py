@@ -11,23 +11,41 @@ from jqd.runner.ssrf import SsrfGuard
 class RunnerConfig:
     """Limits of the runner."""
 
-    timeout_margin_s: Seconds = 0.5  # an outcome on its way when the timeout strikes still counts
-    connect_timeout_s: Seconds = 5.0  # to reach a worker; beyond it its jobs go back, which costs them no attempt
-    result_bytes_max: Bytes = 1 << 20  # of one job's result: it lives in the store's memory
-    answer_bytes_max: Bytes = 64 << 20  # of one answer with all its results
-    batch_bytes_max: Bytes = 4 << 20  # of the arguments in one POST; a single larger job has a POST to itself
-    connections_max: Count = 1024  # to all workers together, where the limit of open files allows as many
-    keepalive_s: Seconds = 4.0  # common servers close after 5 s; closing first avoids a race
-    untaken_jobs_max: Count = 20_000  # outcomes that the journal has not taken yet: beyond it no job is started
-    untaken_bytes_max: Bytes = 64 << 20  # of their results: while a disk is full, memory must not fill up
-    linger_s: Seconds = 1.0  # for an answer to end after its last outcome, so that its connection can be kept
-    tick_s: Seconds = 0.05  # how late a timeout may be noticed
-    backoff_first_s: Seconds = 0.5  # a worker that is away or overloaded gets nothing for so long at first
-    backoff_cap_s: Seconds = 30.0  # and at most for so long: one that comes back is found by then
+    timeout_margin_s: Seconds = 0.5
+    """An outcome that comes so late after a job's timeout still counts."""
+    connect_timeout_s: Seconds = 5.0
+    """To reach a worker; past it its jobs go back, which costs them no attempt."""
+    result_bytes_max: Bytes = 1 << 20
+    """Of one result that is kept: it lives in the store's memory. A larger one is dropped."""
+    answer_bytes_max: Bytes = 64 << 20
+    """Of one answer of a worker with all its results."""
+    batch_bytes_max: Bytes = 4 << 20
+    """Of the arguments in one request; a larger job has one to itself."""
+    connections_max: Count = 1024
+    """Connections to all workers together, as far as the limit of open files allows; raise it for many workers that
+    take one job a request."""
+    keepalive_s: Seconds = 4.0
+    """How long an idle connection is kept; below what the workers' server has."""
+    untaken_jobs_max: Count = 20_000
+    """Outcomes that wait for a full disk; beyond it no job is started."""
+    untaken_bytes_max: Bytes = 64 << 20
+    """Of the results of these."""
+    linger_s: Seconds = 1.0
+    """How long an answer may take to end after its last outcome, so that its connection can be kept."""
+    tick_s: Seconds = 0.05
+    """How late a timeout may be noticed."""
+    backoff_first_s: Seconds = 0.5
+    """A worker that is away or overloaded gets nothing for so long at first."""
+    backoff_cap_s: Seconds = 30.0
+    """And at most for so long: a worker that comes back is found by then."""
     max_interruptions: Times = MAX_INTERRUPTIONS
-    retry_after_max_s: Seconds = 3_600.0  # a worker may ask for a longer pause; it gets jobs again after an hour
+    """How often a running job may begin again because its worker or daemon is stopped: at one more it is dead
+    (PYTHON.md#stop)."""
+    retry_after_max_s: Seconds = 3_600.0
+    """The longest pause that a worker may ask for."""
     worker_networks: tuple[str, ...] = ()
-    """Networks that workers may be in, such as 10.1.0.0/16, whoever registers them. Empty: see `reach.py`."""
+    """Networks that workers may be in, whoever registers them; set it behind a proxy (WORKERS.md).
+    Allowed: a list like `["10.1.0.0/16"]`"""
 
     def __post_init__(self) -> None:
         try:

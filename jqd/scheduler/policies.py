@@ -36,10 +36,13 @@ class SchedulerConfig:
     """What goes first among jobs of equal priority."""
 
     policy: Literal["fair", "strict", "random"] = "fair"
+    """`fair` shares between tenants, then between their jobtypes; `strict` takes the oldest, of whichever tenant;
+    `random` any jobtype by chance (SCHEDULING.md#what-goes-first). The same at all daemons."""
     weights: Weights = ()
-    """Shares of tenants, of those that are not named 1, for `fair`. Nothing stands before the = for the tenant ""."""
+    """Shares of tenants with `fair`; 1 for those that are not named, nothing before the `=` for jobs of no tenant."""
     ageing_s: Annotated[float, Meta(ge=0, le=AGEING_S_MAX, description="0, or 1 second to 30 days")] = 0.0
-    """A job gains a step of priority with each that it waits; 0: none."""
+    """A job gains a step of priority with each such period that it waits; 0: none (SCHEDULING.md#jobs-that-age). The
+    same at all daemons."""
 
     def __post_init__(self) -> None:
         if len(self.by_tenant) < len(self.weights):

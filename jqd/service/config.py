@@ -13,9 +13,14 @@ from jqd.domain.units import Bytes, Count, Seconds
 class JobConfig:
     """What counts for jobs whose pushers, and whoever registered for them, say nothing."""
 
-    expires_in_s: Seconds | None = None  # none began in that time: nobody serves it, or nobody waits for it any more
+    expires_in_s: Seconds | None = None
+    """A job without its own expires_in (HTTP.md#pushing-jobs-post-v1jobs), from its push or a registration, is dead
+    unless an attempt has begun so long after its date or its push; set it where jobs of types that nobody serves must
+    not stay."""
     retry_for_s: Seconds | None = None
-    """So long after its date, or its push, a job is tried again, however often. None: as often as `max_retry` says."""
+    """No attempt follows one that ends so long after the job's date, its push, or its latest retry by hand. Jobs
+    without their own `max_retry` are tried until then, however often; set it where jobs shall end by age in place of a
+    count."""
 
     @property
     def usual(self) -> JobOptions:
@@ -30,14 +35,24 @@ class JobConfig:
 class ServiceConfig:
     """How large a job may be, and how long is waited for what."""
 
-    job_bytes_max: Bytes = 1 << 20  # one job: a script call of the store must stay near 1 MiB
-    array_bytes_max: Bytes = 16 << 20  # a whole request: half a journal frame, so that conversion from JSON still fits
-    array_jobs_max: Count = 10_000  # some 10 ms of work in one piece
-    wait_s_max: Seconds = 60.0  # a long poll: below the idle time of common load balancers
-    poll_s: Seconds = 1.0  # jobs also end through other daemons: a waiter looks this often
-    cancel_s: Seconds = 2.0  # how long a cancel waits for the store before it answers that it is recorded
-    find_s: Seconds = 1.0  # a job on its way into the store is waited for by who must not know of others': it takes ms
-    store_s: Seconds = 10.0  # how long an ack of the store waits for it before it comes down to fsync
+    job_bytes_max: Bytes = 1 << 20
+    """One job; better put big data elsewhere and push where it is.
+    Allowed: above 0, at most `api.array_bytes_max`"""
+    array_bytes_max: Bytes = 16 << 20
+    """A whole push; `journal.frame_bytes_max` must hold it.
+    Allowed: above 0, at most three quarters of `api.bodies_bytes_max`"""
+    array_jobs_max: Count = 10_000
+    """Jobs of one push."""
+    wait_s_max: Seconds = 60.0
+    """The longest `wait`; keep it below the idle time of your load balancer."""
+    poll_s: Seconds = 1.0
+    """How often a waiter looks whether a job has ended elsewhere."""
+    cancel_s: Seconds = 2.0
+    """How long a cancel or a change waits for the store before it answers that it is recorded."""
+    find_s: Seconds = 1.0
+    """How long a request that may not know of other tenants' jobs waits for a job on its way into the store."""
+    store_s: Seconds = 10.0
+    """How long `ack=store` waits before it comes down to `fsync`."""
 
     def __post_init__(self) -> None:
         if self.job_bytes_max > self.array_bytes_max:

@@ -14,23 +14,45 @@ class StoreConfig:
     """Where the store is and how long it keeps what is over."""
 
     url: str = field(default="", metadata={SECRET: True})
-    """The one server; "" for the one that a daemon keeps itself."""
+    """The server; without it the daemon keeps its own. Set it for several daemons. `--store`
+    Allowed: a `redis://`, `rediss://`, `unix://`, `redis+cluster://` or `redis+sentinel://` URL"""
     prefix: str = "jqd"
+    """Begins every key; set it where two queues share one server.
+    Allowed: 1 to 64 letters, digits, `_`, `.` and `-`"""
     urls: tuple[str, ...] = field(default=(), metadata={SECRET: True})
-    """Several servers in place of `url`. Their order is for ever: it says what lies where."""
-    partitions: int = 0  # for ever, too; 0: one for each server
-    timeout_s: Seconds = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble
-    connections_max: Count = 8  # calls at once beside those of lanes, over one connection; the server does one a time
-    ended_keep_s: Seconds = 86_400.0  # a day to look at what ended
-    ended_keep_jobs: int = 100_000  # about 50 MiB at 200 B a job
-    dead_jobs_warn: Count = 10_000  # nobody looks at so many one by one, and they are never trimmed (adr/0008)
-    result_ttl_s: Seconds = 3_600.0  # an hour to fetch a kept result
-    tombstone_keep_s: Seconds = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
-    history_max: Count = 10  # failed attempts kept of one job
-    crash_limit: Count = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
-    alone_s: Seconds = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
-    name_reserve_s: Seconds = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
-    i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
+    """Several servers as one store. Their order is for ever: it says what lies where. `--store`, several times.
+    Allowed: a list of such URLs, instead of `store.url`"""
+    partitions: int = 0
+    """Parts of the store, for ever, too; 0 is one for each server. Set 8 if you may need more servers one day.
+    Allowed: 0, or the number of URLs to 32"""
+    timeout_s: Seconds = 5.0
+    """For one answer of the server; raise it for one far away."""
+    connections_max: Count = 8
+    """Calls to a server at once, beside those that carry pushes."""
+    ended_keep_s: Seconds = 86_400.0
+    """How long a job that succeeded or was cancelled is shown, and its `job_id` taken; then it is forgotten. Jobs that
+    failed stay."""
+    ended_keep_jobs: int = 100_000
+    """How many of these are kept at most, in each partition: the oldest are forgotten first, **before their day is
+    over**. About 50 MiB at 200 B a job: raise it if more than that end in a day and a push may be repeated late.
+    Allowed: 0 or more"""
+    dead_jobs_warn: Count = 10_000
+    """From how many failed jobs on, in each partition, health warns of them: they stay until somebody deals with them.
+    Raise it if that many are normal, and delete the old ones now and then (`jqd delete --all --older 30d --yes`)."""
+    result_ttl_s: Seconds = 3_600.0
+    """How long a result pushed with `keep_result` waits to be fetched."""
+    tombstone_keep_s: Seconds = 172_800.0
+    """Notes about jobs that may still come out of a journal; keep it at twice `journal.retention_s`."""
+    history_max: Count = 10
+    """Failed attempts that are kept of one job."""
+    crash_limit: Count = 3
+    """A job is dead after so many deaths of daemons that held nothing but this job."""
+    alone_s: Seconds = 60.0
+    """How long a job that was in flight at two deaths of daemons runs alone."""
+    name_reserve_s: Seconds = 30.0
+    """How long a `job_id` of your own is reserved until its job is in a journal; raise it for a very slow disk."""
+    i_accept_loss: bool = False
+    """Use a server although its settings would lose jobs; `jqd doctor` says which. `--i-accept-loss`"""
     partition: int = field(default=0, metadata={INTERNAL: True})
     """Which one a store object is; `parts` says it."""
     neighbours: tuple[int, ...] = field(default=(0,), metadata={INTERNAL: True})

@@ -35,7 +35,7 @@ def test_every_setting_is_shown_with_its_unit_and_what_it_is_for(capsys: pytest.
         "default": 25.0,
         "origin": "default",
         "reloads": True,
-        "allowed": "1 s to 1 day",
+        "allowed": "1 second to 1 day",
     }
     assert not told["lease.lease_s"]["reloads"]
 
@@ -63,7 +63,7 @@ def test_where_each_was_said_and_no_password(
     assert run(["config", "show", "--origin", "--config", str(file)]) == 0
     page = capsys.readouterr().out
     assert "s3@c" not in page
-    assert f"api.job_bytes_max 512KiB {file} one job;" in " ".join(page.split())
+    assert f"api.job_bytes_max 512KiB {file} One job;" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

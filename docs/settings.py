@@ -1,0 +1,105 @@
+"""`python docs/settings.py`: writes the tables of operate/SETTINGS.md from the classes that hold the settings.
+
+What a setting is for stands as text below its field; a last line "Allowed: …" there replaces what its type says. The
+prose between the tables is written by hand, in the page.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from jqd.config import Config, settings
+from jqd.domain.fields import allowed
+from jqd.domain.setting_text import text_of
+
+DOCS = Path(__file__).parent
+PAGE = DOCS / "operate" / "SETTINGS.md"
+HEAD = "| setting | default | allowed | what it is for, and when to change it |\n|---|---|---|---|\n"
+_TABLE = re.compile(re.escape(HEAD) + r"(\| `([a-z_.]+)` .*\n)+")
+_LINK = re.compile(r"\b([A-Z]+\.md)(#[\w-]+)?")
+
+
+def render(page: str) -> str:
+    """The page with its tables made again. A table has the section whose setting it begins with."""
+    written: set[str] = set()
+
+    def again(table: re.Match[str]) -> str:
+        section = table[0].removeprefix(HEAD).partition("`")[2].partition("`")[0].rpartition(".")[0]
+        written.add(section)
+        return HEAD + "".join(f"{row}\n" for row in _rows(section))
+
+    page = _TABLE.sub(again, page)
+    if missing := {key.rpartition(".")[0] for key, _ in settings(Config)} - written:
+        raise SystemExit(
+            f"{PAGE.name} has no table of {', '.join(sorted(missing))}: begin one with one of its settings"
+        )
+    return page
+
+
+def _rows(section: str) -> Iterator[str]:
+    holder: Any = Config()
+    for name in section.split(".") if section else ():
+        holder = getattr(holder, name)
+    kind = type(holder)
+    hints = get_type_hints(kind, include_extras=True)
+    for key, _ in settings(Config):
+        above, _, name = key.rpartition(".")
+        if above != section:
+            continue
+        why, _, may_be = _texts(kind)[name].partition("\nAllowed: ")
+        may_be = may_be or _allowed(hints[name])
+        default = _default(getattr(holder, name), name)
+        yield f"| `{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))} |"
+
+
+@cache
+def _texts(kind: type) -> dict[str, str]:
+    """Field → the text below it, of a class and those that it is made of."""
+    texts: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
+        for field, below in pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = inspect.cleandoc(text)
+    return texts
+
+
+def _allowed(hint: Any) -> str:
+    """By the type: without the limits that nobody reaches."""
+    words = re.sub(r", and at most .*| to 1,000,000,000$", "", allowed(hint))
+    if words.startswith("one of "):
+        return ", ".join(f"`{word}`" for word in words.removeprefix("one of ").split(", "))
+    return {"something else": "a path", "0": "0 or more"}.get(words, words)
+
+
+def _default(value: Any, name: str) -> str:
+    """As it would be written in the file, without quotes."""
+    if type(value) is int and "_bytes" not in name and value >= 10_000:
+        text = f"{value:_}"
+    elif type(value) is float and name.endswith("_s") and 0 < value < 1:
+        text = f"{value * 1000:g}ms"
+    else:
+        text = text_of(value, name)
+    return f"`{text.removesuffix('s') if value == 0 else text}`" if text else "none"
+
+
+def _linked(text: str) -> str:
+    """With links in place of the names of pages."""
+
+    def link(name: re.Match[str]) -> str:
+        (page,) = DOCS.glob(f"*/{name[1]}")
+        there = page.name if page.parent == PAGE.parent else f"../{page.parent.name}/{page.name}"
+        return f"[{name[1]}]({there}{name[2] or ''})"
+
+    return _LINK.sub(link, text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text()))
