@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from jqd import __version__
+from jqd.cron.schedules import Schedules
 from jqd.domain.dates import iso
 from jqd.domain.diagnostic import Diagnostic
 from jqd.domain.errors import Overloaded, StaleOwner, StoreAway
@@ -21,7 +22,6 @@ from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
 from jqd.domain.quotas import Quotas
 from jqd.domain.record import Lane
-from jqd.domain.schedules import Schedules
 from jqd.domain.tenant import annotate
 from jqd.http import Certificate
 from jqd.journal.disk import examine_room

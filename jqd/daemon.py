@@ -21,18 +21,18 @@ import trio
 from jqd.api import Api, ApiContext, Authenticator
 from jqd.config import Config
 from jqd.control import Control
+from jqd.cron.loop import CronLoop
+from jqd.cron.schedules import Schedules
 from jqd.domain import root_token
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.constraints import Constraints
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
-from jqd.domain.jobid import partition_of_name
 from jqd.domain.joblog import JobLog
 from jqd.domain.log import configure, get_logger
 from jqd.domain.settings import SettingTable
 from jqd.http import Listener, ListenerConfig, address_of, bind, tls_context, url_of
 from jqd.journal import Journal, open_journal
-from jqd.loops.cron import CronLoop
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.poison import PoisonGuard
 from jqd.loops.retention.retention import Retention
@@ -46,7 +46,7 @@ from jqd.reload import Reload
 from jqd.routes import ROUTES
 from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
 from jqd.scheduler import Scheduler, make_policy
-from jqd.service import Services, chaining, firing
+from jqd.service import Services, chaining
 from jqd.service.settings import save
 from jqd.service.workers import unneeded_options
 from jqd.signals import watch_signals
@@ -177,13 +177,9 @@ class Daemon:
 
     def _dates(self, services: Services) -> CronLoop:
         return CronLoop(
-            schedules=services.schedules,
+            services,
             follows=[partition.follow for partition in self.partitions],
-            last=partial(firing.last_of, services),
-            fire=partial(firing.fire, services),
-            home=partial(partition_of_name, partitions=len(self.partitions)),
             place=self.control.place,
-            clock=self.clock,
         )
 
     def _parts(self, services: Services) -> ApiContext:
@@ -206,7 +202,7 @@ class Daemon:
             ageing_ms=self.scheduler.period_ms,
         )
         services.options.usual = self.config.job.usual
-        self.control.schedules, self.control.quotas = services.schedules, services.quotas
+        self.control.schedules, self.control.quotas = services.feature(Schedules), services.quotas
         return services
 
     def change(self, config: Config) -> None:

@@ -26,12 +26,13 @@ from jqd.api.v1 import (
     pauses,
     push,
     quotas,
-    schedules,
     status,
     tokens,
     workers,
 )
 from jqd.api.v1 import responses as told
+from jqd.cron import api as schedules
+from jqd.cron.service import Plan
 from jqd.domain import media
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
@@ -39,7 +40,6 @@ from jqd.service.constraints import Limits
 from jqd.service.edit import Edit
 from jqd.service.job import NewJob
 from jqd.service.quotas import Allowance
-from jqd.service.schedules import Plan
 from jqd.service.tokens import TokenWanted
 
 PUSHED = {200: (told.PushedJob, told.PushedJobs), 201: (told.PushedJob, told.PushedJobs), 207: told.PushedJobs}
@@ -97,17 +97,19 @@ ROUTES = [
         "GET",
         "/v1/schedules",
         schedules.list_schedules,
-        {200: schedules.Schedules},
+        {200: schedules.SchedulePage},
         None,
         schedules.SchedulesQuery,
         lists=True,
     ),
-    Route("PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.Schedule, 201: schedules.Schedule}, Plan),
-    Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.Schedule}),
+    Route(
+        "PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.ScheduleView, 201: schedules.ScheduleView}, Plan
+    ),
+    Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.ScheduleView}),
     Route("DELETE", "/v1/schedules/<name>", schedules.delete, {204: None}),
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
-    Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
-    Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
+    Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.ScheduleView}),
+    Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.ScheduleView}),
     Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, lists=True),
     Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery),
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from jqd.domain.audit import IN_A_ROW, is_old, stale
-from jqd.domain.schedules import FIRED, SCHEDULE
-from jqd.domain.settings import AUDIT, Setting, SettingTable
+from jqd.domain.settings import AUDIT, FIRED, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import tenant_of
 from jqd.domain.tokens import TOKEN, over
 from jqd.runner import WorkerRegistry

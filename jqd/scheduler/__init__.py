@@ -1,21 +1,16 @@
 """Decides what runs next. Pure: no I/O, no await."""
 
-from jqd.scheduler.cron import Firing, Last, Step, decide
 from jqd.scheduler.policies import Fair, Policy, Random, SchedulerConfig, Strict, Waiting, make_policy
 from jqd.scheduler.scheduler import NO_BOUND, Scheduler
 
 __all__ = [
     "NO_BOUND",
     "Fair",
-    "Firing",
-    "Last",
     "Policy",
     "Random",
     "Scheduler",
     "SchedulerConfig",
-    "Step",
     "Strict",
     "Waiting",
-    "decide",
     "make_policy",
 ]

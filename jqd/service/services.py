@@ -4,9 +4,8 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-import msgspec
 import trio
 
 from jqd.domain.audit import read_notes
@@ -19,7 +18,7 @@ from jqd.domain.lease import Peer
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses
 from jqd.domain.quotas import Quotas
 from jqd.domain.record import Lane
-from jqd.domain.schedules import Schedules
+from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import SEPARATOR, annotate
 from jqd.domain.tokens import Tokens
 from jqd.journal import Journal
@@ -35,7 +34,7 @@ from jqd.service.recent_pushes import RecentPushes
 from jqd.service.registered_options import RegisteredOptions
 from jqd.store import EdgeStore
 
-_job_decoder = msgspec.msgpack.Decoder(NewJob)
+F = TypeVar("F")
 
 
 class Control(Protocol):
@@ -89,7 +88,6 @@ class Services:
     """Who stands before it."""
     options: RegisteredOptions = field(init=False)
     """What was registered of jobtypes."""
-    schedules: Schedules = field(init=False)
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
     quotas: Quotas = field(init=False)
@@ -97,6 +95,8 @@ class Services:
     """Tenants of which nothing is begun."""
     drains: Pauses = field(init=False)
     """Daemons that begin nothing."""
+    features: dict[Any, Any] = field(default_factory=dict)
+    """What optional features keep, made when it is first asked for."""
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
@@ -108,7 +108,13 @@ class Services:
         self.quotas = Quotas(self.workers.settings, self.clock)
         self.halts = Pauses(self.workers.settings, BAN, HALT)
         self.drains = Pauses(self.workers.settings, DRAIN)
-        self.schedules = Schedules(self.workers.settings, self.clock, _job_decoder.decode)
+
+    def feature(self, kind: Callable[[SettingTable, Clock], F]) -> F:
+        """What an optional feature keeps of the settings. A daemon asks before its settings are loaded."""
+        if kind not in self.features:
+            self.features[kind] = kind(self.workers.settings, self.clock)
+        kept: F = self.features[kind]
+        return kept
 
     def as_principal(self, principal: Principal) -> "Services":
         """The same services, acting for another principal."""

@@ -10,6 +10,9 @@ import pytest
 import trio
 
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
+from jqd.cron import service as schedules
+from jqd.cron.schedules import Schedules
+from jqd.cron.service import Plan, Template
 from jqd.domain.chaining import named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
@@ -19,8 +22,6 @@ from jqd.domain.record import Lane, encode_outcomes, job_ids
 from jqd.domain.tenant import annotate
 from jqd.journal import Journal
 from jqd.loops.retention.retention import EVERY_S
-from jqd.service import schedules
-from jqd.service.schedules import Plan, Template
 from jqd.store import KeptJob, Member, Shelf
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
@@ -292,11 +293,15 @@ async def test_a_date_waits_for_the_partition_in_which_its_job_lives(autojump_cl
             await schedules.put(services, name, plan)
         here.stores[1].away = "cable"
         await trio.sleep(35)
-        now_ms = services.schedules.now_ms()
-        late = [one for one in services.schedules.known.values() if one.next_ms is not None and one.next_ms <= now_ms]
+        now_ms = services.feature(Schedules).now_ms()
+        late = [
+            one
+            for one in services.feature(Schedules).known.values()
+            if one.next_ms is not None and one.next_ms <= now_ms
+        ]
         assert {partition_of_name(one.job_id(one.next_ms or 0), 2) for one in late} == {1}, late
         assert all("cable" in one.trouble or "did not say in time" in one.trouble for one in late), late
         here.stores[1].away = None
         await trio.sleep(20)
-        assert {one.fired.fired + one.fired.skipped for one in services.schedules.known.values()} == {5}
+        assert {one.fired.fired + one.fired.skipped for one in services.feature(Schedules).known.values()} == {5}
         nursery.cancel_scope.cancel()

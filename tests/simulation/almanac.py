@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 import trio
 
+from jqd.cron.schedules import FiredDate, Schedule, Schedules
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.job import Fate, Job, Outcome, State
 from jqd.domain.jobid import partition_of_name
-from jqd.domain.schedules import FIRED, FiredDate, Schedule
-from jqd.domain.settings import Setting
+from jqd.domain.settings import FIRED, Setting
 from jqd.store import JobView
 from jqd.testing.store import FakeStore
 from tests.simulation.causes import Attempt
@@ -277,8 +277,8 @@ def _revision(word: Word) -> int:
 def late(all_services: Iterable[Any]) -> Iterator[str]:
     """Schedules of which a date has come that nobody saw to."""
     for services in all_services:
-        now_ms = services.schedules.now_ms()
-        for one in services.schedules.known.values():
+        now_ms = services.feature(Schedules).now_ms()
+        for one in services.feature(Schedules).known.values():
             if one.next_ms is not None and one.next_ms <= now_ms:
                 yield f"{one.name}@{iso(one.next_ms)} is not fired yet ({one.trouble})"
 

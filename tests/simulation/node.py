@@ -12,6 +12,9 @@ import trio
 
 from jqd import daemon as daemon_module
 from jqd.config import Config, HttpConfig
+from jqd.cron import decide as decide_module
+from jqd.cron import firing as firing_module
+from jqd.cron import loop as dates_module
 from jqd.daemon import Daemon
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import JournalError, JournalRefused
@@ -19,7 +22,6 @@ from jqd.domain.job import Outcome
 from jqd.http import Urgency
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import chunks as chunks_module
-from jqd.loops import cron as dates_module
 from jqd.loops import reap as reap_module
 from jqd.loops import settings as rules_module
 from jqd.recovery import recovery as barrier_module
@@ -27,8 +29,6 @@ from jqd.runner import RunnerConfig, WorkerSpec
 from jqd.runner.in_flight import InFlightJob
 from jqd.runner.registry import KIND, body_of
 from jqd.scheduler import SchedulerConfig
-from jqd.scheduler import cron as decide_module
-from jqd.service import firing as firing_module
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
 from tests.simulation.aged import PERIOD_S

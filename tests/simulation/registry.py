@@ -21,6 +21,10 @@ import msgspec
 import trio
 from msgspec import Raw, structs
 
+from jqd.cron import service as schedules
+from jqd.cron.schedules import Schedules
+from jqd.cron.service import Plan as Dates
+from jqd.cron.service import Template
 from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.domain.dates import iso
 from jqd.domain.errors import JqdError, NotFound
@@ -28,10 +32,8 @@ from jqd.domain.settings import NIL, Setting
 from jqd.runner import WorkerSpec
 from jqd.runner.handler import Definition, HandlerOptions, is_deleted
 from jqd.runner.registry import HANDLER
-from jqd.service import drains, handlers, pauses, schedules, settings
+from jqd.service import drains, handlers, pauses, settings
 from jqd.service import workers as service_workers
-from jqd.service.schedules import Plan as Dates
-from jqd.service.schedules import Template
 from jqd.testing.store import FakeStore
 from tests.simulation.holder import ask
 from tests.simulation.loop import EPOCH_MS
@@ -328,7 +330,7 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
         known = Constraints(_workers(node).settings).known.get(name)
         return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)
     if kind == "schedule":
-        one = _services(node).schedules.known.get(name)
+        one = _services(node).feature(Schedules).known.get(name)
         return 0 if one is None else msgspec.msgpack.decode(schedules.template_of(one).argument)
     if kind == "handler":
         handler = _workers(node).handler(name)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jqd.domain.schedules import Missed, Overlap
+from jqd.cron.schedules import Missed, Overlap
 
 PUT, DELETE, FAREWELL, PAUSE, RESUME = "put", "delete", "farewell", "pause", "resume"
 DRAIN, GO_ON = "drain", "go on"

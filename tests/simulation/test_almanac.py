@@ -5,11 +5,11 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
-from jqd.domain.cron_expression import Recurrence
+from jqd.cron.expression import Recurrence
+from jqd.cron.schedules import FiredDate, Schedule, body_of, fired_rule
 from jqd.domain.dates import iso
 from jqd.domain.job import Fate, Job, Outcome
-from jqd.domain.schedules import SCHEDULE, FiredDate, Schedule, body_of, fired_rule
-from jqd.domain.settings import Setting
+from jqd.domain.settings import SCHEDULE, Setting
 from tests.simulation.almanac import Almanac
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.notes import Notes

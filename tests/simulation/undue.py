@@ -7,16 +7,17 @@ from typing import Any
 import trio
 from msgspec import structs
 
+from jqd.cron import decide as choice
+from jqd.cron import firing
+from jqd.cron import loop as dates_loop
+from jqd.cron.decide import Last, Step
+from jqd.cron.loop import CronLoop
+from jqd.cron.schedules import Known, Schedules
 from jqd.domain.dates import iso
-from jqd.domain.schedules import Known, Schedules
 from jqd.domain.settings import Setting
-from jqd.loops import cron as dates_loop
-from jqd.loops.cron import CronLoop
 from jqd.partition import Partition
 from jqd.runner.runner import Runner
-from jqd.scheduler import Last, Step
-from jqd.scheduler import cron as choice
-from jqd.service import firing, push
+from jqd.service import push
 from tests.simulation.loop import EPOCH_MS
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from jqd.domain.schedules import Known
+from jqd.cron.schedules import Known
 
 LATE_MS = 60_000  # a date is missed when it passed so long ago: a restart or a failover takes less
 AT_ONCE = 500  # dates looked at in one step, some 10 ms: a second's schedule that was away for a day has 86,400

@@ -62,7 +62,7 @@ async def test_who_asks_for_all_again_has_their_dates_looked_for_once(edge, monk
         looks.append(cron)
         return CronSim(cron, *more)
 
-    monkeypatch.setattr("jqd.domain.cron_expression.CronSim", look)
+    monkeypatch.setattr("jqd.cron.expression.CronSim", look)
     await put(edge, "rare", cron="0 0 29 2 *")
     first = (await edge.call("GET", "/v1/schedules", accept=JSON)).body
     looks.clear()

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
-from jqd.domain.cron_expression import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
+from jqd.cron.expression import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
+from jqd.cron.firing import note
+from jqd.cron.schedules import NAME_LENGTH_MAX, Known, Missed, Overlap, Schedule, Schedules, body_of, forgotten
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Name, is_name
 from jqd.domain.job_options import JobOptions
-from jqd.domain.schedules import FIRED, NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of, forgotten
-from jqd.domain.settings import NIL
+from jqd.domain.settings import FIRED, NIL, SCHEDULE
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.batch import Batch
-from jqd.service.firing import note
 from jqd.service.job import Date, NewJob, Tags, Value, nothing
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.job_limits import faults as job_faults
@@ -90,12 +90,12 @@ async def put(services: Services, name: str, plan: Plan) -> bool:
     own = services.qualified_name(name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = services.schedules.known.get(own)
+        before = services.feature(Schedules).known.get(own)
         new.append(before is None)
         if before is None:
             expect_bare_ends("schedule", name)
-            expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.schedules.known))
-        schedule = _merged(plan, before.schedule if before else None, services.schedules.now_ms())
+            expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.feature(Schedules).known))
+        schedule = _merged(plan, before.schedule if before else None, services.feature(Schedules).now_ms())
         return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
 
     await save(services, make)
@@ -142,13 +142,13 @@ async def run_now(services: Services, name: str) -> str:
 
 async def known(services: Services, name: str) -> Known:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
-    await get_or_refresh(services, partial(services.schedules.known.get, services.qualified_name(name)))
+    await get_or_refresh(services, partial(services.feature(Schedules).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> Known:
     """Raises NotFound."""
-    one = services.schedules.known.get(services.qualified_name(name))
+    one = services.feature(Schedules).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
     return one
@@ -182,7 +182,9 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
     def make() -> Mapping[tuple[str, str], bytes]:
         before = find(services, name).schedule
-        return {(SCHEDULE, services.qualified_name(name)): body_of(change(before, services.schedules.now_ms()))}
+        return {
+            (SCHEDULE, services.qualified_name(name)): body_of(change(before, services.feature(Schedules).now_ms()))
+        }
 
     await save(services, make)
 
@@ -237,7 +239,7 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
         # With the default overlap each job would be waited for beyond the next date, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     try:
-        now_ms = services.schedules.now_ms()
+        now_ms = services.feature(Schedules).now_ms()
         return [*found, *faults(_when(plan, now_ms), now_ms)]
     except ValueError as error:
         return [*found, Fault("/until", str(error))]

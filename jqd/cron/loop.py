@@ -5,18 +5,20 @@ than the one before, and finds the date fired when that one is well. Whether one
 """
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
 
+from jqd.cron.decide import Firing, decide
+from jqd.cron.firing import fire, last_of
+from jqd.cron.schedules import Known, Schedules
 from jqd.domain.array_split import in_steps
-from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
+from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
-from jqd.domain.schedules import Known, Schedules
 from jqd.loops.settings import SettingsSync
-from jqd.scheduler import Firing, Last, decide
+from jqd.service.services import Services
 
 AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
 TURN_S = 1.0  # between the turns of two daemons: longer than it takes one to hear what the other fired
@@ -28,33 +30,18 @@ TOLD_S = 5.0  # what the others fired must have been told since: ten questions
 
 WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: this daemon shuts down, or was too slow
 
-Fire = Callable[[Sequence[Firing], Callable[[str], bool]], Awaitable[Mapping[str, str]]]
-
 
 class CronLoop:
     """One for a daemon."""
 
     def __init__(
-        self,
-        *,
-        schedules: Schedules,
-        follows: Sequence[SettingsSync],
-        last: Callable[[Known], Awaitable[Last | None]],
-        fire: Fire,
-        home: Callable[[str], int],
-        place: Callable[[], tuple[int, int]],
-        clock: Clock,
+        self, services: Services, *, follows: Sequence[SettingsSync], place: Callable[[], tuple[int, int]]
     ) -> None:
-        """`last`: what became of the last job; `fire`: does steps whose jobs live in one partition, `home` says in
-        which, and answers with the names of those that have to wait, and why; `place`: which of the living daemons
-        this one is, and how many they are."""
-        self._schedules = schedules
+        """`place`: which of the living daemons this one is, and how many they are."""
+        self._services, self._clock = services, services.clock
+        self._schedules = services.feature(Schedules)
         self._follows = follows
-        self._last = last
-        self._fire = fire
-        self._home = home
         self._place = place
-        self._clock = clock
         self._log = get_logger("schedules")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -80,12 +67,12 @@ class CronLoop:
         # First what was not put off yet, then what waits longest for another look: many that wait hold up no others.
         ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
         for one in ours[:AT_ONCE]:
-            home = self._home(one.fired.job_id)
+            home = partition_of_name(one.fired.job_id, self._services.partitions)
             if home in away:
                 self._put_off(one, away[home])
                 continue
             try:
-                step = decide(one, await self._last(one), self._schedules.now_ms())
+                step = decide(one, await last_of(self._services, one), self._schedules.now_ms())
             except WEATHER as error:
                 away[home] = str(error)
                 self._put_off(one, str(error))
@@ -94,10 +81,10 @@ class CronLoop:
                 self._put_off(one, f"its last job, {one.fired.job_id}, has not ended")
             else:
                 firing = Firing(one, step)
-                by_home.setdefault(self._home(firing.job_id), []).append(firing)
+                by_home.setdefault(partition_of_name(firing.job_id, self._services.partitions), []).append(firing)
         for home, firings in by_home.items():
             try:
-                waits = await self._fire(firings, partial(self._is_told, home))
+                waits = await fire(self._services, firings, partial(self._is_told, home))
             except WEATHER as error:
                 waits = {firing.one.name: str(error) for firing in firings}
             for one in (firing.one for firing in firings if firing.one.name in waits):

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from jqd.domain.cron_expression import Recurrence
-from jqd.domain.schedules import FiredDate, Known, Missed, Overlap, Schedule, fired_rule
-from jqd.scheduler import Last, Step, decide
-from jqd.scheduler.cron import AT_ONCE, LATE_MS
+from jqd.cron.decide import AT_ONCE, LATE_MS, Last, Step, decide
+from jqd.cron.expression import Recurrence
+from jqd.cron.schedules import FiredDate, Known, Missed, Overlap, Schedule, fired_rule
 
 EVERY_MS = 30_000
 RUNS, ENDED = Last(None), Last(0)

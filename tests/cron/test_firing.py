@@ -6,19 +6,19 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
-from jqd.domain.cron_expression import Recurrence
+from jqd.cron import service as schedules
+from jqd.cron.decide import Firing, Last, Step
+from jqd.cron.expression import Recurrence
+from jqd.cron.firing import TAKEN_S, fire, last_of
+from jqd.cron.schedules import FiredDate, Known, Schedule, Schedules, body_of, fired_rule, forgotten
+from jqd.cron.service import Plan, Template
 from jqd.domain.errors import Closed, NotYet, Overloaded
 from jqd.domain.job import Fate
 from jqd.domain.job_record import date_digest
 from jqd.domain.record import Lane, decode_jobs, decode_rules
-from jqd.domain.schedules import FIRED, SCHEDULE, FiredDate, Known, Schedule, body_of, fired_rule, forgotten
-from jqd.domain.settings import NIL, Setting
+from jqd.domain.settings import FIRED, NIL, SCHEDULE, Setting
 from jqd.domain.tenant import annotate, bare
-from jqd.scheduler import Firing, Last, Step
-from jqd.service import schedules
-from jqd.service.firing import TAKEN_S, fire, last_of
 from jqd.service.principal import Principal
-from jqd.service.schedules import Plan, Template
 from jqd.store import NameJournaled, NameWanted
 from tests.api.whole import Whole
 
@@ -38,7 +38,7 @@ def services(edge: Whole) -> Any:
 
 
 def known(edge: Whole) -> Known:
-    one: Known = services(edge).schedules.known["s"]
+    one: Known = services(edge).feature(Schedules).known["s"]
     return one
 
 
@@ -256,10 +256,10 @@ async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_beg
 async def test_one_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whole) -> None:
     settings = edge.workers.settings
     settings.take([Setting(SCHEDULE, "gone", 9, 0, Raw(NIL))])
-    assert sorted(services(edge).schedules.known) == ["s"]
+    assert sorted(services(edge).feature(Schedules).known) == ["s"]
     body = body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence("* * * * *", tz="Mars/Mons"), since_ms=1))
     settings.take([Setting(SCHEDULE, "m", 9, 0, Raw(body))])
-    (complaint,) = services(edge).schedules.complaints()
+    (complaint,) = services(edge).feature(Schedules).complaints()
     assert "'Mars/Mons' is no time zone" in complaint
     assert (await edge.call("GET", "/v1/schedules/m")).body["next"] == []
 
@@ -269,7 +269,7 @@ async def test_what_stands_again_after_it_was_deleted_goes_on_behind_the_last_da
     fired = fired_rule("n", FiredDate(5000, "n@5", 5000), now_ms=5000)
     edge.workers.settings.take([Setting(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
     edge.workers.settings.take([Setting(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it
-    assert services(edge).schedules.known["n"].through_ms == 5000
+    assert services(edge).feature(Schedules).known["n"].through_ms == 5000
 
 
 @pytest.mark.parametrize("limits", [{"rate": 0.1}, {"bytes": 1.0}, {"queued": 1}, {"in_flight": 1}])
@@ -277,11 +277,11 @@ async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole
     acme = services(edge).as_principal(Principal("acme"))
     assert (await edge.call("PUT", "/v1/quotas/acme", limits)).status == 200
     await schedules.put(acme, "s", msgspec.structs.replace(PLAN, overlap="replace", jitter=0.0))
-    one = services(edge).schedules.known[annotate("acme", "s")]
+    one = services(edge).feature(Schedules).known[annotate("acme", "s")]
 
     async def due(replaces: bool) -> str | None:
         """Why it was not fired."""
-        now = services(edge).schedules.known[one.name]
+        now = services(edge).feature(Schedules).known[one.name]
         step = Step(now.next_ms or 0, True, 0, replaces)
         waits = await fire(services(edge), [Firing(now, step)], lambda life: True)
         await edge.apply()
@@ -289,7 +289,7 @@ async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole
 
     edge.clock.advance(61)
     assert await due(replaces=False) is None
-    first = bare(services(edge).schedules.known[one.name].fired.job_id)
+    first = bare(services(edge).feature(Schedules).known[one.name].fired.job_id)
     edge.clock.advance(2)
     assert f"the quota of tenant 'acme' is spent, {next(iter(limits))}: " in (await due(replaces=True) or "")
     view = await edge.call("GET", f"/v1/jobs/{first}", headers={"jqd-tenant": "acme"})
@@ -301,4 +301,4 @@ async def test_a_date_waits_for_the_quota_of_its_tenant_and_costs_it(edge: Whole
     for _ in range(2):
         edge.clock.advance(120)
         await due(replaces=False)
-    assert services(edge).schedules.known[one.name].fired.fired >= 2
+    assert services(edge).feature(Schedules).known[one.name].fired.fired >= 2

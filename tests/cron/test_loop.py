@@ -1,7 +1,7 @@
 """Schedules at real daemons over one store: each date is fired once, whatever dies, and no sooner than it may be.
 
-The steps between two daemons are judged in a model, tests/scheduler/test_firing.py; here the real ones are walked, with
-kills, wipes and clocks that differ, and jobs whose ends and names the store soon forgets.
+The steps between two daemons are judged in a model, tests/cron/test_firing_model.py; here the real ones are
+walked, with kills, wipes and clocks that differ, and jobs whose ends and names the store soon forgets.
 """
 
 import random
@@ -20,24 +20,25 @@ import trio
 
 from jqd.cli import run
 from jqd.config import Config
+from jqd.cron import service as schedules
+from jqd.cron.loop import CronLoop
+from jqd.cron.schedules import Known, Schedules
+from jqd.cron.service import Plan, Template
 from jqd.daemon import Daemon
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import JqdError
 from jqd.domain.job import State
 from jqd.domain.lease import LeaseConfig
-from jqd.domain.schedules import Known
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops.cron import CronLoop
-from jqd.service import schedules
 from jqd.service.cancel import cancel
-from jqd.service.schedules import Plan, Template
 from jqd.store import StoreConfig
 from jqd.testing.store import FakeStore
 from tests.cli.test_manage import Script, script
 from tests.harness.files import MemoryFiles
+from tests.loops.conftest import threads_in_place
 from tests.loops.house import TrioClock, until
 
-__all__ = ["script"]
+__all__ = ["script", "threads_in_place"]
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.5, margin_s=0.4)
 STORE = StoreConfig(url="redis://fake", ended_keep_s=12.0, name_reserve_s=6.0)
@@ -128,7 +129,7 @@ async def walk(seed: int) -> str | None:
         services = source.choice(places).services
         end_ms = store.clock.wall_ms() + round((DATES + 0.5) * EVERY_S * 1000)
         await schedules.put(services, "tick", Plan(job=ALL.job, every=EVERY_S, missed="all", until=iso(end_ms)))
-        first_ms = services.schedules.known["tick"].next_ms
+        first_ms = services.feature(Schedules).known["tick"].next_ms
         await trio.sleep(2)
         while store.clock.wall_ms() < end_ms:
             await trio.sleep(source.uniform(1, 8))
@@ -145,7 +146,7 @@ async def walk(seed: int) -> str | None:
                     for place in gone:
                         await nursery.start(place.live)
         await trio.sleep(40)
-        stuck = [place.services.schedules.complaints() for place in places]
+        stuck = [place.services.feature(Schedules).complaints() for place in places]
         nursery.cancel_scope.cancel()
     dates = [f"tick@{iso(first_ms + round(n * EVERY_S * 1000))}" for n in range(DATES)]
     if twice := {name: count for name, count in watch.seen.items() if count > 1 or name not in dates}:
@@ -201,7 +202,7 @@ async def test_the_nightly_recipe(
     for begin, dates in nights.items():
         async with alone(begin) as place:
             await schedules.put(place.services, "nightly", plan)
-            known, seen = place.services.schedules.known, set[str]()
+            known, seen = place.services.feature(Schedules).known, set[str]()
             for half_hour in (
                 48 * night + each for night in range(3) for each in range(5)
             ):  # a few seconds around each
@@ -220,7 +221,7 @@ async def test_what_comes_while_the_last_job_has_not_ended(
     overlap: Any, fired: int, skipped: int, autojump_clock: None
 ) -> None:
     async with alone("2026-01-01T00:00Z") as place:
-        known = place.services.schedules.known
+        known = place.services.feature(Schedules).known
         await schedules.put(place.services, "s", Plan(job=Template(name="slow"), every=20.0, overlap=overlap))
         await trio.sleep(105)
         assert (known["s"].fired.fired, known["s"].fired.skipped) == (fired, skipped)
@@ -258,7 +259,7 @@ async def test_dates_that_pass_while_the_store_is_away_are_late_then_missed(auto
         }
         place.daemon.partitions[0].store.away = None
         await trio.sleep(20)
-        known = place.services.schedules.known
+        known = place.services.feature(Schedules).known
         # 0:01, 0:02 and 0:03 passed long ago, 0:04 a moment ago. Of those of `all` and `once` the first still waits for
         # a worker, so `overlap` passes over what comes then.
         counts = {name: (one.fired.fired, one.fired.skipped) for name, one in known.items()}
@@ -275,30 +276,34 @@ async def test_a_daemon_whose_turn_comes_later_finds_the_date_fired(autojump_clo
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
         await schedules.put(places[0].services, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
         await trio.sleep(13)
-        counts = [place.services.schedules.counts["fired"] for place in places]
+        counts = [place.services.feature(Schedules).counts["fired"] for place in places]
         assert sorted(counts) == [0, 1], "one was asked, and the other had nothing to do"
         places[counts.index(1)].kill()
         await trio.sleep(10)
         left = places[counts.index(0)]
-        assert left.services.schedules.counts == {"fired": 0, "skipped": 1}, "a second later it is the other's turn"
+        assert left.services.feature(Schedules).counts == {"fired": 0, "skipped": 1}, (
+            "a second later it is the other's turn"
+        )
         nursery.cancel_scope.cancel()
 
 
 async def test_many_that_wait_for_their_last_job_hold_up_no_others(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jqd.loops.cron.AT_ONCE", 1)
+    monkeypatch.setattr("jqd.cron.loop.AT_ONCE", 1)
     async with alone("2026-01-01T00:00Z") as place:
         for n in range(6):  # more than are looked at before the first of them is looked at again
             await schedules.put(place.services, f"slow{n}", Plan(job=Template(name="slow"), every=5.0))
         await trio.sleep(20)
         await schedules.put(place.services, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
         await trio.sleep(45)
-        one = place.services.schedules.known["s"].fired
+        one = place.services.feature(Schedules).known["s"].fired
         assert one.fired + one.skipped == 4
-        await cancel(place.services, place.services.schedules.known["slow5"].fired.job_id)
+        await cancel(place.services, place.services.feature(Schedules).known["slow5"].fired.job_id)
         await trio.sleep(4)
-        assert place.services.schedules.known["slow5"].fired.fired == 2, "and each of them is looked at in its turn"
+        assert place.services.feature(Schedules).known["slow5"].fired.fired == 2, (
+            "and each of them is looked at in its turn"
+        )
 
 
 async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,15 +326,15 @@ async def test_the_store_says_what_time_it_is(autojump_clock: None) -> None:
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
         begin_ms = store.clock.wall_ms()
         await schedules.put(places[1].services, "s", Plan(job=Template(name="n"), every=20.0, overlap="skip"))
-        first_ms = places[1].services.schedules.known["s"].next_ms
+        first_ms = places[1].services.feature(Schedules).known["s"].next_ms
         assert 0 <= first_ms - begin_ms - 20_000 < 1_000, "counted from when it was said, by that clock"
         await trio.sleep(25)
-        (one,) = {iso(place.services.schedules.known["s"].fired.date_ms) for place in places}
+        (one,) = {iso(place.services.feature(Schedules).known["s"].fired.date_ms) for place in places}
         assert one == iso(first_ms)
         page = await places[0].services.store.list_jobs(State.WAITING, None, None, 10, "")
         assert [job.name for job in page.jobs] == [f"s@{one}"]
         assert places[0].daemon.control.warnings() == []
-        now_ms = places[0].services.schedules.now_ms()
+        now_ms = places[0].services.feature(Schedules).now_ms()
         places[0].clock.set_wall_ms(places[0].clock.wall_ms() + 3_600_000)
-        assert places[0].services.schedules.now_ms() == now_ms, "no date of the next hour has come"
+        assert places[0].services.feature(Schedules).now_ms() == now_ms, "no date of the next hour has come"
         nursery.cancel_scope.cancel()

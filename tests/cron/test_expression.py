@@ -8,7 +8,7 @@ from cronsim import CronSim
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from jqd.domain.cron_expression import MACROS, Recurrence, cron_fault, faults, zone
+from jqd.cron.expression import MACROS, Recurrence, cron_fault, faults, zone
 from jqd.domain.dates import iso, ms_of
 
 SPRING, AUTUMN = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)

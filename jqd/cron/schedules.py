@@ -6,22 +6,22 @@ Of each there are two. What somebody said, of the kind `schedule`; and up to whi
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from jqd.cron.expression import Recurrence
 from jqd.domain.array_split import Steps, finish
 from jqd.domain.clock import Clock
-from jqd.domain.cron_expression import Recurrence
 from jqd.domain.dates import iso
 from jqd.domain.log import get_logger
-from jqd.domain.settings import ORIGINS, Setting, SettingTable
+from jqd.domain.settings import FIRED, ORIGINS, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
+from jqd.service.job import NewJob
 
-SCHEDULE, FIRED = "schedule", "fired"  # kinds of rules
 FORGOTTEN = 2  # in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
 OVERDUE_S = 60.0  # a date that passed so long ago and was not fired is complained about
@@ -115,6 +115,7 @@ def _seen_to(setting: Setting) -> FiredDate:
 
 _encoder = msgspec.msgpack.Encoder()
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
 _fired_decoder = msgspec.msgpack.Decoder(FiredDate)
 NEVER = FiredDate(0)
 
@@ -126,15 +127,13 @@ def body_of(schedule: Schedule) -> bytes:
 class Schedules:
     """All that are known here, and which of them is due next. Costs nothing while there is none."""
 
-    def __init__(self, settings: SettingTable, clock: Clock, read_job: Callable[[Raw], object]) -> None:
-        """`read_job`: raises MsgspecError for a job that cannot be pushed."""
+    def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.changed = trio.Event()
         """Set, and then another one, when a schedule is said, or was fired by somebody."""
         self.counts = {"fired": 0, "skipped": 0}
         """Dates that this daemon saw to since it began."""
         self._settings = settings
         self._clock = clock
-        self._read_job = read_job
         self._known: dict[str, Known] = {}
         self._new: set[str] = (
             set()
@@ -231,7 +230,7 @@ class Schedules:
         self.changed = trio.Event()
 
     def _read(self, setting: Setting) -> None:
-        self._read_job(_schedule_decoder.decode(setting.body).job)
+        _job_decoder.decode(_schedule_decoder.decode(setting.body).job)
 
     def _look(self, one: Known) -> None:
         if one.schedule.paused_at_ms:

@@ -2,7 +2,7 @@
 
 Daemons with clocks of their own, one store, and all that may happen between two steps: kills, processes that stand
 still, a store that is wiped, jobs that ended and whose names are forgotten, a schedule whose job is changed. What the
-real code does is walked in tests/loops/test_cron.py; here the order of steps is judged, and what each is for.
+real code does is walked in tests/cron/test_loop.py; here the order of steps is judged, and what each is for.
 docs/adr/0044.
 """
 

@@ -12,13 +12,13 @@ from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
 from jqd.api.v1.cursor import cursor_of, name_of
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.cron import service
+from jqd.cron.schedules import Known, Missed, Overlap, Schedules
+from jqd.cron.service import Plan
 from jqd.domain.array_split import in_steps
 from jqd.domain.job_options import JobOptions
-from jqd.domain.schedules import Known, Missed, Overlap
 from jqd.domain.tenant import bare, tenant_of
-from jqd.service import schedules
 from jqd.service.job import Value
-from jqd.service.schedules import Plan
 from jqd.service.server_only import expect_allowed
 
 LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
@@ -40,7 +40,7 @@ class ScheduledJob(JobOptions, frozen=True, kw_only=True):
     tags: Sequence[str]
 
 
-class Schedule(Struct, frozen=True):
+class ScheduleView(Struct, frozen=True):
     """A schedule, and which dates of it come next."""
 
     name: str
@@ -64,10 +64,10 @@ class Schedule(Struct, frozen=True):
     """Whose it is; left out for the tenant ""."""
 
 
-class Schedules(Struct, frozen=True):
+class SchedulePage(Struct, frozen=True):
     """One page of them."""
 
-    schedules: Sequence[Schedule]
+    schedules: Sequence[ScheduleView]
     cursor: str
     """For those that follow; empty: there are no more."""
 
@@ -95,13 +95,13 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """
     plan = read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
-    new = await schedules.put(parts.services, name, plan)
+    new = await service.put(parts.services, name, plan)
     return _shown(parts, request, name, 201 if new else 200)
 
 
 async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule, with the next five dates."""
-    await schedules.known(parts.services, name)
+    await service.known(parts.services, name)
     return _shown(parts, request, name)
 
 
@@ -109,48 +109,48 @@ async def list_schedules(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
     query = read_query(request, SchedulesQuery)
     # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
-    await in_steps(parts.services.schedules.looks(), request.breathe)
-    sees, every = parts.services.principal.can_see, parts.services.schedules.known.items()
+    await in_steps(parts.services.feature(Schedules).looks(), request.breathe)
+    sees, every = parts.services.principal.can_see, parts.services.feature(Schedules).known.items()
     behind = name_of(query.cursor)
     later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
     found = nsmallest(query.limit + 1, later)
     cursor = cursor_of(found[query.limit - 1][0]) if len(found) > query.limit else ""
-    return await answer_rows(request, Schedules([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
+    return await answer_rows(request, SchedulePage([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """204: none of its dates is fired any more; jobs that were pushed by it stay."""
-    await schedules.delete(parts.services, name)
+    await service.delete(parts.services, name)
     return ApiResponse(204)
 
 
 async def run_now(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
-    return answer(201, Pushed(await schedules.run_now(parts.services, name)), request.answer_language())
+    return answer(201, Pushed(await service.run_now(parts.services, name)), request.answer_language())
 
 
 async def pause(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule: none of its dates is fired until it is resumed."""
-    await schedules.pause(parts.services, name)
+    await service.pause(parts.services, name)
     return _shown(parts, request, name)
 
 
 async def resume(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
-    await schedules.resume(parts.services, name)
+    await service.resume(parts.services, name)
     return _shown(parts, request, name)
 
 
 def _shown(parts: ApiContext, request: ApiRequest, name: str, status: int = 200) -> ApiResponse:
-    return answer(status, _row(parts, schedules.find(parts.services, name)), request.answer_language())
+    return answer(status, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 
-def _row(parts: ApiContext, one: Known) -> Schedule:
+def _row(parts: ApiContext, one: Known) -> ScheduleView:
     schedule, when, fired = one.schedule, one.schedule.when, one.fired
-    now_ms = parts.services.schedules.now_ms()
-    job = schedules.template_of(one)
+    now_ms = parts.services.feature(Schedules).now_ms()
+    job = service.template_of(one)
     is_due = one.next_ms is None or one.next_ms <= now_ms
-    return Schedule(
+    return ScheduleView(
         name=bare(one.name),
         tenant=tenant_of(one.name) or UNSET,
         cron=when.cron or None,
@@ -162,7 +162,7 @@ def _row(parts: ApiContext, one: Known) -> Schedule:
         jitter=schedule.jitter_ms / 1000,
         until=iso(when.until_ms),
         paused_at=iso(schedule.paused_at_ms),
-        next=[str(iso(date_ms)) for date_ms in schedules.next_dates(one, now_ms)],
+        next=[str(iso(date_ms)) for date_ms in service.next_dates(one, now_ms)],
         last=LastDate(iso(fired.date_ms), bare(fired.job_id), iso(fired.at_ms)) if fired.job_id else None,
         fired=fired.fired,
         skipped=fired.skipped,

@@ -1,7 +1,7 @@
 """Firing schedules: the job of a date and the note that this date was fired reach the disk together.
 
 Any daemon may fire any date, and two may at once: the job's id is made of schedule and date, and the store gives a name
-to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/scheduler/test_firing.py.
+to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/cron/test_firing_model.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,16 +10,16 @@ from contextlib import ExitStack
 import msgspec
 from msgspec import Raw, structs
 
+from jqd.cron.decide import Firing, Last
+from jqd.cron.schedules import FiredDate, Known, Schedules, fired_rule
 from jqd.domain.dates import iso
 from jqd.domain.errors import NotFound, NotYet
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import Charge
 from jqd.domain.record import Lane, encode_rules
-from jqd.domain.schedules import FiredDate, Known, fired_rule
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
-from jqd.scheduler import Firing, Last
 from jqd.service.batch import Batch
 from jqd.service.cancel import cancel
 from jqd.service.find import Coming, find, resolve, stands
@@ -126,7 +126,7 @@ async def _fire_all(
     # From here to the writing nothing else happens in this process. It may have stood still before.
     if not is_told(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
-    if any(services.schedules.known.get(each.one.name) is not each.one for each in firings):
+    if any(services.feature(Schedules).known.get(each.one.name) is not each.one for each in firings):
         return {}  # changed, or fired by another, meanwhile
     done = [each for each in firings if each.one.name not in unsure]
     if agreed is not None and agreed.jobs:
@@ -142,8 +142,8 @@ async def _fire_all(
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
     await note(services, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
     for each in done:
-        services.schedules.counts["fired"] += each.step.fires
-        services.schedules.counts["skipped"] += each.step.skipped
+        services.feature(Schedules).counts["fired"] += each.step.fires
+        services.feature(Schedules).counts["skipped"] += each.step.skipped
         _tell(each)
     if agreed is not None and agreed.jobs:
         await confirm_ids(services, agreed, written.position)
