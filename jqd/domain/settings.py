@@ -196,7 +196,7 @@ class SettingTable:
                 read(setting)
         except (*DECODE_ERRORS, Invalid) as error:
             self._unreadable[setting.key] = str(error)[:WHY_MAX]
-            get_logger("rules").error("rules.unreadable", kind=setting.kind, name=setting.name, error=str(error))
+            get_logger("settings").error("settings.unreadable", kind=setting.kind, name=setting.name, error=str(error))
             return False
         self._unreadable.pop(setting.key, None)
         return True

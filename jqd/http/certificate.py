@@ -70,17 +70,17 @@ class Certificate:
             except ConfigError as error:
                 # Half of it may be written, or its day is still to come: it is tried again until it can be used.
                 if self._wrong != before:
-                    self._log.error("door.certificate_unusable", error=str(error))
+                    self._log.error("http.certificate_unusable", error=str(error))
             else:
-                self._log.info("door.certificate", ends_at=self._ends)
+                self._log.info("http.certificate", ends_at=self._ends)
         if self._ends_ms == self._said_ms:
             return
         if self._begins_ms > self._clock.wall_ms():
             self._said_ms = self._ends_ms
-            self._log.warning("door.certificate_begins", file=str(self._cert), at=iso(self._begins_ms))
+            self._log.warning("http.certificate_begins", file=str(self._cert), at=iso(self._begins_ms))
         elif self._ends_soon:
             self._said_ms = self._ends_ms
-            self._log.warning("door.certificate_ends", file=str(self._cert), at=self._ends)
+            self._log.warning("http.certificate_ends", file=str(self._cert), at=self._ends)
 
     @property
     def complaint(self) -> str | None:

@@ -65,9 +65,9 @@ class ServerContext:
         """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
         if why in NO_CERTIFICATE:
             mend = "http.tls_clients asks each client for a certificate of its authorities"
-            log_event(self.warn, "door.no_certificate", why=why, peer=peer, mend=mend)
+            log_event(self.warn, "http.no_certificate", why=why, peer=peer, mend=mend)
         else:
-            log_event(self.log.debug, "door.not_agreed", why=why, peer=peer)
+            log_event(self.log.debug, "http.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
         """As `read_head`. A program says the same head again and again: it is read and judged once."""
@@ -101,9 +101,9 @@ class Connection:
                 self._overdue()
             whole = await self._end()
         except* trio.BrokenResourceError as group:
-            log_event(self._house.log.debug, "door.broken", peer=self.client[0], place=place_of(group))
+            log_event(self._house.log.debug, "http.broken", peer=self.client[0], place=place_of(group))
         except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
-            log_internal_error(self._house.log, "door.failed", group, peer=self.client[0])
+            log_internal_error(self._house.log, "http.failed", group, peer=self.client[0])
         finally:
             self._let_go(whole)
 
@@ -231,19 +231,19 @@ class Connection:
     def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
         fault = ""
         if failed is not None:
-            fault = log_internal_error(self._house.log, "door.app_failed", failed, peer=self.client[0])
+            fault = log_internal_error(self._house.log, "http.app_failed", failed, peer=self.client[0])
         if exchange.complete:
             self._linger = not exchange.gone
             return not exchange.closes and not exchange.gone and failed is None
         if exchange.sent:
-            log_event(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
+            log_event(self._house.log.warning, "http.answer_cut", peer=self.client[0], id=fault)
         elif exchange.refusal is not None:
             self._say(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:
             self._say(400, "the body ended before it was whole; nothing was taken")
         elif not exchange.gone and not exchange.left:
             if failed is None:
-                fault = log_internal_error(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
+                fault = log_internal_error(self._house.log, "http.unanswered", RuntimeError(), peer=self.client[0])
             self._say(500, f"an internal error; the log tells more under the id {fault}", fault=fault)
         return False
 
@@ -291,7 +291,7 @@ class Connection:
             else:
                 self._wire.pipe.abort()
         except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
-            log_internal_error(self._house.log, "door.not_closed", error, peer=self.client[0])
+            log_internal_error(self._house.log, "http.not_closed", error, peer=self.client[0])
 
 
 def _too_long(buffer: bytearray, bytes_max: int) -> Refused:

@@ -61,7 +61,7 @@ class Listener:
         """`whose`: who has turns of their own. `urgent`: what does not wait behind theirs. `clock`: says how near a
         certificate's end is. Raises ConfigError for the certificate."""
         self.config = config = config or ListenerConfig()
-        self._log = log or get_logger("door")
+        self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
         self._house = ServerContext(app, config, self._log, (host, port), whose=whose, urgent=urgent)
         self._house.warn = self._say
@@ -120,7 +120,7 @@ class Listener:
                 continue
             except OSError as error:
                 if error.errno != errno.ECONNABORTED:  # that one had left before it was accepted
-                    self._say("door.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
+                    self._say("http.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
                     await trio.sleep(PAUSE_S)
                 await trio.lowlevel.checkpoint()
                 continue
@@ -156,7 +156,7 @@ class Listener:
         try:
             await trio.lowlevel.wait_readable(self._listener)
         except OSError as error:  # the kernel has no memory for one more thing to wait for
-            self._say("door.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
+            self._say("http.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
             await trio.sleep(PAUSE_S)
 
     def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
@@ -168,19 +168,19 @@ class Listener:
             if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
-            self._say("door.full", connections=len(crowd.present), peer=client[0])
+            self._say("http.full", connections=len(crowd.present), peer=client[0])
             if self._turned_away < TURNED_AWAY_MAX:
                 self._turned_away += 1
                 nursery.start_soon(self._turn_away, connection)
                 return
         except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
-            log_internal_error(self._log, "door.not_admitted", error, peer=client[0])
+            log_internal_error(self._log, "http.not_admitted", error, peer=client[0])
             if connection is not None:
                 crowd.leave(connection)
         try:
             sock.close()
         except OSError as error:
-            self._say("door.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
+            self._say("http.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
 
     async def _run(self, connection: Connection) -> None:
         await connection.run()

@@ -80,7 +80,7 @@ class Backpressure:
         self._waiting = [0] * len(stores)
         self._lags: deque[float] = deque(maxlen=LAGS)
         self._marks = {name: Watermark(name) for name in RETRY_S}
-        self._log = get_logger("pressure")
+        self._log = get_logger("backpressure")
 
     @property
     def reason(self) -> str | None:
@@ -128,9 +128,9 @@ class Backpressure:
             mark = self._marks[name]
             if mark.note(value, limit, config.release):
                 if mark.reached:
-                    self._log.warning("pressure.reached", what=name, value=value, limit=limit)
+                    self._log.warning("backpressure.reached", what=name, value=value, limit=limit)
                 else:
-                    self._log.info("pressure.over", what=name, value=value, limit=limit, refused=self.refused)
+                    self._log.info("backpressure.over", what=name, value=value, limit=limit, refused=self.refused)
 
     async def _ask(self, number: int) -> None:
         while True:
@@ -139,7 +139,7 @@ class Backpressure:
                 self._waiting[number] = told.waiting + told.scheduled
             except (StoreAway, StoreRefused) as error:
                 # Its loops report it; what it said last holds until it is back.
-                self._log.debug("pressure.store_away", partition=number, error=str(error))
+                self._log.debug("backpressure.store_away", partition=number, error=str(error))
             await trio.sleep(LOOK_S)
 
     def _told(self, mark: Watermark) -> str:

@@ -38,7 +38,7 @@ class Heartbeat:
         cancelled: Callable[[Sequence[tuple[str, int]]], None],
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
-        self.pace = LoopBackoff("renew", source=source)
+        self.pace = LoopBackoff("heartbeat", source=source)
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -46,7 +46,7 @@ class Heartbeat:
         self._cancelled = cancelled
         self._seen = seen
         self._peers: dict[str, tuple[Member, float]] = {}
-        self._log = get_logger("renew")
+        self._log = get_logger("heartbeat")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -57,7 +57,7 @@ class Heartbeat:
                 await self._renew(owner)
             except (StaleOwner, StoreChanged) as error:
                 if owner == membership.seated:
-                    self._log.warning("renew.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
+                    self._log.warning("heartbeat.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
                     membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after_failure(error)
@@ -104,7 +104,7 @@ class Heartbeat:
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
         self.pace.succeeded()
         if answer.cancels:  # whatever became of our seat: the store tells each once
-            self._log.info("renew.cancels", count=len(answer.cancels))
+            self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
         if owner != membership.seated or life != membership.life:
             return  # the answer of a seat that was given up meanwhile, or of a life that is over

@@ -46,7 +46,7 @@ class OutcomesLoop:
         source: random.Random,
     ) -> None:
         """`say_view`: tells the store which workers get nothing for now, if it has not heard it."""
-        self.pace = LoopBackoff("settle", source=source)
+        self.pace = LoopBackoff("outcomes", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
@@ -57,7 +57,7 @@ class OutcomesLoop:
         self._unheard: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
         self._unwritten = 0
-        self._log = get_logger("settle")
+        self._log = get_logger("outcomes")
 
     @property
     def pending(self) -> int:
@@ -115,11 +115,11 @@ class OutcomesLoop:
                 position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync(position)
             except JournalRefused as error:
-                self._log.error("settle.refused", count=len(outcomes), error=str(error))
+                self._log.error("outcomes.refused", count=len(outcomes), error=str(error))
                 outcomes = self._hand_back(outcomes, error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
-                self._log.info("settle.batch", count=len(outcomes))
+                self._log.info("outcomes.batch", count=len(outcomes))
                 break
         self._runner.mark_durable()
 
@@ -148,11 +148,11 @@ class OutcomesLoop:
                 await self._store.release_jobs(owner, dict(batch), how)
             except StaleOwner as error:
                 # Our epoch was burnt, and these jobs were made ready with that.
-                self._log.warning("settle.stale_release", count=len(batch), error=str(error))
+                self._log.warning("outcomes.stale_release", count=len(batch), error=str(error))
         self._runner.forget(batch)
         for _ in batch:
             self._returned.popleft()
-        self._log.info("settle.returned", count=len(batch))
+        self._log.info("outcomes.returned", count=len(batch))
         return len(batch)
 
     async def _release_unheard(self) -> None:
@@ -161,7 +161,7 @@ class OutcomesLoop:
         released = await self._store.release_entrusted(batch, how)
         for _ in batch:
             self._unheard.popleft()
-        self._log.info("settle.unheard", count=len(released))
+        self._log.info("outcomes.undelivered", count=len(released))
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:

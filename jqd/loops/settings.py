@@ -55,7 +55,7 @@ class SettingsSync:
         source: random.Random,
     ) -> None:
         """`told`: whether all rules of ours are in that store: before that it may know no worker of a sign."""
-        self.pace = LoopBackoff("rules", source=source)
+        self.pace = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
         """Workers that we heard of and that no rule in the store knows."""
         self.learned: list[Setting] = []
@@ -77,7 +77,7 @@ class SettingsSync:
         self._asking = trio.Lock()
         self._life: str | None = None
         self._answered = 0  # of those who wanted to know
-        self._log = get_logger("rules")
+        self._log = get_logger("settings")
 
     @property
     def life(self) -> str:
@@ -93,7 +93,7 @@ class SettingsSync:
                 more = await self.hear()
             except StoreChanged as error:
                 self._life = None  # the barrier looks who answers there now
-                self._log.debug("rules.store_changed", error=str(error))
+                self._log.debug("settings.store_changed", error=str(error))
                 await trio.sleep(FOLLOW_S)
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after_failure(error)
@@ -125,7 +125,7 @@ class SettingsSync:
                 await self._ask()
             except StoreChanged as error:
                 self._life = None
-                self._log.debug("rules.store_changed", error=str(error))
+                self._log.debug("settings.store_changed", error=str(error))
 
     def _has_view(self, revision: int) -> bool:
         life = self._membership.life
@@ -178,7 +178,7 @@ class SettingsSync:
         try:
             return await self._store.forget_settings(self._signs_at, settings)
         except (StoreAway, StoreRefused) as error:
-            self._log.warning("rules.not_forgotten", error=str(error))  # they are looked at again in TIDY_S
+            self._log.warning("settings.not_forgotten", error=str(error))  # they are looked at again in TIDY_S
             return settings
 
 
@@ -199,7 +199,7 @@ class SettingsUpkeep:
         source: random.Random,
     ) -> None:
         """`unneeded`: what is to be said of options that nobody needs."""
-        self.pace = LoopBackoff("rules", source=source)
+        self.pace = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
         self._settings = workers.settings
@@ -208,7 +208,7 @@ class SettingsUpkeep:
         self._say = say
         self._unneeded = unneeded
         self._clock = clock
-        self._log = get_logger("rules")
+        self._log = get_logger("settings")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Say until cancelled which workers left, and once more what a store does not know."""
@@ -241,7 +241,7 @@ class SettingsUpkeep:
             for setting in gone:
                 if setting.key not in kept:
                     self._settings.forget(setting)
-            self._log.info("rules.forgotten", count=len(gone) - len(kept))
+            self._log.info("settings.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
         """What this journal has said so far: what is said from now on must be above it, also while no store answers."""
@@ -252,7 +252,7 @@ class SettingsUpkeep:
                         self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
         except (JournalDamaged, JournalStuck) as error:
             # The lane reports it, too, and turns health red. What a store knows of our rules comes from there.
-            self._log.error("rules.unreadable", error=str(error))
+            self._log.error("settings.unreadable", error=str(error))
         self._settings.loaded.set()
 
     async def _say_news(self) -> None:

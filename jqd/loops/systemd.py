@@ -43,7 +43,7 @@ class SystemdNotifier:
         self._ready = False
         self._stopping = False
         self._failing = False
-        self._log = get_logger("notify")
+        self._log = get_logger("systemd")
 
     def ready(self) -> None:
         """Jobs are taken. From here on the dispatcher is judged: before, it may not have begun."""
@@ -66,7 +66,7 @@ class SystemdNotifier:
             rounds = self._rounds()
             stood, stands = stands, rounds == before and not self._stopping
             if stands and not stood:
-                self._log.error("notify.dispatch_stands", rounds=rounds, watchdog_s=watchdog_s)
+                self._log.error("systemd.dispatch_stands", rounds=rounds, watchdog_s=watchdog_s)
             self._say(f"STATUS={self._status()}", *([] if stands else ["WATCHDOG=1"]))
             before = rounds if self._ready else -1
             await trio.sleep(beat_s)
@@ -84,5 +84,5 @@ class SystemdNotifier:
             self._failing = False
         except OSError as error:  # the manager is busy or gone; the next beat says it again
             if not self._failing:
-                self._log.warning("notify.not_heard", error=str(error))
+                self._log.warning("systemd.not_reached", error=str(error))
             self._failing = True

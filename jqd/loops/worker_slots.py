@@ -18,7 +18,7 @@ class WorkerSlots:
 
     def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""
-        self.pace = LoopBackoff("lent", source=source)
+        self.pace = LoopBackoff("worker_slots", source=source)
         self._store = store
         self._gates = gates
         self._mine = mine

@@ -46,7 +46,7 @@ class WorkerTimeouts:
         source: random.Random,
         backoff: Backoff,
     ) -> None:
-        self.pace = LoopBackoff("silence", source=source)
+        self.pace = LoopBackoff("worker_timeouts", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -56,7 +56,7 @@ class WorkerTimeouts:
         self._marks = Marks(2 * LOOK_S)
         self._silences_s: tuple[int, ...] = ()
         self._life: str | None = None
-        self._log = get_logger("silence")
+        self._log = get_logger("worker_timeouts")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -82,7 +82,7 @@ class WorkerTimeouts:
         self._marks.note(found.now, self._clock.mono_s())
         self._silences_s = found.silences_s
         if found.given_back:
-            self._log.warning("silence.given_back", count=found.given_back)
+            self._log.warning("worker_timeouts.given_back", count=found.given_back)
         outcomes = [outcome for lease in found.leases for outcome in self._end(lease)]
         if outcomes:
             position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
@@ -96,7 +96,7 @@ class WorkerTimeouts:
                 yield silence_s, mark
 
     def _end(self, lease: Lease) -> Iterator[Outcome]:
-        self._log.warning("silence.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs))
+        self._log.warning("worker_timeouts.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs))
         silent = f"for {lease.silence_s} s" if lease.silence_s else "for too long"
         report = Report(
             status=504,

@@ -77,7 +77,7 @@ class Recovery:
 
         `period_ms`: in which a job that waits gains a step of priority.
         """
-        self.pace = LoopBackoff("barrier", source=source)
+        self.pace = LoopBackoff("recovery", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -89,7 +89,7 @@ class Recovery:
         for lane in lanes.values():
             lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
         self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
-        self._log = get_logger("barrier")
+        self._log = get_logger("recovery")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
@@ -120,7 +120,7 @@ class Recovery:
             try:
                 await self._pass()
             except StaleOwner as error:
-                self._log.warning("barrier.again", error=str(error))
+                self._log.warning("recovery.again", error=str(error))
                 await self.pace.wait_after_failure(StoreAway(str(error)))
             except (JournalStuck, SysidRefused) as error:
                 await self._resign(error)
@@ -156,7 +156,7 @@ class Recovery:
             self._lanes[Lane.JOBS].let_go()
         else:
             note = self._log.info if is_new else self._log.warning
-            note("barrier.disturbed", identity=look.identity, settled=look.settled)
+            note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
             self._lanes[Lane.CHANGES].let_go()
@@ -164,7 +164,7 @@ class Recovery:
             await self._catch_up(goal, WORDS, others_wait=True)
             await self._arbitrate(waits=not is_new)  # who has resigned holds nobody up once more
         membership.came_through()
-        self._log.info("barrier.through", calm=calm, position=goal)
+        self._log.info("recovery.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:
         """Give the store a new life, so that all daemons notice that it forgot something."""
@@ -172,7 +172,7 @@ class Recovery:
             await self._store.new_life(identity)
         except StoreChanged as error:
             # It is in another life already, or another server answers: every daemon that looks sees that.
-            self._log.info("barrier.life_is_over", error=str(error))
+            self._log.info("recovery.life_is_over", error=str(error))
 
     async def _take_seat(self, look: StoreLook, *, through: bool) -> None:
         """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
@@ -189,7 +189,7 @@ class Recovery:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._answer_lost = False
         membership.took_seat(owner)
-        self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
+        self._log.info("recovery.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     async def _still_good(self) -> Owner | None:
         """Our last owner, if the store still knows it: then nobody took what we hold."""
@@ -244,13 +244,13 @@ class Recovery:
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
-        self._log.error("barrier.resigned", error=str(error))
+        self._log.error("recovery.resigned", error=str(error))
         if owner is not None:
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
                 try:
                     await self._store.release_sysid(owner)
                 except StoreError as error:
-                    self._log.warning("barrier.not_left", error=str(error))
+                    self._log.warning("recovery.not_left", error=str(error))
 
     async def _arbitrate(self, *, waits: bool) -> None:
         """Let the store say which jobs in our hand are still ours, and give back what we do not hold.
@@ -264,7 +264,7 @@ class Recovery:
             self._runner.drop_lost(lost)
             await reconcile(self._store, self._runner, owner)
         if lost:
-            self._log.warning("barrier.lost", count=len(lost))
+            self._log.warning("recovery.lost", count=len(lost))
         if waits:
             await self._tell_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
 

@@ -104,7 +104,7 @@ async def test_a_renewal_that_is_broken_is_said_until_it_is_whole(
                         look()
                 else:
                     look()
-            assert renewed.events("door.certificate_unusable") == (0 if signalled else 1), "it is said once"
+            assert renewed.events("http.certificate_unusable") == (0 if signalled else 1), "it is said once"
             said = renewed.complaint or ""
             assert said.startswith("http.tls_")
             assert all(str(file) in said for file in renewed.files if broken is not no_key)
@@ -123,7 +123,7 @@ def test_each_fault_of_a_renewal_is_said(renewed: Renewed) -> None:
         for count, broken in enumerate((others_key, no_key), start=1):
             broken(renewed.files)
             renewed.door.certificate.look()
-            assert renewed.events("door.certificate_unusable") == count
+            assert renewed.events("http.certificate_unusable") == count
 
 
 def test_an_end_is_said_two_weeks_before_and_once_in_the_log(renewed: Renewed) -> None:
@@ -138,7 +138,7 @@ def test_an_end_is_said_two_weeks_before_and_once_in_the_log(renewed: Renewed) -
         renewed.clock.advance(SOON_DAYS * 86_400)
         look()
         assert f"ended, and clients refuse it, since {ends}" in (renewed.complaint or "")
-        assert renewed.events("door.certificate_ends") == 1
+        assert renewed.events("http.certificate_ends") == 1
         renewed.files[0].write_bytes(b"none")
         look()
         assert f"goes on; it ended at {ends}" in (renewed.complaint or "")
@@ -177,7 +177,7 @@ def test_what_nobody_believes_yet_is_said_where_nothing_better_is_there(renewed:
         begins = iso(ms_of(renewed.now) + 40 * DAY_MS)
         assert f"is not valid before {begins}, and clients refuse it" in (certificate.complaint or "")
         certificate.look()
-        assert renewed.events("door.certificate_begins") == 1, "it is said once"
+        assert renewed.events("http.certificate_begins") == 1, "it is said once"
         renewed.clock.advance(9 * 86_400)
         assert certificate.complaint is None
 
@@ -188,7 +188,7 @@ def test_days_go_by_without_a_new_file(renewed: Renewed) -> None:
         for days, count in ((15, 0), (2, 1), (10, 1)):
             renewed.clock.advance(days * 86_400)
             look()
-            assert (renewed.events("door.certificate_ends"), renewed.complaint is None) == (count, count == 0)
+            assert (renewed.events("http.certificate_ends"), renewed.complaint is None) == (count, count == 0)
 
 
 @pytest.mark.parametrize("ends", DATES, ids=str)

@@ -100,7 +100,7 @@ async def test_an_exception_at_any_step_of_a_connection_stays_there(
             assert talk.pipe.closed
             assert not talk.house.crowd.present
             assert SECRET not in str(talk.log.lines) + str(pipe.sent)
-            assert len([line for line in talk.log.lines if line["event"] != "door.broken"]) <= 2
+            assert len([line for line in talk.log.lines if line["event"] != "http.broken"]) <= 2
         if not steps.failed:
             assert pipe.sent.count(b" 200 OK") == 4
             assert at > 20, "the script has steps"
@@ -282,7 +282,7 @@ async def test_when_nobody_is_idle_the_newcomer_is_told_so() -> None:
             assert b"application/problem+json" in answer
             going.set()
         await _asked(port)
-    assert [line["event"] for line in log.lines] == ["door.full"]
+    assert [line["event"] for line in log.lines] == ["http.full"]
 
 
 async def test_two_addresses_that_are_busy_on_all_of_theirs_keep_no_third_one_out() -> None:

@@ -200,5 +200,5 @@ async def test_when_too_many_are_turned_away_no_more_is_said(monkeypatch: pytest
                     assert await other.receive_some() == b""
             going.set()
         stopped.set()
-    told = [line["event"] for line in log.lines if line["event"] != "door.broken"]
-    assert told == ["door.full", "door.unanswered"]
+    told = [line["event"] for line in log.lines if line["event"] != "http.broken"]
+    assert told == ["http.full", "http.unanswered"]

@@ -34,7 +34,7 @@ async def test_a_mistake_before_the_answer_is_a_500_with_the_id_of_its_line(
         talk.pipe.feed_eof()
         told = await refused(talk, 500)
     (line,) = talk.log.lines
-    assert (line["event"], line["error"], line["id"]) == ("door.app_failed", "ValueError", told["id"])
+    assert (line["event"], line["error"], line["id"]) == ("http.app_failed", "ValueError", told["id"])
     assert "test_mistakes.py" in str(line["place"])
     assert SECRET not in str(line)
     assert SECRET not in str(told)

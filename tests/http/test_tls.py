@@ -178,7 +178,7 @@ async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certific
                 await trio.to_thread.run_sync(http.call, "GET", "/a")
             stopped.set()
     assert [(line["event"], line["why"]) for line in log.lines] == [
-        ("door.no_certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+        ("http.no_certificate", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
     ], "once in a while"
     with pytest.raises(ConfigError, match=r"http\.tls_clients = .* cannot be read"):
         tls_context(cert, key, tmp_path / "none")
@@ -208,7 +208,7 @@ async def test_old_versions_are_not_spoken(ca, certificate):
         with pytest.RaisesGroup(trio.BrokenResourceError, allow_unwrapped=True, flatten_subgroups=True):
             await spoken(port, ca, LAST, minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
         assert b" 200 OK" in await spoken(port, ca, LAST)
-    assert {line["event"] for line in log.lines} <= {"door.not_agreed", "door.broken"}
+    assert {line["event"] for line in log.lines} <= {"http.not_agreed", "http.broken"}
 
 
 async def test_a_refusal_can_be_read_while_the_body_still_comes(ca, certificate):
@@ -245,7 +245,7 @@ async def test_who_leaves_within_the_handshake_makes_no_noise(ca, certificate):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 await stream.send_all(sent)
         assert b" 200 OK" in await spoken(port, ca, LAST)
-    assert {line["event"] for line in log.lines} <= {"door.not_agreed", "door.broken"}, "a line for who debugs"
+    assert {line["event"] for line in log.lines} <= {"http.not_agreed", "http.broken"}, "a line for who debugs"
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])

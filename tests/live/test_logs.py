@@ -31,7 +31,7 @@ def test_batches_are_logged_with_counts_jobs_in_their_own_log_and_payloads_nowhe
     assert [line["event"] for line in lines if line["job_id"] == cancelled] == ["entered", "ingested", "cancelled"]
     assert all({"ts", "daemon"} <= line.keys() for line in lines)
     events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    for event in ("push.batch", "ingest.batch", "dispatch.batch", "settle.batch"):
+    for event in ("push.batch", "ingest.batch", "dispatch.batch", "outcomes.batch"):
         assert sum(e["count"] for e in events if e["event"] == event) >= 20, event
     assert SECRET not in log
     assert SECRET not in jobs.read_text()

@@ -113,6 +113,6 @@ async def test_a_renewal_that_meets_a_daemon_while_it_leaves_disturbs_nothing(
         store.release_sysid = in_steps  # type: ignore[method-assign]
         await first.shut_down(10.0)
         events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
-        assert "renew.disturbed" not in events
-        assert events.count("barrier.joined") == len(here.stores), "nobody sat down again"
+        assert "heartbeat.disturbed" not in events
+        assert events.count("recovery.joined") == len(here.stores), "nobody sat down again"
         nursery.cancel_scope.cancel()

@@ -63,7 +63,7 @@ async def test_the_watchdog_is_fed_only_while_the_dispatcher_comes_round(
         rounds[0] += 1
         assert await beat() == [["STATUS=takes jobs", "WATCHDOG=1"]]
         assert await beat() == await beat() == [["STATUS=takes jobs"]], "it stands still"
-        assert capsys.readouterr().out.count("notify.dispatch_stands") == 1
+        assert capsys.readouterr().out.count("systemd.dispatch_stands") == 1
         rounds[0] += 1
         assert await beat() == [["STATUS=takes jobs", "WATCHDOG=1"]]
         notify.stop(25.0)
@@ -83,7 +83,7 @@ async def test_a_manager_that_is_gone_is_told_of_once_and_stops_nothing(
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(BEAT_S)
         nursery.cancel_scope.cancel()
-    assert capsys.readouterr().out.count("notify.not_heard") == 1
+    assert capsys.readouterr().out.count("systemd.not_reached") == 1
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
@@ -95,7 +95,7 @@ def test_whatever_the_managers_socket_refuses_is_told_and_stops_nothing(
 
     monkeypatch.setattr("jqd.loops.systemd.socket.socket.sendto", refuse)
     SystemdNotifier(Manager("/nowhere"), lambda: 1, lambda: "takes jobs").ready()
-    assert capsys.readouterr().out.count("notify.not_heard") == 1
+    assert capsys.readouterr().out.count("systemd.not_reached") == 1
 
 
 def test_the_manager_is_what_the_environment_says() -> None:

@@ -48,8 +48,8 @@ async def test_every_kind_that_is_taken_has_a_reader(edge: Whole) -> None:
             setting = settings.get(kind, "x")
             assert setting is not None
             assert (setting.revision, bytes(setting.body)) == (5, NIL)
-    said = [(row["event"], row["kind"], row["log_level"]) for row in log if row["event"] == "rules.unreadable"]
-    assert said == [("rules.unreadable", kind, "error") for kind in settings._readers]
+    said = [(row["event"], row["kind"], row["log_level"]) for row in log if row["event"] == "settings.unreadable"]
+    assert said == [("settings.unreadable", kind, "error") for kind in settings._readers]
     (complaint,) = settings.complaints()
     assert complaint.endswith(f"; say it once more (and {len(said) - 1} more; the log has all)")
     for path in ("workers", "handlers", "schedules", "quotas", "constraints", "tokens", "audit", "types"):

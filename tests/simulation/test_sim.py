@@ -153,7 +153,7 @@ def test_a_broken_promise_is_told_with_what_shows_it_again(capsys: pytest.Captur
         assert main(command) == 1
     said = capsys.readouterr().out
     assert "VIOLATION cancel" in said
-    assert "barrier.through" in said, "the daemons' log stands between the events"
+    assert "recovery.through" in said, "the daemons' log stands between the events"
 
 
 def test_a_kind_of_fault_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
