@@ -124,7 +124,7 @@ class Control:
             *self._shelves_told(),
             *dict.fromkeys(odd for partition in self._partitions if (odd := partition.ageing.complaint)),
             *self._shared.workers.settings.complaints(),
-            *self._shared.gates.complaints(),
+            *self._shared.capacity.complaints(),
             *self._shared.constraints.complaints(),
             *(self.reload.complaints if self.reload else ()),
             *((wrong,) if self.certificate and (wrong := self.certificate.complaint) else ()),
@@ -211,7 +211,7 @@ class Control:
         """The daemons of the store, as the last renewals brought them: each as its worst partition has it."""
         worst: dict[str, Peer] = {}
         for partition in self._partitions:
-            for peer in partition.renew.peers():
+            for peer in partition.heartbeat.peers():
                 known = worst.setdefault(peer.sysid, peer)
                 if (peer.living, peer.through) < (known.living, known.through):
                     worst[peer.sysid] = peer
@@ -219,21 +219,21 @@ class Control:
 
     def sharers(self) -> list[str]:
         """The living daemons that share the slots of workers, this one first: those that some partition shows."""
-        living = {peer.sysid for partition in self._partitions for peer in partition.renew.peers() if peer.living}
+        living = {peer.sysid for partition in self._partitions for peer in partition.heartbeat.peers() if peer.living}
         return [self.sysid, *sorted(living - {self.sysid})]
 
     def posted(self, worker_id: str) -> int:
         """How many jobs of that worker this daemon waits for."""
-        return self._shared.gates.in_hand(worker_id)
+        return self._shared.capacity.in_hand(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
         """How the living daemons see that worker."""
-        return self._shared.views.of(worker_id, self.sharers())
+        return self._shared.worker_views.of(worker_id, self.sharers())
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
         """Where they are reached by somebody at `peer`, this one first. `absent`: also of those nothing is seen of."""
-        others = self._shared.views.recent() if absent else []
-        return self._shared.views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
+        others = self._shared.worker_views.recent() if absent else []
+        return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self) -> tuple[int, int]:
         """Which of these this one is, in the order of their names, and how many they are."""
@@ -244,7 +244,7 @@ class Control:
         """How many jobs the store believes that daemon holds; None when it cannot be asked now. Raises StoreRefused."""
         total = 0
         for partition in self._partitions:
-            for peer in partition.renew.peers():
+            for peer in partition.heartbeat.peers():
                 if peer.sysid == sysid and peer.epoch:
                     try:
                         total += len(await partition.store.get_held(Owner(sysid, peer.epoch)))
@@ -256,7 +256,7 @@ class Control:
 
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]:
         """An event set when an ending of this job is applied here."""
-        return self._shared.endings.waiting(job_id)
+        return self._shared.waiters.waiting(job_id)
 
     def stats(self) -> dict[str, object]:
         """Counters of this daemon's own parts, as `GET /v1/stats` shows them.

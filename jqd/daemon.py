@@ -80,7 +80,7 @@ class Daemon:
     ) -> None:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
         self.config, self.journal, self.clock = config, journal, clock
-        self.endings = Waiters()
+        self.waiters = Waiters()
         sysid = journal.journal_id[:10]
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         ssrf = SsrfGuard(config.runner.worker_networks)
@@ -88,9 +88,9 @@ class Daemon:
         self.constraints = Constraints(self.workers.settings)
         self.scheduler = Scheduler(make_policy(config.scheduler, source), period_ms=config.scheduler.period_ms)
         self._shares = share_out(open_files_max(), partitions=len(stores))
-        self.gates = Capacity(config.runner, self.workers, source, clock, self._shares.workers)
-        self.pool = make_pool(config.runner, self.gates.connections.most)
-        self.views = WorkerViews(sysid, self.workers, self.gates, clock, config.runner.retry_after_max_s)
+        self.capacity = Capacity(config.runner, self.workers, source, clock, self._shares.workers)
+        self.pool = make_pool(config.runner, self.capacity.connections.most)
+        self.worker_views = WorkerViews(sysid, self.workers, self.capacity, clock, config.runner.retry_after_max_s)
         shared = Shared(
             config=config,
             journal=journal,
@@ -98,10 +98,10 @@ class Daemon:
             source=source,
             scheduler=self.scheduler,
             workers=self.workers,
-            gates=self.gates,
-            views=self.views,
+            capacity=self.capacity,
+            worker_views=self.worker_views,
             pool=self.pool,
-            endings=self.endings,
+            waiters=self.waiters,
             joblog=self.joblog,
             constraints=self.constraints,
             partitions=len(stores),
@@ -115,23 +115,24 @@ class Daemon:
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
         self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
-        self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
+        self.control = Control(shared, self.partitions, self.runners, self.retention.backoff)
         self.workers.place = self.control.place
         self.parts: ApiContext = self._parts(self._services(stores))
-        self.upkeep, self.dates = self._upkeep(self.parts.services, source), self._dates(self.parts.services)
+        self.settings_upkeep, self.cron = self._upkeep(self.parts.services, source), self._dates(self.parts.services)
         self.api = Api(self.parts, ROUTES)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
-        api, config = self.api, self._door_config()
+        api, config = self.api, self._listener_config()
         door = self.door = Listener(api, listener, config, whose=api.whose, urgent=api.urgent, clock=self.clock)
         self.control.certificate = door.certificate
         url = url_of(listener, door.config.scheme)
-        self.views.url = self.config.http.advertised(url)
+        self.worker_views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = SystemdNotifier(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run, *self.control.loops()):
+                background = (self.retention.run, self.joblog.run, self.settings_upkeep.run, notify.run)
+                for loop in (*background, *self.control.loops()):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -140,7 +141,7 @@ class Daemon:
                     with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
                         await self.workers.settings.told.wait()
                     await dispatching.start(self.dispatch.run)
-                    await dispatching.start(self.dates.run)
+                    await dispatching.start(self.cron.run)
                     await listening.start(door.serve, http_closed.wait)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
@@ -148,7 +149,7 @@ class Daemon:
                     await stop.wait()
                     self.control.draining = True
                     notify.stop(self.config.drain_s)
-                    self.gates.pulls.close()
+                    self.capacity.pulls.close()
                     dispatching.cancel_scope.cancel()
                 await self._shut_down()
                 working.cancel_scope.cancel()
@@ -167,8 +168,8 @@ class Daemon:
         return SettingsUpkeep(
             journal=self.journal,
             workers=self.workers,
-            follows=[partition.follow for partition in self.partitions],
-            views=self.views,
+            follows=[partition.settings_sync for partition in self.partitions],
+            views=self.worker_views,
             say=partial(save, services, bounded=False),
             unneeded=partial(unneeded_options, services),
             clock=self.clock,
@@ -178,7 +179,7 @@ class Daemon:
     def _dates(self, services: Services) -> CronLoop:
         return CronLoop(
             services,
-            follows=[partition.follow for partition in self.partitions],
+            follows=[partition.settings_sync for partition in self.partitions],
             place=self.control.place,
         )
 
@@ -193,7 +194,7 @@ class Daemon:
             journal=self.journal,
             store=stores[0] if len(stores) == 1 else PartitionedStore(stores, servers=len(self.config.store.urls) or 1),
             runner=self.runners,
-            pulls=self.gates.pulls,
+            pulls=self.capacity.pulls,
             workers=self.workers,
             control=self.control,
             clock=self.clock,
@@ -210,7 +211,7 @@ class Daemon:
         self.config, before = config, self.config
         try:
             if self.door is not None:
-                self.door.change(self._door_config())
+                self.door.change(self._listener_config())
         except ConfigError:
             self.config = before
             raise
@@ -219,7 +220,7 @@ class Daemon:
         self.control.pressure.config = config.pressure
         configure(level=config.log.level, form=config.log.form)
 
-    def _door_config(self) -> ListenerConfig:
+    def _listener_config(self) -> ListenerConfig:
         http, most = self.config.http, self._shares.incoming
         return ListenerConfig(
             connections_max=min(http.connections_max or most, most),

@@ -68,11 +68,11 @@ class Shared:
     source: random.Random
     scheduler: Scheduler
     workers: WorkerRegistry
-    gates: Capacity
-    views: WorkerViews
+    capacity: Capacity
+    worker_views: WorkerViews
     pool: Pool
     """Connections to workers."""
-    endings: Waiters
+    waiters: Waiters
     constraints: Constraints
     joblog: JobLog
     partitions: int
@@ -102,9 +102,9 @@ class Partition:
         self.permits = Permits(number, shared.stores, clock) if shared.partitions > 1 else None
         self.ageing = Ageing(store, self.membership, clock, shared.scheduler.period_ms)
         self.claims = self._build_claims()
-        self.settle = self._build_settle()
+        self.outcomes = self._build_outcomes()
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
-        self.renew = Heartbeat(
+        self.heartbeat = Heartbeat(
             store=store,
             membership=self.membership,
             clock=clock,
@@ -114,21 +114,21 @@ class Partition:
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes()
-        self.follow = SettingsSync(
+        self.settings_sync = SettingsSync(
             store=store,
             membership=self.membership,
             workers=shared.workers,
-            views=shared.views,
+            views=shared.worker_views,
             told=lambda: not self.lanes[Lane.RULES].waits,
             clock=clock,
             source=source,
         )
-        self.barrier = self._build_barrier()
+        self.recovery = self._build_recovery()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
         self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
-        self.lent = WorkerSlots(store=store, gates=shared.gates, mine=self._is_mine, source=source)
-        self.silence = WorkerTimeouts(
+        self.worker_slots = WorkerSlots(store=store, gates=shared.capacity, mine=self._is_mine, source=source)
+        self.worker_timeouts = WorkerTimeouts(
             journal=shared.journal,
             store=store,
             membership=self.membership,
@@ -141,19 +141,19 @@ class Partition:
         """All loops that run until the last outcome is in the store, in the order of their start."""
         return [
             self.runner.run,
-            self.renew.run,
-            self.renew.run_doubt,
+            self.heartbeat.run,
+            self.heartbeat.run_doubt,
             self.reap.run,
-            self.silence.run,
-            self.lent.run,
-            self.settle.run,
-            self.settle.run_returns,
+            self.worker_timeouts.run,
+            self.worker_slots.run,
+            self.outcomes.run,
+            self.outcomes.run_returns,
             self.purge.run,
             self.outbox.run,
             self.watch.run,
             self.progress.run,
-            self.barrier.run,
-            self.follow.run,
+            self.recovery.run,
+            self.settings_sync.run,
             *([self.permits.run] if self.permits is not None else ()),
             *(lane.run for lane in self.lanes.values()),
         ]
@@ -175,10 +175,10 @@ class Partition:
             await self.runner.drain()
         self.runner.stop_work("its daemon was stopped, and did not wait for it any longer")
         with trio.move_on_at(until_s - SETTLE_S):  # a disk that is slow now may take the outcomes by then
-            while self.settle.unwritten:  # noqa: ASYNC110 - as below
+            while self.outcomes.unwritten:  # noqa: ASYNC110 - as below
                 await trio.sleep(0.02)
         with trio.move_on_after(SETTLE_S) as settling:
-            await self._settle_all()
+            await self._drain_outcomes()
         owner = self.membership.leave()
         if settling.cancelled_caught:
             log.warning("daemon.not_left", error="not all outcomes are in the store: the next start tells them")
@@ -190,9 +190,9 @@ class Partition:
                 except StoreError as error:
                     log.warning("daemon.not_left", error=str(error))
 
-    async def _settle_all(self) -> None:
+    async def _drain_outcomes(self) -> None:
         """Until every outcome is in the journal and the store, and every untried job is handed back."""
-        while self.runner.in_hand or self.settle.pending:  # noqa: ASYNC110 - three parts, one short moment
+        while self.runner.in_hand or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
@@ -218,16 +218,16 @@ class Partition:
         return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {self.membership.sysid}`"
 
     def _paces(self) -> Sequence[LoopBackoff]:
-        lanes = (lane.pace for lane in self.lanes.values())
-        loops = (self.barrier, self.renew, self.follow, self.claims, self.silence, self.outbox)
-        return (*(loop.pace for loop in loops), *lanes)
+        lanes = (lane.backoff for lane in self.lanes.values())
+        loops = (self.recovery, self.heartbeat, self.settings_sync, self.claims, self.worker_timeouts, self.outbox)
+        return (*(loop.backoff for loop in loops), *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared
         return Runner(
             shared.config.runner,
             workers=shared.workers,
-            gates=shared.gates,
+            gates=shared.capacity,
             clock=shared.clock,
             source=shared.source,
             trusts=self.membership.trusts,
@@ -237,7 +237,7 @@ class Partition:
             wrong=shared.wrong,
         )
 
-    def _build_settle(self) -> OutcomesLoop:
+    def _build_outcomes(self) -> OutcomesLoop:
         shared = self._shared
         return OutcomesLoop(
             journal=shared.journal,
@@ -245,7 +245,7 @@ class Partition:
             runner=self.runner,
             scheduler=shared.scheduler,
             membership=self.membership,
-            say_view=lambda: self.follow.say_view(),
+            say_view=lambda: self.settings_sync.say_view(),
             source=shared.source,
         )
 
@@ -261,15 +261,15 @@ class Partition:
             started=shared.joblog.started,
             constraints=shared.constraints,
             outdated=shared.workers.settings.look_again,
-            rules_at=lambda: self.follow.rules_at,
-            hear=lambda: self.follow.hear(),
+            rules_at=lambda: self.settings_sync.rules_at,
+            hear=lambda: self.settings_sync.hear(),
             drained=self._drained,
             permits=self.permits,
             ageing=self.ageing,
             log_fields=self._log_fields,
         )
 
-    def _build_barrier(self) -> Recovery:
+    def _build_recovery(self) -> Recovery:
         return Recovery(
             journal=self._shared.journal,
             store=self.store,
@@ -325,7 +325,7 @@ class Partition:
                 journal=shared.journal,
                 store=store,
                 source=shared.source,
-                rolled_back=lambda: self.barrier.rolled_back(),
+                rolled_back=lambda: self.recovery.rolled_back(),
                 reader=self.number,
             )
             for lane, setting in settings.items()
@@ -367,7 +367,7 @@ class Partition:
         self.runner.forget(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch, void)
         success = Fate.SUCCEEDED
         self.runner.skip_succeeded((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is success)
-        shared.endings.ring(outcome.job_id for outcome in outcomes)
+        shared.waiters.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
             self.outbox.ring()
@@ -377,5 +377,5 @@ class Partition:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
             self.membership.hurry()  # the renewal says which of them are meant as they run now
-        self._shared.endings.ring(job_ids)
+        self._shared.waiters.ring(job_ids)
         self._shared.joblog.cancelled(job_ids, jobtypes)

@@ -74,7 +74,7 @@ async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_oth
         (partition,) = daemon.partitions
         with standing_still(jobs):
             async with trio.open_nursery() as nursery:
-                for loop in (daemon.joblog.run, daemon.upkeep.run):
+                for loop in (daemon.joblog.run, daemon.settings_upkeep.run):
                     await nursery.start(loop)
                 await partition.start(nursery, partition.loops())
                 with trio.fail_after(10):

@@ -95,7 +95,7 @@ class Claims:
         `drained`: why we are to begin nothing, or None. `permits`: of other partitions, where there are some.
         `log_fields`: say of which partition a line is.
         """
-        self.pace = LoopBackoff("dispatch", source=source)
+        self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
         self.lock = trio.Lock()
@@ -205,9 +205,9 @@ class Claims:
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 self.rows, self.is_claiming = [], False
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
         self.since_s, self.is_claiming = None, False
         self.changed()
 

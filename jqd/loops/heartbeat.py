@@ -38,7 +38,7 @@ class Heartbeat:
         cancelled: Callable[[Sequence[tuple[str, int]]], None],
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
-        self.pace = LoopBackoff("heartbeat", source=source)
+        self.backoff = LoopBackoff("heartbeat", source=source)
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -60,7 +60,7 @@ class Heartbeat:
                     self._log.warning("heartbeat.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
                     membership.disturbed()
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
                 with trio.move_on_after(MOTION_S if membership.in_motion else membership.config.renew_s):
                     await membership.wait_hurry()
@@ -102,7 +102,7 @@ class Heartbeat:
         membership = self._membership
         sent_at_s, life = self._clock.boot_s(), membership.life
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
-        self.pace.succeeded()
+        self.backoff.succeeded()
         if answer.cancels:  # whatever became of our seat: the store tells each once
             self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)

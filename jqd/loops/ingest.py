@@ -88,7 +88,7 @@ class Ingest(Generic[Record]):
     ) -> None:
         """`rolled_back`: called when the store knows less than it said it had applied. `reader`: of the journal."""
         self.lane = lane
-        self.pace = LoopBackoff("ingest", source=source)
+        self.backoff = LoopBackoff("ingest", source=source)
         self._settings = settings
         self._journal = journal
         self._store = store
@@ -134,7 +134,7 @@ class Ingest(Generic[Record]):
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
             except (StoreAway, StoreRefused, JournalStuck) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
 
     @property
     def waits(self) -> bool:
@@ -197,7 +197,7 @@ class Ingest(Generic[Record]):
     async def _find_position(self) -> None:
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
-        self.pace.succeeded()
+        self.backoff.succeeded()
         # When `recheck` was called meanwhile, this answer may be of the life before.
         self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
@@ -255,8 +255,8 @@ class Ingest(Generic[Record]):
             if not await self._pass_what_is_gone(nursery):
                 return False
             slices = await self._journal.read(token)
-            if self.pace.stuck:
-                self.pace.succeeded()
+            if self.backoff.stuck:
+                self.backoff.succeeded()
             await self._frames.open(slices)
             for chunk in chunks(slices, self._frames.records, self._settings.size_bytes, self._settings.mine):
                 if not await self._send_behind(nursery, chunk):
@@ -325,7 +325,7 @@ class Ingest(Generic[Record]):
                 self._recheck = True  # an earlier one may have been done after this answer
             self._waiting.cancel()
         else:
-            self.pace.succeeded()
+            self.backoff.succeeded()
             flight.is_done = True
             self._let_go_of_done()
 

@@ -66,7 +66,7 @@ class Outbox:
     """One for each partition of the store."""
 
     def __init__(self, *, store: Store, push: Push, clock: Clock, source: random.Random) -> None:
-        self.pace = LoopBackoff("outbox", source=source)
+        self.backoff = LoopBackoff("outbox", source=source)
         self._store = store
         self._push = push
         self._clock = clock
@@ -118,9 +118,9 @@ class Outbox:
                     await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
                 self._bell.set()  # it may be ours
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
 
     async def _empty(self, rang: bool) -> bool:
         """Push what is new, if it rang, and what was left. Returns whether some waits for a quota now."""

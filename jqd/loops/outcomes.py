@@ -46,7 +46,7 @@ class OutcomesLoop:
         source: random.Random,
     ) -> None:
         """`say_view`: tells the store which workers get nothing for now, if it has not heard it."""
-        self.pace = LoopBackoff("outcomes", source=source)
+        self.backoff = LoopBackoff("outcomes", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
@@ -92,9 +92,9 @@ class OutcomesLoop:
                     else:
                         await self._release_unheard()
                 except (StoreAway, StoreRefused) as error:
-                    await self.pace.wait_after_failure(error)
+                    await self.backoff.wait_after_failure(error)
                 else:
-                    self.pace.succeeded()
+                    self.backoff.succeeded()
 
     def _take(self) -> Sequence[Outcome]:
         """What stopped: outcomes to be written. All else goes to `run_returns`."""

@@ -17,7 +17,7 @@ class Purge:
     """Several daemons purging at once is harmless: the script is idempotent."""
 
     def __init__(self, *, store: Store, source: random.Random) -> None:
-        self.pace = LoopBackoff("purge", source=source)
+        self.backoff = LoopBackoff("purge", source=source)
         self._store = store
         self._log = get_logger("purge")
 
@@ -30,8 +30,8 @@ class Purge:
                 while purged := await self._store.purge(PURGE_ROWS):
                     rows += purged
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
                 continue
-            self.pace.succeeded()
+            self.backoff.succeeded()
             if rows:
                 self._log.info("purge.batch", rows=rows)

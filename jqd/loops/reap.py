@@ -19,7 +19,7 @@ class Reap:
     """Watches the members that each renewal reports."""
 
     def __init__(self, *, store: Store, membership: Membership, clock: Clock, source: random.Random) -> None:
-        self.pace = LoopBackoff("reap", source=source)
+        self.backoff = LoopBackoff("reap", source=source)
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -55,9 +55,9 @@ class Reap:
                 try:
                     await self._reap(sysid, member)
                 except (StoreAway, StoreRefused) as error:
-                    await self.pace.wait_after_failure(error)
+                    await self.backoff.wait_after_failure(error)
                 else:
-                    self.pace.succeeded()
+                    self.backoff.succeeded()
                     self._dead.pop(sysid, None)
 
     async def _reap(self, sysid: str, member: Member) -> None:

@@ -55,7 +55,7 @@ class SettingsSync:
         source: random.Random,
     ) -> None:
         """`told`: whether all rules of ours are in that store: before that it may know no worker of a sign."""
-        self.pace = LoopBackoff("settings", source=source)
+        self.backoff = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
         """Workers that we heard of and that no rule in the store knows."""
         self.learned: list[Setting] = []
@@ -96,9 +96,9 @@ class SettingsSync:
                 self._log.debug("settings.store_changed", error=str(error))
                 await trio.sleep(FOLLOW_S)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
                 if not more:
                     await self._rest()
 
@@ -199,7 +199,7 @@ class SettingsUpkeep:
         source: random.Random,
     ) -> None:
         """`unneeded`: what is to be said of options that nobody needs."""
-        self.pace = LoopBackoff("settings", source=source)
+        self.backoff = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
         self._settings = workers.settings
@@ -219,9 +219,9 @@ class SettingsUpkeep:
             try:
                 await self._say_news()
             except JournalRefused as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
                 if self._clock.mono_s() >= tidy_at_s:
                     tidy_at_s = self._clock.mono_s() + TIDY_S
                     await self.tidy()

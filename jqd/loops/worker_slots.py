@@ -18,7 +18,7 @@ class WorkerSlots:
 
     def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""
-        self.pace = LoopBackoff("worker_slots", source=source)
+        self.backoff = LoopBackoff("worker_slots", source=source)
         self._store = store
         self._gates = gates
         self._mine = mine
@@ -35,6 +35,6 @@ class WorkerSlots:
                     over = (claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)
                     self._gates.ended(over)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()

@@ -46,7 +46,7 @@ class WorkerTimeouts:
         source: random.Random,
         backoff: Backoff,
     ) -> None:
-        self.pace = LoopBackoff("worker_timeouts", source=source)
+        self.backoff = LoopBackoff("worker_timeouts", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -66,9 +66,9 @@ class WorkerTimeouts:
                     pass
             except StoreChanged as error:
                 self._marks.forget()
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                await self.pace.wait_after_failure(error)  # what was set aside is told again after a while
+                await self.backoff.wait_after_failure(error)  # what was set aside is told again after a while
             await trio.sleep(LOOK_S)
 
     async def _look(self) -> bool:
@@ -78,7 +78,7 @@ class WorkerTimeouts:
             self._life = life
             self._marks.forget()
         found = await self._store.find_silent(dict(self._old_marks(now_s)), LOOK_JOBS)
-        self.pace.succeeded()
+        self.backoff.succeeded()
         self._marks.note(found.now, self._clock.mono_s())
         self._silences_s = found.silences_s
         if found.given_back:
@@ -96,7 +96,9 @@ class WorkerTimeouts:
                 yield silence_s, mark
 
     def _end(self, lease: Lease) -> Iterator[Outcome]:
-        self._log.warning("worker_timeouts.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs))
+        self._log.warning(
+            "worker_timeouts.found", worker=lease.worker, silence_s=lease.silence_s, count=len(lease.jobs)
+        )
         silent = f"for {lease.silence_s} s" if lease.silence_s else "for too long"
         report = Report(
             status=504,

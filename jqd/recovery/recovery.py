@@ -77,7 +77,7 @@ class Recovery:
 
         `period_ms`: in which a job that waits gains a step of priority.
         """
-        self.pace = LoopBackoff("recovery", source=source)
+        self.backoff = LoopBackoff("recovery", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
@@ -121,14 +121,14 @@ class Recovery:
                 await self._pass()
             except StaleOwner as error:
                 self._log.warning("recovery.again", error=str(error))
-                await self.pace.wait_after_failure(StoreAway(str(error)))
+                await self.backoff.wait_after_failure(StoreAway(str(error)))
             except (JournalStuck, SysidRefused) as error:
                 await self._resign(error)
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after_failure(error)
+                await self.backoff.wait_after_failure(error)
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
                 return
 
     async def _pass(self) -> None:

@@ -69,7 +69,7 @@ class Place:
                 seed = random.Random(self.source.random())
                 daemon = self.daemon = Daemon(config, journal, [self.store.another_client()], self.clock, seed)
                 async with trio.open_nursery() as nursery:
-                    for loop in (*daemon.partitions[0].loops(), daemon.upkeep.run, daemon.dates.run):
+                    for loop in (*daemon.partitions[0].loops(), daemon.settings_upkeep.run, daemon.cron.run):
                         await nursery.start(loop)
                     await daemon.workers.settings.told.wait()
                     self.is_there = True

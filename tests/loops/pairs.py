@@ -52,7 +52,7 @@ class Pair:
         for partition in self.daemon.partitions:
             await partition.start(nursery, partition.loops())
         await nursery.start(self.daemon.dispatch.run)
-        await nursery.start(self.daemon.upkeep.run)
+        await nursery.start(self.daemon.settings_upkeep.run)
         await until(lambda: self.control.settled(BOTH))
 
 

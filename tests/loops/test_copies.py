@@ -207,7 +207,7 @@ async def test_a_slow_disk_is_asked_for_a_little_at_once_and_for_nothing_twice(
         assert set(copies) >= set(keep)
         assert len(copies) - len(keep) <= syncs / 2 * 3, "of what was refused with its sync, and of no more"
         assert most <= 1_400, "three frames, whatever there is to copy"
-        assert retention.pace.reason is None
+        assert retention.backoff.reason is None
         nursery.cancel_scope.cancel()
 
 

@@ -226,7 +226,7 @@ async def test_a_partition_that_is_away_or_slow_takes_no_time_from_others(autoju
         away.store.away = "cable"
         slow.hangs = {"get_waiting_jobtypes": MOMENT_S * 0.8}
         await trio.sleep(1)
-        assert away.claims.pace.reason is not None
+        assert away.claims.backoff.reason is not None
         began_s = trio.current_time()
         for number in range(50):
             await good.add(Job(f"{number:02}", "b"))

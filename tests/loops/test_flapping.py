@@ -40,7 +40,7 @@ class Counted(FakeStore):
 
 async def flap(daemon: Any, source: random.Random) -> None:
     """Each moment another worker refuses what it got, and that goes back."""
-    follow, workers = daemon.partitions[0].follow, [w for w in daemon.workers.list() if w.url]
+    follow, workers = daemon.partitions[0].settings_sync, [w for w in daemon.workers.list() if w.url]
     while True:
         for _ in range(5):
             gate = daemon.gates.gate(source.choice(workers))

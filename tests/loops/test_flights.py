@@ -153,7 +153,7 @@ async def test_who_is_answered_speaks_for_those_before_it(autojump_clock: None, 
     await there.end(third)
     await there.end_all()
     assert made.applied == ids
-    assert made.ingest.pace.reason is None
+    assert made.ingest.backoff.reason is None
 
 
 @pytest.mark.parametrize("answered", list(itertools.product([True, False], repeat=FLIGHTS_MAX)))

@@ -49,7 +49,7 @@ async def test_a_lost_answer_doubles_nothing_and_its_waiters_are_told(error: Jqd
         assert made.applied == first + more
         assert made.answers[0] == first[0]
         assert (await made.store.stats()).waiting == 1_300
-        assert made.ingest.pace.reason is None
+        assert made.ingest.backoff.reason is None
         nursery.cancel_scope.cancel()
 
 
@@ -66,7 +66,7 @@ async def test_an_answer_lost_by_a_store_that_then_forgets_skips_nothing(known: 
             image = made.store.image()
         made.store.trouble = [StoreAway("answer lost")]
         ids += await made.push(7)
-        while made.ingest.pace.reason is None:
+        while made.ingest.backoff.reason is None:
             await trio.sleep(0.001)
         made.store.restart(None if known == "all but the answer" else image)
         await made.store.look(fresh=False)
@@ -82,9 +82,9 @@ async def test_while_the_store_is_away_nothing_is_lost_and_health_says_so(autoju
         made.store.away = "cable pulled"
         await run(made, nursery)
         ids = await made.push(5)
-        while made.ingest.pace.reason is None:
+        while made.ingest.backoff.reason is None:
             await trio.sleep(0.1)
-        assert "cable pulled" in made.ingest.pace.reason
+        assert "cable pulled" in made.ingest.backoff.reason
         assert made.ingest.position is None
         made.store.away = None
         await made.drained()
@@ -176,7 +176,7 @@ async def test_a_call_to_look_again_is_heard_while_a_lost_chunk_is_sent_again(au
         made.store.trouble = [StoreAway("answer lost")]
         await made.push(3)
         await run(made, nursery)
-        while made.ingest.pace.reason is None:
+        while made.ingest.backoff.reason is None:
             await trio.sleep(0.001)
         whole, sent = made.store.apply_jobs, trio.Event()
 

@@ -48,7 +48,7 @@ async def test_a_poll_is_answered_with_nothing_that_ended_meanwhile(autojump_clo
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         told = meddle(here, what)
-        with here.daemon.gates.pulls.waiting(WORKER, 1) as poll:
+        with here.daemon.capacity.pulls.waiting(WORKER, 1) as poll:
             (job_id,) = await here.push(HERE)
             with trio.fail_after(30):
                 await poll.wait()

@@ -90,7 +90,9 @@ async def test_a_slow_disk_has_all_of_the_drain_time_to_take_outcomes(
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         partition, free_s = here.daemon.partitions[0], trio.current_time() + 6.0
-        monkeypatch.setattr(type(partition.settle), "unwritten", property(lambda _: int(trio.current_time() < free_s)))
+        monkeypatch.setattr(
+            type(partition.outcomes), "unwritten", property(lambda _: int(trio.current_time() < free_s))
+        )
         await partition.shut_down(12.0)
         assert trio.current_time() >= free_s
         assert "daemon.not_left" not in logged.getvalue()

@@ -291,7 +291,7 @@ async def test_untried_jobs_go_back_to_the_store_also_when_it_was_away(autojump_
         await nursery.start(here.settle.run)
         await nursery.start(here.settle.run_returns)
         here.runner.stop(Stopped([], held))
-        await until(lambda: here.settle.pace.reason is not None)
+        await until(lambda: here.settle.backoff.reason is not None)
         assert (here.settle.pending, here.viewed > 0) == (1, True)  # before they go back, or others send them there
         here.store.away = None
         await until(lambda: here.runner.out_of_hand_ids == ["1"])
@@ -362,11 +362,11 @@ async def test_purge_clears_the_store_and_survives_one_that_is_away(autojump_clo
         here.store.purge = purge_rows  # type: ignore[method-assign]
         here.store.away = "cable"
         await nursery.start(purge.run)
-        await until(lambda: purge.pace.reason is not None)
+        await until(lambda: purge.backoff.reason is not None)
         assert rows == [3, 2, 0]
         here.store.away = None
         await until(lambda: not rows)
-        assert purge.pace.reason is None
+        assert purge.backoff.reason is None
         nursery.cancel_scope.cancel()
 
 

@@ -171,7 +171,7 @@ async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump
     await room.put(b"a")
     room.outbox.ring()
     await trio.sleep(1)
-    assert room.outbox.pace.reason is not None
+    assert room.outbox.backoff.reason is not None
     room.pushes.refuses, room.store.away = None, "cable pulled"
     await trio.sleep(10)
     room.store.away = None

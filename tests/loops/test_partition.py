@@ -67,7 +67,8 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert not await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 1, {1})
         await trio.sleep(LeaseConfig().lease_s)
         assert here.control.run_ready() is None, "some jobs are run"
-        said = [line for line in map(json.loads, logged.getvalue().splitlines()) if line["event"] == "renew.store_away"]
+        events = map(json.loads, logged.getvalue().splitlines())
+        said = [line for line in events if line["event"] == "heartbeat.store_away"]
         assert [line["partition"] for line in said] == [1]
         (warning,) = here.control.warnings()
         assert warning.startswith("the jobs of partition 1 of the store wait: ")
@@ -134,7 +135,7 @@ async def test_an_outbox_that_is_stuck_and_what_cannot_be_read_there_are_said(au
         assert warning.startswith(f"jobs that follow {job_id} and 0 others wait: they cannot be read")
         assert len((await here.stores[0].get_outbox(9, 1 << 20)).entries) == 1
         assert here.control.run_ready() is None, "jobs are run all the same"
-        here.daemon.partitions[1].outbox.pace.reason = "outbox: the disk is full"
+        here.daemon.partitions[1].outbox.backoff.reason = "outbox: the disk is full"
         assert "the jobs of partition 1 of the store wait: outbox: the disk is full" in here.control.warnings()
         nursery.cancel_scope.cancel()
 
@@ -286,7 +287,7 @@ async def _journaled(journal: Journal, lane: Lane = Lane.JOBS) -> set[str]:
 async def test_a_date_waits_for_the_partition_in_which_its_job_lives(autojump_clock: None) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
-        await nursery.start(here.daemon.dates.run)
+        await nursery.start(here.daemon.cron.run)
         services = here.daemon.parts.services
         plan = Plan(job=Template(name="n"), every=10.0, missed="all", overlap="skip")
         for name in "abcdef":

@@ -40,7 +40,7 @@ async def test_nothing_is_sent_to_a_store_that_could_not_be_looked_at(
         await end(here, job_id, 1)
         await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
         await here.join(nursery)
-        await until(lambda: here.barrier.pace.reason is not None)
+        await until(lambda: here.barrier.backoff.reason is not None)
         await trio.sleep(10)
         assert await here.store.applied(here.journal.journal_id) == dict.fromkeys(Lane, 0)
         monkeypatch.setattr(here.store, "look", look)

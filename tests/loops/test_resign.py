@@ -75,11 +75,11 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
         assert trio.current_time() - began_s >= RESIGN_S, "a slow disk is waited for"
         assert not bad.membership.trusts()
         assert bad.runner.stops >= 1, "what it had in hand was stopped before the others went on"
-        assert "has not got on for 60 s" in str(bad.barrier.pace.reason)
+        assert "has not got on for 60 s" in str(bad.barrier.backoff.reason)
         assert "d2" not in store.places.members()
         disk.fail = lambda call, number: None
         await until(lambda: bad.membership.settled)
-        assert bad.barrier.pace.reason is None
+        assert bad.barrier.backoff.reason is None
         assert await state(here, finished) is State.SUCCEEDED
         (late,) = await push(bad)
         await bad.lanes[Lane.JOBS].wait_caught_up(bad.journal.end)
@@ -96,7 +96,7 @@ async def test_who_has_resigned_takes_no_seat_in_the_next_life_either(autojump_c
         disk.fail = unreadable
         await end(bad, "0" * 26, 1)
         store.wipe()
-        await until(lambda: bad.barrier.pace.reason is not None)
+        await until(lambda: bad.barrier.backoff.reason is not None)
         await until(lambda: here.membership.settled)
         store.wipe()
         began_s = trio.current_time()

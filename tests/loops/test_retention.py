@@ -95,7 +95,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         await nursery.start(retention.run)
         await trio.sleep(4 * EVERY_S)
         assert here.journal.start == 0
-        assert (retention.pace.reason is not None) == (why in ("away", "full"))
+        assert (retention.backoff.reason is not None) == (why in ("away", "full"))
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
         retention._keepers = keepers
         if why != "not durable":
@@ -115,8 +115,8 @@ async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> Non
             here.journal.read_cancel(lane.lane, here.journal.end)
             lane._position, lane._recheck = here.journal.end, False
         await nursery.start(retention.run)
-        await until(lambda: retention.pace.reason is not None)
-        assert ".jqd, byte " in str(retention.pace.reason)
+        await until(lambda: retention.backoff.reason is not None)
+        assert ".jqd, byte " in str(retention.backoff.reason)
         assert here.journal.start == 0
         nursery.cancel_scope.cancel()
 

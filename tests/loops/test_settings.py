@@ -56,7 +56,7 @@ class Place:
                     config, journal, [self.store.another_client()], self.clock, random.Random(self.source.random())
                 )
                 async with trio.open_nursery() as nursery:
-                    for loop in (*daemon.partitions[0].loops(), daemon.upkeep.run, daemon.retention.run):
+                    for loop in (*daemon.partitions[0].loops(), daemon.settings_upkeep.run, daemon.retention.run):
                         await nursery.start(loop)
                     await until(lambda: daemon.partitions[0].membership.settled)
                     await trio.sleep(KNOWN_S)
@@ -89,7 +89,7 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
         await nursery.start(two.live)
         assert two.shown() == {"w": 7}, "it stood in the other's journal only"
         end = two.daemon.journal.end
-        two.daemon.partitions[0].follow.unknown.add("w")
+        two.daemon.partitions[0].settings_sync.unknown.add("w")
         await trio.sleep(KNOWN_S)
         assert two.daemon.journal.end > end, "the store was not told again"
         assert two.daemon.workers.settings.get("worker", "w") == setting, "a new revision beats a deletion at the other"
@@ -115,7 +115,7 @@ async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_tim
     real = SettingsSync._ask
 
     async def ask(self: SettingsSync) -> bool:
-        if self is two.daemon.partitions[0].follow:
+        if self is two.daemon.partitions[0].settings_sync:
             asked.append(trio.current_time())
         return await real(self)
 

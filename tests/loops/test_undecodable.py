@@ -34,9 +34,9 @@ async def test_one_of_jobs_stops_its_lane_and_is_said(autojump_clock: None) -> N
     async with started_on(*frames) as (here, store), trio.open_nursery() as nursery:
         await here.join(nursery)
         lane = here.lanes[Lane.JOBS]
-        await until(lambda: lane.pace.reason is not None)
-        assert "colour" in str(lane.pace.reason)
-        assert ".jqd, byte 8192" in str(lane.pace.reason)
+        await until(lambda: lane.backoff.reason is not None)
+        assert "colour" in str(lane.backoff.reason)
+        assert ".jqd, byte 8192" in str(lane.backoff.reason)
         await trio.sleep(60)
         assert (await store.stats()).waiting == 1, "all before it is there, and nothing behind it"
         assert lane.position == 44 + len(GOOD_JOBS)

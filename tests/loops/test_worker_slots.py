@@ -37,8 +37,8 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         here.store.touch, touch = away, here.store.touch  # type: ignore[assignment, method-assign]
         await here.store.release_entrusted([(stays.job.id, stays.fence)])
         await trio.sleep(2 * LOOK_S)
-        assert (gate.in_hand, loop.pace.reason is None) == (1, False)
+        assert (gate.in_hand, loop.backoff.reason is None) == (1, False)
         here.store.touch = touch  # type: ignore[method-assign]
         await trio.sleep(60)
-        assert (gate.in_hand, loop.pace.reason) == (0, None)
+        assert (gate.in_hand, loop.backoff.reason) == (0, None)
         nursery.cancel_scope.cancel()

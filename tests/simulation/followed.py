@@ -89,7 +89,7 @@ FOLLOWED: dict[str, Mistake] = {
         0,
         "early",
         "what follows a job is pushed before the journal knows that it succeeded",
-        (Partition, "_build_settle", _push_first),
+        (Partition, "_build_outcomes", _push_first),
         follows=True,
     ),
     "followers-pass-by": mistake(

@@ -228,7 +228,7 @@ class Node:
                 runner: Any = partition.runner
                 runner._pool = pool
                 _tell_endings(runner._in_flight, lambda outcome: world.ended(life, outcome))
-                _tell_silence(partition.silence, lambda outcome: world.silent(life, outcome))
+                _tell_silence(partition.worker_timeouts, lambda outcome: world.silent(life, outcome))
                 _tell_known(runner, lambda claims: world.history.knows(life.label, claims))
             for host in HOSTS:
                 card = WorkerSpec(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)

@@ -280,7 +280,7 @@ class World(Stage):
     async def _unkept(self) -> str | None:
         for node in self.nodes:
             daemon = node.life.daemon if node.life else None
-            if daemon is None or any(partition.follow.learned for partition in daemon.partitions):
+            if daemon is None or any(partition.settings_sync.learned for partition in daemon.partitions):
                 return f"the journal of {node.name} lacks what others said"
         return await self._restless()
 
@@ -358,8 +358,8 @@ def _restless_part(partition: Partition, journal: Journal) -> str | None:
     where = f" (partition {partition.number})" if partition.number else ""
     if held := partition.runner.get_running_jobs():
         return f"still has {sorted(held)} in hand{where}"
-    if partition.settle.pending:
-        return f"has {partition.settle.pending} ends to tell{where}"
+    if partition.outcomes.pending:
+        return f"has {partition.outcomes.pending} ends to tell{where}"
     for lane, ingest in partition.lanes.items():
         if ingest.position is None or max(ingest.position, journal.read_point(lane, partition.number)) < journal.end:
             return f"has not applied its {lane.name.lower()}{where}"

@@ -71,7 +71,7 @@ class Retention:
         source: random.Random,
     ) -> None:
         """`keepers`: in the order of their partitions. `rules`: what holds of them is kept."""
-        self.pace = LoopBackoff("retention", source=source)
+        self.backoff = LoopBackoff("retention", source=source)
         self._journal = journal
         self._keepers = keepers
         self._settings = settings
@@ -95,9 +95,9 @@ class Retention:
             try:
                 await self._free()
             except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
-                await self.pace.wait_after_failure(error)  # what cannot be read is kept, and what lies behind it
+                await self.backoff.wait_after_failure(error)  # what cannot be read is kept, and what lies behind it
             else:
-                self.pace.succeeded()
+                self.backoff.succeeded()
 
     async def _free(self) -> None:
         stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
