@@ -66,8 +66,7 @@ E = TypeVar("E", bound=Exception)
 class Daemon:
     """All parts of one daemon, built but not yet running."""
 
-    door: Listener | None = None
-    """Where it listens, once it does."""
+    door: Listener | None = None  # where it listens, once it does
 
     def __init__(
         self,
@@ -111,8 +110,8 @@ class Daemon:
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
-        alone = PoisonGuard(clock, config.store.alone_s)
-        self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
+        poison = PoisonGuard(clock, config.store.alone_s)
+        self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, poison)
         self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.backoff)
@@ -257,8 +256,8 @@ async def serve(
     waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
     JournalVersion and StoreUnsafe before anything is accepted.
     """
-    if load is not None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the daemon listens for it: a start reads them anyhow
+    if load is not None:  # until the daemon listens for it: a start reads the files anyhow
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
         tls_context(*config.http.certificate, config.http.tls_clients)

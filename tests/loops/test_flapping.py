@@ -43,9 +43,9 @@ async def flap(daemon: Any, source: random.Random) -> None:
     follow, workers = daemon.partitions[0].settings_sync, [w for w in daemon.workers.list() if w.url]
     while True:
         for _ in range(5):
-            gate = daemon.gates.gate(source.choice(workers))
+            gate = daemon.capacity.gate(source.choice(workers))
             gate.back_off(trio.current_time(), trio.current_time(), 1.0)
-        refused = daemon.views.look().revision
+        refused = daemon.worker_views.look().revision
         await follow.say_view()
         assert follow._viewed >= refused, "jobs would go back before all know who refused them"
         await trio.sleep(0.01)
