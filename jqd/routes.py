@@ -34,6 +34,8 @@ from jqd.api.v1 import responses as told
 from jqd.cron import api as schedules
 from jqd.cron.service import Plan
 from jqd.domain import media
+from jqd.domain.tokens import Role
+from jqd.http import Urgency
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.constraints import Limits
@@ -42,106 +44,119 @@ from jqd.service.job import NewJob
 from jqd.service.quotas import Allowance
 from jqd.service.tokens import TokenWanted
 
+Facts = dict[str, Any]
+
 PUSHED = {200: (told.PushedJob, told.PushedJobs), 201: (told.PushedJob, told.PushedJobs), 207: told.PushedJobs}
 HALF = {200: told.Half, 503: told.Half}
+CANCELLED = {202: told.RecordedJob, 204: None}
 DONE = (lightjq.Success, lightjq.Failure)
-KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 WORKER = {"worker-id": "the id that the worker was given when it registered"}
+TAKEN = {201: lightjq.LightPushed}
 ENROLLED = {201: lightjq.LightRegistered}
-LIGHT: dict[str, Any] = {"query": lightjq.AnyQuery, "plain": {"": media.MSGPACK}}
-POLLED = LIGHT | {"query": lightjq.Polling, "polls": True}
+LIGHT: Facts = {"query": lightjq.AnyQuery, "plain": {"": media.MSGPACK}, "refuse": lightjq.refuse}
+POLLED = LIGHT | {"query": lightjq.Polling, "polls": True, "refuses": (404, 408)}
 LINED = {200: miniq.Added}
 SKY = {200: skygear.SkyResult}
-SKYGEAR: dict[str, Any] = {
+SKYGEAR: Facts = {
     "query": lightjq.AnyQuery,
     "heeds": {skygear.KEY_HEADER: "the master key, where it is not in the body"},
     "refusal": skygear.SkyRefusal,
+    "refuse": skygear.refuse,
+    "roles": (),  # its key comes in ways of its own
 }
+DATED = {200: schedules.SchedulePage}
+SCHEDULED = {200: schedules.ScheduleView, 201: schedules.ScheduleView}
 LIMITED = {200: (constraints.Constraint, constraints.Trial), 201: constraints.Constraint}
+OPEN: Facts = {"roles": ()}
+PUSH: Facts = {"roles": (Role.PUSH,)}
+READ: Facts = {"roles": (Role.PUSH, Role.VIEWER)}
+WAIT: Facts = READ | {"polls": True}
+WORK: Facts = {"roles": (Role.WORKER,)}
+OPERATE: Facts = {"roles": (Role.OPERATOR,)}
+MASTER: Facts = {"roles": (Role.MASTER,)}
+ONE: Facts = {"one_tenant": True}
+ALL: Facts = {"all_tenants": True}
+LIST: Facts = {"lists": True}
+URGENT: Facts = WORK | {"urgency": Urgency.SMALL}
+REPORT: Facts = WORK | {"urgency": Urgency.ANY_SIZE, "any_size": True}
+PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
+KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
+PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
+LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
 PAGES = Pages()
 
 ROUTES = [
-    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.PushQuery, heeds=KEYED),
-    Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.JobsQuery, lists=True),
-    Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter, lists=True),
-    Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter, lists=True),
-    Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter, lists=True),
-    Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, lists=True),
-    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.JobQuery, polls=True),
-    Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}),
-    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.ResultQuery, polls=True),
-    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.RecordedJob, 204: None}, None, jobs.DeleteQuery),
+    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.PushQuery, **PUSHES),
+    Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.JobsQuery, **LIST),
+    Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter, **LIST),
+    Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, **LIST),
+    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.JobQuery, **WAIT),
+    Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}, **READ),
+    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.ResultQuery, **WAIT),
+    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, CANCELLED, None, jobs.DeleteQuery, **PUSH),
     Route("PATCH", "/v1/jobs/<job_id>", job_actions.edit, {200: told.Job}, Edit),
     Route("POST", "/v1/jobs/<job_id>/retry", job_actions.retry, {200: told.Job}, Edit, bare=True),
     Route("POST", "/v1/jobs/<job_id>/run-now", job_actions.run_now, {200: told.Job}),
-    Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating),
-    Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True),
-    Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),
-    Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, lists=True),
-    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.JobtypesQuery, lists=True),
-    Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}),
-    Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}),
+    Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating, **URGENT),
+    Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True, **URGENT),
+    Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome], **REPORT),
+    Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, **LIST),
+    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.JobtypesQuery, **LIST),
+    Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),
+    Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
-    Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, lists=True),
-    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}),
-    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.DrainResponse}),
-    Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),
-    Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, lists=True),
-    Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
-    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, lists=True),
-    Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition),
+    Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, **LIST, **ALL),
+    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}, **ALL),
+    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.DrainResponse}, **ALL),
+    Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration, **URGENT),
+    Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, **LIST),
+    Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}, **WORK),
+    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **LIST),
+    Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition, **ONE),
     Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
-    Route(
-        "GET",
-        "/v1/schedules",
-        schedules.list_schedules,
-        {200: schedules.SchedulePage},
-        None,
-        schedules.SchedulesQuery,
-        lists=True,
-    ),
-    Route(
-        "PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.ScheduleView, 201: schedules.ScheduleView}, Plan
-    ),
+    Route("GET", "/v1/schedules", schedules.list_schedules, DATED, None, schedules.SchedulesQuery, **LIST),
+    Route("PUT", "/v1/schedules/<name>", schedules.put, SCHEDULED, Plan, **ONE),
     Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.ScheduleView}),
     Route("DELETE", "/v1/schedules/<name>", schedules.delete, {204: None}),
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.ScheduleView}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.ScheduleView}),
-    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, lists=True),
-    Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery),
+    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, **LIST),
+    Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery, **ONE),
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
-    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance),
-    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, lists=True),
-    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}),
-    Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}),
-    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, lists=True),
-    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted),
-    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, lists=True),
-    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}),
-    Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
-    Route("GET", "/metrics", metrics.metrics, {200: Document(metrics.KIND)}),
-    Route("GET", "/livez", status.livez, {200: told.Live}),
-    Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),
-    Route("GET", "/readyz/push", status.readyz_push, HALF),
-    Route("GET", "/readyz/run", status.readyz_run, HALF),
-    Route("GET", "/openapi.json", PAGES.as_json, {200: Document(media.JSON)}),
-    Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}),
-    Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}),
+    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance, **MASTER, **ONE, **ALL),
+    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, **LIST, **READ),
+    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}, **READ),
+    Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
+    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
+    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),
+    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **LIST, **MASTER),
+    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **MASTER),
+    Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}, **ALL),
+    Route("GET", "/metrics", metrics.metrics, {200: Document(metrics.KIND)}, **ALL, watched=True),
+    Route("GET", "/livez", status.livez, {200: told.Live}, **PROBE),
+    Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}, **PROBE),
+    Route("GET", "/readyz/push", status.readyz_push, HALF, **PROBE),
+    Route("GET", "/readyz/run", status.readyz_run, HALF, **PROBE),
+    Route("GET", "/openapi.json", PAGES.as_json, {200: Document(media.JSON)}, **OPEN),
+    Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}, **OPEN),
+    Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}, **OPEN),
     # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
-    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightPushed}, lightjq.LightJob, **LIGHT, refuses=(400,)),
-    Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, **LIGHT, refuses=(404,)),
-    Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, **LIGHT, refuses=(404, 409)),
-    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, **POLLED, refuses=(404, 408)),
-    Route("POST", "/worker", lightjq.register, ENROLLED, lightjq.LightWorker, **LIGHT, refuses=(400,)),
-    Route("DELETE", "/worker", lightjq.unregister, {204: None}, headers=WORKER, **LIGHT, refuses=(404,)),
-    Route("POST", "/done", lightjq.done, {204: None}, DONE, headers=WORKER, **LIGHT, refuses=(400, 404)),
-    Route("POST", "/add", miniq.add, LINED, Document(miniq.TEXT), miniq.Adding, plain=miniq.PLAIN),
-    Route("POST", "/<client>/job/<jobtype>/add", miniq.add_for, LINED, Document(miniq.TEXT), plain=miniq.PLAIN),
+    Route("POST", "/job", lightjq.push_job, TAKEN, lightjq.LightJob, **LIGHT, refuses=(400,), **PUSH),
+    Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, **LIGHT, refuses=(404,), **READ),
+    Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, **LIGHT, refuses=(404, 409), **PUSH),
+    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, **POLLED, **READ),
+    Route("POST", "/worker", lightjq.register, ENROLLED, lightjq.LightWorker, **LIGHT, refuses=(400,), **URGENT),
+    Route("DELETE", "/worker", lightjq.unregister, {204: None}, headers=WORKER, **LIGHT, refuses=(404,), **URGENT),
+    Route("POST", "/done", lightjq.done, {204: None}, DONE, headers=WORKER, **LIGHT, refuses=(400, 404), **REPORT),
+    Route("POST", "/add", miniq.add, LINED, Document(miniq.TEXT), miniq.Adding, **LINES),
+    Route("POST", "/<client>/job/<jobtype>/add", miniq.add_for, LINED, Document(miniq.TEXT), **LINES),
     Route("POST", "/", skygear.act, SKY, (skygear.SkyEnqueue, skygear.SkyCancel), **SKYGEAR),
     Route("POST", "/job/enqueue", skygear.enqueue, SKY, skygear.SkyEnqueue, **SKYGEAR),
     Route("POST", "/job/cancel", skygear.cancel_job, SKY, skygear.SkyCancel, **SKYGEAR),

@@ -3,23 +3,21 @@
 import difflib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import trio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from jqd.api.auth import AUTHORIZATION
 from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, answer_of, check_head, read_body, request_of
-from jqd.api.compat import lightjq, miniq, skygear
 from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
 from jqd.api.list_limit import ListLimit
-from jqd.api.message import ApiRequest, ApiResponse, problem_answer
+from jqd.api.message import ApiRequest, ApiResponse, refuse
 from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
-from jqd.api.route import NoQuery, Route
+from jqd.api.route import NoQuery, Refuse, Route
 from jqd.domain.errors import Foreign, JqdError
 from jqd.domain.log import get_logger
 from jqd.domain.tokens import is_token_id
@@ -43,23 +41,18 @@ ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
-ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
-# Late behind a flood of pushes of the same tenant or address, workers lose the jobs that they have, and health is red.
-URGENT = frozenset({"/v1/outcomes", "/v1/leases", "/v1/workers", "/done", "/worker"})
-PROBES = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run"})
-URGENT |= PROBES
-WATCHED = PROBES | {"/metrics"}  # looked at every few seconds by what watches the daemon
-BEAT = "/heartbeat"
 
 
-class Verdict(NamedTuple):
+class Verdict(Struct, gc=False):
     """What is known of a request by its head alone."""
 
-    bytes_max: int
-    """Of its body."""
-    typed: bool
-    """Whether the head says of what type the body is."""
     found: Found[Route]
+    route: Route | None
+    """The call, of those at its path."""
+    names: dict[str, str]
+    """What stands at the names in its path."""
+    bytes_max: int = -1
+    """Of its body. Below 0: the head is not checked yet."""
 
 
 class Api:
@@ -68,6 +61,8 @@ class Api:
     def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
         self.table = RouteTable(routes)
         self.paths = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in routes))
+        self._surfaces: dict[str, Refuse] = {route.path.split("/")[1]: route.refuse for route in reversed(routes)}
+        self._surfaces[""] = refuse
         self._parts = parts
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
@@ -78,39 +73,36 @@ class Api:
     async def __call__(self, asked: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
         request = request_of(asked)
-        found: tuple[Route, dict[str, str]] | None = None
-
-        def is_report() -> bool:
-            """Only of who was let in to a call that there is: what is kept for workers is nobody else's."""
-            return found is not None and found[0].method != "GET" and bool(self.urgent(asked))
-
+        verdict = self._verdict(asked.heading)
+        route = verdict.route
+        is_report = route is not None and route.method != "GET" and bool(route.urgency)
         with Reservation(self._room, lambda: self.whose(asked), is_report) as part:
             try:
-                verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
-                found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
-                if found is not None:  # before the body is read; each time, for tokens are revoked
-                    request.plain = found[0].plain
-                    request.who = self._parts.porter.principal(request, found[0], self._parts.keys)
+                if verdict.bytes_max < 0:
+                    self._check(asked.heading, verdict)
+                if route is not None:  # before the body is read; each time, for tokens are revoked
+                    request.plain = route.plain
+                    request.who = self._parts.porter.principal(request, route, self._parts.keys)
                 request.body = await read_body(asked, part, verdict.bytes_max)
-                if request.body and not verdict.typed:
+                if request.body and "content-type" not in request.headers:
                     self._parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
             except Disconnected:
                 self._log.info("api.disconnected", path=request.path)
                 return None
             except (Foreign, Problem) as error:
-                response = _render(request, error)
+                response = self._render(request, verdict, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
             else:
-                if found is None:
-                    response = self._unrouted(request, verdict.found)
-                elif found[0].method == "GET":  # nothing of it is to be kept
+                if route is None:
+                    response = self._unrouted(request, verdict)
+                elif route.method == "GET":  # nothing of it is to be kept
                     with asked.while_there() as work:
-                        response = await self._serve(*found, request, asked)
+                        response = await self._serve(route, verdict.names, request, asked)
                     if work.cancelled_caught:
                         self._log.debug("api.left", path=request.path)
                         return None
                 else:
-                    response = await self._serve(*found, request, asked)
+                    response = await self._serve(route, verdict.names, request, asked)
         return answer_of(response)
 
     def whose(self, asked: Request) -> str:
@@ -121,16 +113,15 @@ class Api:
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
-        if asked.heading.path not in WATCHED:
+        route = self._verdict(asked.heading).route
+        if route is None or not route.watched:
             self._large.others.note(owner)
         return owner
 
     def urgent(self, asked: Request) -> Urgency:
-        """Whether it is of a worker, for the jobs that it has or asks for, or of who looks after the daemon."""
-        path = asked.heading.path
-        if path in URGENT and (path in PROBES or asked.heading.method != "GET"):  # a list of workers has time
-            return Urgency.ANY_SIZE if path in ANY_SIZE else Urgency.SMALL
-        return Urgency.SMALL if path.endswith(BEAT) else Urgency.NOT
+        """Whether it waits behind nothing else that they ask, as its route has it."""
+        route = self._verdict(asked.heading).route
+        return Urgency.NOT if route is None else route.urgency
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
         """Hold to other limits from the next request on."""
@@ -142,24 +133,30 @@ class Api:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
         await polls.watch(self._parts.services, partition, task_status=task_status)
 
-    def _judge(self, heading: RequestHead) -> Verdict:
-        """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
-        config = self._parts.config
-        bytes_max = config.array_bytes_max if _any_size(heading.path) else config.job_bytes_max
-        if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
-            bytes_max = SOME_BYTES
-        found = self.table.match(heading.raw_path)
-        plain = found[heading.method][0].plain if heading.method in found else ()
-        self._parts.guard.check(heading.path, heading.headers, plain=plain)
-        check_head(heading, bytes_max)
-        verdict = Verdict(bytes_max, "content-type" in heading.headers, found)
-        heading.verdict = verdict
+    def _verdict(self, heading: RequestHead) -> Verdict:
+        """Which call it is; found once for all requests with this head."""
+        verdict: Verdict | None = heading.verdict
+        if verdict is None:
+            found = self.table.match(heading.raw_path)
+            route, names = found.get("GET" if heading.method == "HEAD" else heading.method, (None, {}))
+            verdict = heading.verdict = Verdict(found, route, names)
         return verdict
 
-    def _unrouted(self, request: ApiRequest, found: Found[Route]) -> ApiResponse:
+    def _check(self, heading: RequestHead, verdict: Verdict) -> None:
+        """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
+        config, route = self._parts.config, verdict.route
+        bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
+        if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
+            bytes_max = SOME_BYTES
+        self._parts.guard.check(heading.path, heading.headers, plain=() if route is None else route.plain)
+        check_head(heading, bytes_max, is_native=route is not None and route.refuse is refuse)
+        verdict.bytes_max = bytes_max
+
+    def _unrouted(self, request: ApiRequest, verdict: Verdict) -> ApiResponse:
         """What is to be said of a path that there is not, or a method that it does not take."""
+        found = verdict.found
         if not found:
-            return _render(request, Problem(404, self._no_path(request.path)))
+            return self._render(request, verdict, Problem(404, self._no_path(request.path)))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return ApiResponse(200, headers=allowed)
@@ -167,7 +164,7 @@ class Api:
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
         if request.path == "/":  # a person looks what is here
             detail += f"; {ELSEWHERE}"
-        response = _render(request, Problem(405, detail))
+        response = self._render(request, verdict, Problem(405, detail))
         response.headers.update(allowed)
         return response
 
@@ -180,6 +177,14 @@ class Api:
         close = difflib.get_close_matches(named, self.paths, n=1, cutoff=0.7) if look else []
         meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
         return f"there is no path '{_short(path)}'; {meant}"
+
+    def _render(self, request: ApiRequest, verdict: Verdict, error: JqdError) -> ApiResponse:
+        """An error in the words of the surface the request was made to; what the guard says is the same on all."""
+        if isinstance(error, Foreign):
+            return refuse(request, error)
+        if verdict.route is not None:
+            return verdict.route.refuse(request, error)
+        return self._surfaces.get(request.path.split("/")[1], refuse)(request, error)
 
     def _may_look(self) -> bool:
         """Whether this one is told what was meant. Who asks a thousand times a second does not want to know."""
@@ -199,12 +204,12 @@ class Api:
                 with self._lists.place(self.whose(asked), by_address(asked)):
                     return await self._sized(route, names, request, asked)
             except Problem as error:
-                return _render(request, error)
+                return route.refuse(request, error)
         return await self._sized(route, names, request, asked)
 
     async def _sized(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
         """Answer it, in a turn of its own where its body is much work."""
-        if len(request.body) > SOME_BYTES and self.urgent(asked) < Urgency.ANY_SIZE:
+        if len(request.body) > SOME_BYTES and route.urgency < Urgency.ANY_SIZE:
             return await self._answer_large(route, names, request, self.whose(asked))
         return await self._answer(route, names, request)
 
@@ -233,7 +238,7 @@ class Api:
         if answered:
             return answered[0]
         if tokens.ended(request.who.token):
-            return _render(request, Problem(401, "this token was revoked, or is over, since the call began"))
+            return route.refuse(request, Problem(401, "this token was revoked, or is over, since the call began"))
         return await self._answer(route, names, structs.replace(request, hurried=True))
 
     async def _answer_large(self, route: Route, names: dict[str, str], request: ApiRequest, owner: str) -> ApiResponse:
@@ -252,13 +257,13 @@ class Api:
         try:
             if route.query is NoQuery:
                 read_query(request, NoQuery)  # the others read their own
-            if len(request.body) > AT_ONCE_BYTES and not _any_size(request.path):  # these read theirs piece by piece
+            if len(request.body) > AT_ONCE_BYTES and not route.any_size:  # these read theirs piece by piece
                 request.packed = await packed_body(self._parts, request)
             return await route.handler(self._parts.acting(request.who), request, **names)
         except JqdError as error:
-            return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)
+            return route.refuse(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only
-            return _render(request, self._mistake(error))
+            return route.refuse(request, self._mistake(error))
 
     def _mistake(self, error: BaseException) -> Problem:
         """What a client is told of an internal error: the id under which the log has it."""
@@ -266,19 +271,5 @@ class Api:
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
 
 
-def _any_size(path: str) -> bool:
-    return path in ANY_SIZE or miniq.has(path)
-
-
 def _short(path: str) -> str:
     return path if len(path) <= TOLD_MAX else f"{path[:TOLD_MAX]}…"
-
-
-def _render(request: ApiRequest, error: JqdError) -> ApiResponse:
-    """An error in the words of the surface the request was made to; what the guard says is the same on all."""
-    if not isinstance(error, Foreign):
-        if skygear.has(request.method, request.path):
-            return skygear.refuse(request, error)
-        if lightjq.has(request.path):
-            return lightjq.refuse(request, error)
-    return problem_answer(as_problem(error), request.answer_language())

@@ -1,7 +1,6 @@
 """Who makes a request, and whether the call is for him: the principal that the service acts for.
 
-Where tokens are asked for, each call but the OPEN ones needs one, of a role that it is for. What `NEEDS` does not name
-is for who looks, if it is a GET, and else for operators: a call that is added and forgotten here is open to few.
+Where tokens are asked for, each call needs one of a role that its route names, but those that are open.
 """
 
 import re
@@ -17,54 +16,11 @@ from jqd.service.principal import EVERYBODY, Principal
 
 TENANT = "jqd-tenant"  # a header, by which one who sees all speaks for one tenant
 ALL = "*"  # and for no single one
-OF_ONE = frozenset({"/v1/jobs", "/v1/types/pause", "/v1/types/resume"})  # with each PUT
 AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
-OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
 OWN_LOOKS = "what is a tenant's is told by GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
 LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
-WHOLE = frozenset(
-    {
-        ("POST", "/v1/daemons/<daemon>/drain"),
-        ("POST", "/v1/daemons/<daemon>/resume"),
-        ("GET", "/v1/stats"),
-        ("GET", "/v1/daemons"),
-        ("GET", "/metrics"),
-        ("PUT", "/v1/quotas/<tenant>"),
-        ("DELETE", "/v1/quotas/<tenant>"),
-    }
-)
-OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
-NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
-    ("POST", "/v1/jobs"): (Role.PUSH,),
-    ("GET", "/v1/jobs/<job_id>"): (Role.PUSH, Role.VIEWER),
-    ("GET", "/v1/jobs/<job_id>/why"): (Role.PUSH, Role.VIEWER),
-    ("GET", "/v1/jobs/<job_id>/result"): (Role.PUSH, Role.VIEWER),
-    ("DELETE", "/v1/jobs/<job_id>"): (Role.PUSH,),
-    ("POST", "/v1/jobs/<job_id>/heartbeat"): (Role.WORKER,),
-    ("POST", "/v1/leases"): (Role.WORKER,),
-    ("POST", "/v1/outcomes"): (Role.WORKER,),
-    ("POST", "/v1/workers"): (Role.WORKER,),
-    ("DELETE", "/v1/workers/<worker_id>"): (Role.WORKER,),
-    ("POST", "/v1/tokens"): (Role.MASTER,),
-    ("GET", "/v1/tokens"): (Role.MASTER,),
-    ("GET", "/v1/audit"): (Role.OPERATOR,),
-    ("GET", "/v1/quotas"): (Role.PUSH, Role.VIEWER),
-    ("GET", "/v1/quotas/<tenant>"): (Role.PUSH, Role.VIEWER),
-    ("PUT", "/v1/quotas/<tenant>"): (Role.MASTER,),
-    ("DELETE", "/v1/quotas/<tenant>"): (Role.MASTER,),
-    ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
-    ("POST", "/add"): (Role.PUSH,),
-    ("POST", "/<client>/job/<jobtype>/add"): (Role.PUSH,),
-    ("POST", "/job"): (Role.PUSH,),
-    ("GET", "/job/<job_id>"): (Role.PUSH, Role.VIEWER),
-    ("GET", "/job/<job_id>/polling"): (Role.PUSH, Role.VIEWER),
-    ("DELETE", "/job/<job_id>"): (Role.PUSH,),
-    ("POST", "/worker"): (Role.WORKER,),
-    ("DELETE", "/worker"): (Role.WORKER,),
-    ("POST", "/done"): (Role.WORKER,),
-}
 
 KEYS = {
     ApiKey.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
@@ -72,13 +28,6 @@ KEYS = {
 }
 NOBODY = Principal("?", Role.VIEWER)  # no tenant is called so
 _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
-
-
-def needs_of(route: Route) -> tuple[Role, ...]:
-    """Of which roles one is needed; of none: it is open, or asks by itself."""
-    if route.path in OPEN or route.path in OWN:
-        return ()
-    return NEEDS.get((route.method, route.path)) or ((Role.VIEWER,) if route.method == "GET" else (Role.OPERATOR,))
 
 
 class Authenticator(NamedTuple):
@@ -94,7 +43,7 @@ class Authenticator(NamedTuple):
         """`keys`: those that are settings are tokens, too. Raises Problem 401, 403, 422."""
         said = request.headers.get(AUTHORIZATION)
         named = request.headers.get(TENANT)
-        needs = needs_of(route)
+        needs = route.needs
         if not needs:
             return self._looking(said, keys)
         # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
@@ -102,9 +51,9 @@ class Authenticator(NamedTuple):
         who = self.by_token(_bearer(said), keys) if self.required or is_meant else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
-        if named == ALL and (route.method == "PUT" or (route.method == "POST" and route.path in OF_ONE)):
+        if named == ALL and route.one_tenant:
             raise Problem(422, "JQD-Tenant: '*' is for lists and for acts on jobs; this call is of one tenant: name it")
-        if who.tenant and (route.method, route.path) in WHOLE:
+        if who.tenant and route.all_tenants:
             raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")

@@ -18,7 +18,6 @@ from jqd.http import SOME_BYTES, Request, RequestHead, Response
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
 TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
-NATIVE = "/v1/"
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 LASTING = 15 / 16  # for these and what workers say: the rest is for small bodies
 
@@ -67,14 +66,14 @@ class BodyBudget:
 
 
 class Reservation(Struct, gc=False):
-    """What one request has of a room, for the time of a `with`. Both are asked above SOME_BYTES only.
+    """What one request has of a room, for the time of a `with`.
 
-    `whose`: who makes it. `reports`: whether a worker says something of its jobs.
+    `whose`: who makes it; asked above SOME_BYTES only. `is_report`: whether a worker says something of its jobs.
     """
 
     room: BodyBudget
     whose: Callable[[], str]
-    reports: Callable[[], bool]
+    is_report: bool
     bytes: int = 0
     owner: Owner | None = None
     """Known when it may wait."""
@@ -83,7 +82,7 @@ class Reservation(Struct, gc=False):
         """Have so many bytes more. Raises Problem 503 when there is no room."""
         room = self.room
         if self.owner is None and self.bytes + size > SOME_BYTES:
-            self.owner = self.whose(), self.reports()
+            self.owner = self.whose(), self.is_report
             room.last(self.owner, self.bytes)
         is_full = room.bytes + size > room.bytes_max
         if is_full or (self.owner is not None and not room.has_share(self.owner, self.bytes, size)):
@@ -102,8 +101,8 @@ class Reservation(Struct, gc=False):
             self.room.last(self.owner, -self.bytes)
 
 
-def check_head(heading: RequestHead, bytes_max: int) -> None:
-    """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 422, 431."""
+def check_head(heading: RequestHead, bytes_max: int, *, is_native: bool) -> None:
+    """Refuse by the head what need not be read. Raises Problem 404, 413, 414, 415, 422, 431."""
     headers = heading.headers
     target_length = len(heading.path) + len(heading.query)
     if target_length > TARGET_LENGTH_MAX:
@@ -119,21 +118,13 @@ def check_head(heading: RequestHead, bytes_max: int) -> None:
     encoding = headers.get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise Problem(415, f"Content-Encoding {encoding.strip().lower()[:32]!r} is not taken; send the body as it is")
-    if _has_separator(heading):
-        # The other surfaces have no word for a wrong name: there is none like it.
-        status = 422 if heading.path.startswith(NATIVE) else 404
-        raise Problem(status, "path, query and headers name nothing with the character U+001F: no name has it")
-
-
-def _has_separator(heading: RequestHead) -> bool:
-    """Whether it may name what is another tenant's: that character stands before names within jqd, and nowhere else.
-
-    Bodies say names too: what they say is looked at where a name becomes one of ours (`Services.qualified_name`).
-    """
-    if any(SEPARATOR in text for text in (heading.path, *heading.headers.values())):
-        return True
+    # Bodies say names too: what they say is looked at where a name becomes one of ours (`Services.qualified_name`).
     # No other surface names anything in a query, and what they do not know there they pass over.
-    return heading.path.startswith(NATIVE) and SEPARATOR.encode() in unquote_to_bytes(heading.query)
+    named = any(SEPARATOR in text for text in (heading.path, *headers.values()))
+    if named or (is_native and SEPARATOR.encode() in unquote_to_bytes(heading.query)):
+        # The other surfaces have no word for a wrong name: there is none like it.
+        status = 422 if is_native else 404
+        raise Problem(status, "path, query and headers name nothing with the character U+001F: no name has it")
 
 
 async def read_body(asked: Request, part: Reservation, bytes_max: int) -> bytes:

@@ -15,10 +15,10 @@ import trio
 from msgspec import Raw, Struct, structs
 
 from jqd.api.json_stream import VALUES_MAX, has_values
-from jqd.api.problems import Problem
+from jqd.api.problems import Problem, as_problem
 from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.array_split import Steps, in_steps
-from jqd.domain.errors import Fault, Invalid, Unreadable
+from jqd.domain.errors import Fault, Invalid, JqdError, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, Language
 from jqd.http import Stream
@@ -156,6 +156,11 @@ def problem_answer(problem: Problem, language: Language) -> ApiResponse:
     if language == "json":
         return ApiResponse(rendered.status, rendered.body, media.PROBLEM, headers)
     return rendered
+
+
+def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
+    """An error as this interface says it."""
+    return problem_answer(as_problem(error), request.answer_language())
 
 
 def read_value(request: ApiRequest) -> Any:

@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from jqd.api.message import ApiResponse
+from jqd.api.message import ApiRequest, ApiResponse, refuse
 from jqd.api.problems import Details
+from jqd.domain.errors import JqdError
+from jqd.domain.tokens import Role
+from jqd.http import Urgency
 
 Handler = Callable[..., Awaitable[ApiResponse]]
+Refuse = Callable[[ApiRequest, JqdError], ApiResponse]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -35,12 +39,27 @@ class Route(NamedTuple):
     body: Any = None
     """The type of what it takes, or several; None: nothing."""
     query: type[Struct] = NoQuery
+    roles: tuple[Role, ...] | None = None
+    """Of which one is needed; of none: it is open, or asks by itself. Left out: see `needs`."""
+    one_tenant: bool = False
+    """Whether it is of one tenant, so that who sees all has to name it."""
+    all_tenants: bool = False
+    """Whether it is of all tenants together, and for tokens of no tenant."""
+    urgency: Urgency = Urgency.NOT
+    """Late behind a flood of pushes of the same tenant or address, workers lose the jobs that they have, and health
+    is red: what they say of these, and what looks after the daemon, waits behind none."""
+    watched: bool = False
+    """Whether it is looked at every few seconds by what watches the daemon."""
+    any_size: bool = False
+    """Whether its body may be larger than one job: arrays of jobs, and results."""
     headers: Mapping[str, str] = NO_HEADERS
     """Those that it needs, and what stands in them."""
     heeds: Mapping[str, str] = NO_HEADERS
     """The same of those that may be left out."""
     refusal: type[Struct] = Details
     """The type of its errors."""
+    refuse: Refuse = refuse
+    """An error in the words of its interface."""
     refuses: tuple[int, ...] = ()
     """The statuses of its errors, where its interface has a list of them."""
     plain: Mapping[str, str] = NO_HEADERS
@@ -51,3 +70,10 @@ class Route(NamedTuple):
     """Whether it is the longer the more there is: few of them are under way at once."""
     bare: bool = False
     """Whether what it takes may be left out."""
+
+    @property
+    def needs(self) -> tuple[Role, ...]:
+        """The roles of which one is needed. Where the table says nothing, few may: who looks, or else operators."""
+        if self.roles is not None:
+            return self.roles
+        return (Role.VIEWER,) if self.method == "GET" else (Role.OPERATOR,)

@@ -16,7 +16,7 @@ from jqd.api.body_limits import BodyBudget, Reservation
 from jqd.api.problems import Problem
 from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.record import Lane
-from jqd.http import SOME_BYTES, ListenerConfig
+from jqd.http import SOME_BYTES, ListenerConfig, RequestHead
 from jqd.routes import ROUTES
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -73,6 +73,13 @@ async def test_an_undeclared_length_is_counted():
     assert told.status == 413
 
 
+async def test_only_a_call_that_takes_arrays_has_their_limit():
+    edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=5_000))
+    for path, status in (("/nothing/add", 413), ("/v1/handlers/add", 413), ("/acme/job/mail/add", 200)):
+        told = await edge.call("POST", path, (b"x" * 700 + b"\n") * 2, kind="text/plain" if status == 200 else MSGPACK)
+        assert told.status == status, path
+
+
 async def test_all_bodies_together_are_bounded():
     edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=1_000, bodies_bytes_max=1_500))
     edge.journal.hold = trio.Event()
@@ -98,7 +105,7 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
         statuses.append((await edge.call("POST", "/v1/jobs", body)).status)
 
     for peer in ("192.0.2.2", "192.0.2.1"):
-        edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}, path="/v1/jobs"), peer=peer))
+        edge.api.whose(SimpleNamespace(heading=RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {}), peer=peer))
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(push)
@@ -118,7 +125,7 @@ def fill(room: BodyBudget, owner: str, size: int, *, report: bool = False) -> in
     number = 0
     with contextlib.suppress(Problem):
         while True:
-            Reservation(room, lambda: owner, lambda: report).take(size)
+            Reservation(room, lambda: owner, is_report=report).take(size)
             number += 1
     return number
 
@@ -193,8 +200,8 @@ def test_what_is_kept_for_reports_comes_back():
     room = BodyBudget(1_600_000, shared=lambda: True)
     for _ in range(3):
         with (
-            Reservation(room, lambda: "a", lambda: False) as push,
-            Reservation(room, lambda: "a", lambda: True) as report,
+            Reservation(room, lambda: "a", is_report=False) as push,
+            Reservation(room, lambda: "a", is_report=True) as report,
         ):
             push.take(800_000)
             report.take(150_000)
@@ -207,7 +214,7 @@ def test_what_is_kept_for_reports_comes_back():
 def test_one_large_body_that_stops_leaves_its_room_to_reports_and_to_small_ones(shared, report):
     """It filled the last sixteenth, too, where nothing else was there: for 30 s nobody else was heard."""
     room = BodyBudget(1_600_000, shared=lambda: shared)
-    with Reservation(room, lambda: "a", lambda: report) as part:
+    with Reservation(room, lambda: "a", is_report=report) as part:
         with contextlib.suppress(Problem):
             for _ in range(1_600):
                 part.take(1_000)
@@ -221,7 +228,7 @@ def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
     largest = 1_000_000
     config = ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_334)
     room = BodyBudget(config.bodies_bytes_max, shared=lambda: True)
-    with Reservation(room, lambda: "a", lambda: False) as part:
+    with Reservation(room, lambda: "a", is_report=False) as part:
         for _ in range(10):
             part.take(100_000)
         with pytest.raises(Problem):
@@ -229,8 +236,8 @@ def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
     with pytest.raises(ValueError, match="bodies_bytes_max = 1333333 must be at least 1333334"):
         ApiConfig(array_bytes_max=largest, job_bytes_max=1, bodies_bytes_max=1_333_333)
     with (
-        Reservation(room, lambda: "a", lambda: False) as first,
-        Reservation(room, lambda: "b", lambda: False) as second,
+        Reservation(room, lambda: "a", is_report=False) as first,
+        Reservation(room, lambda: "b", is_report=False) as second,
     ):
         first.take(300_000)
         second.take(450_000)
@@ -241,7 +248,7 @@ def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
 async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge, autojump_clock):
     for _ in range(3):
         for peer, path in (("192.0.2.1", "/v1/jobs"), ("192.0.2.9", "/livez"), ("192.0.2.9", "/metrics")):
-            edge.api.whose(SimpleNamespace(heading=SimpleNamespace(headers={}, path=path), peer=peer))
+            edge.api.whose(SimpleNamespace(heading=RequestHead("GET", path, path, b"", {}), peer=peer))
             await trio.sleep(0.3)
     assert not edge.api._large.others.ask()
 

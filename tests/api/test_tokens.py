@@ -7,9 +7,10 @@ import trio
 from msgspec import structs
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.api.auth import NEEDS, OPEN, needs_of
+from jqd.api.compat.skygear import SkyRefusal
 from jqd.domain.jobid import IdSource
 from jqd.domain.tokens import MAY, OVER_S, Role
+from jqd.http import RequestHead, Urgency
 from jqd.loops.settings_gc import carried, useless
 from jqd.routes import ROUTES
 from tests.api.tokened import ROOT, call, make
@@ -17,19 +18,16 @@ from tests.api.tokened import edge as edge  # the fixture
 
 
 async def test_every_call_is_for_somebody_and_each_role_gets_its_own_and_no_others(edge):
-    there_are = {(route.method, route.path) for route in ROUTES}
-    assert NEEDS.keys() <= there_are
-    assert {path for _, path in there_are} >= OPEN
     tokens = {role: (await make(edge, role))["token"] for role in Role}
     for route in ROUTES:
         path = route.path.replace("<job_id>", "01ARZ3NDEKTSV4RRFFQ69G5FAV").replace("<name>", "x")
         path = path.replace("<worker_id>", "x").replace("<token_id>", "x").replace("/polling", "/polling?timeout=0")
         refused = (400, 401, 403)  # as the words of its surface have it
         nobody = (await call(edge, "", route.method, path, b"\xc1", **{"content-type": "text/csv"})).status
-        assert (nobody in refused) == (route.path not in OPEN), route
+        assert (nobody in refused) == (bool(route.needs) or route.refusal is SkyRefusal), route
         assert nobody == 401 or not route.path.startswith("/v1/")
         for role in Role:
-            denied = bool(needs_of(route)) and not MAY[role] & set(needs_of(route))
+            denied = bool(route.needs) and not MAY[role] & set(route.needs)
             if route.path == "/v1/events" and not denied:
                 continue  # it does not end
             status = (await call(edge, tokens[role], route.method, path, None)).status
@@ -185,7 +183,7 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
 
     def whose(said: str | None, peer: str = "192.0.2.1") -> str:
         headers = {} if said is None else {"authorization": said}
-        asked: Any = SimpleNamespace(heading=SimpleNamespace(headers=headers, path="/v1/jobs"), peer=peer)
+        asked: Any = SimpleNamespace(heading=RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", headers), peer=peer)
         return str(edge.api.whose(asked))
 
     assert {whose(f"Bearer {token}", peer) for peer in ("192.0.2.1", "2001:db8::1")} == {"tenant acme"}
@@ -195,9 +193,17 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
 
 async def test_what_workers_say_waits_behind_no_pushes(edge):
     """Late, it loses them the jobs that they have."""
-    for method, path in [key for key, roles in NEEDS.items() if roles == (Role.WORKER,)] + [("GET", "/readyz/run")]:
-        asked: Any = SimpleNamespace(heading=SimpleNamespace(method=method, path=path.replace("<job_id>", "1")))
-        assert method == "DELETE" or edge.api.urgent(asked), path
+
+    def urgency(method: str, path: str) -> Urgency:
+        asked: Any = SimpleNamespace(heading=RequestHead(method, path, path, b"", {}))
+        return Urgency(edge.api.urgent(asked))
+
+    for route in ROUTES:
+        if route.needs == (Role.WORKER,):
+            path = route.path.replace("<job_id>", "1").replace("<worker_id>", "1")
+            assert route.method == "DELETE" or urgency(route.method, path), path
+    assert urgency("GET", "/readyz/run")
+    assert urgency("HEAD", "/readyz/run")
     for method, path, how in (
         ("POST", "/v1/jobs", 0),
         ("POST", "/v1/jobs/1/heartbeat", 1),
@@ -206,9 +212,10 @@ async def test_what_workers_say_waits_behind_no_pushes(edge):
         ("GET", "/v1/workers", 0),
         ("POST", "/v1/outcomes", 2),
         ("POST", "/done", 2),
+        ("GET", "/v1/handlers/heartbeat", 0),  # a handler is called so
+        ("POST", "/nothing/heartbeat", 0),
     ):
-        asked = SimpleNamespace(heading=SimpleNamespace(method=method, path=path))
-        assert edge.api.urgent(asked) == how, path
+        assert urgency(method, path) == how, path
 
 
 async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojump_clock):

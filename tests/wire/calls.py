@@ -2,7 +2,6 @@
 
 import trio
 
-from jqd.api.app import ANY_SIZE
 from jqd.api.compat.miniq import TEXT
 from jqd.api.route import Route
 from jqd.domain.media import JSON, MSGPACK
@@ -298,7 +297,7 @@ async def _refused(surface: Surface, route: Route) -> None:
         await surface.ask(call, 400, b"{", into=into, fields=headers)
         await surface.ask(call, 400, b"\xc1", into=into, kind=MSGPACK, fields=headers)
         await surface.ask(call, 415, b"<a/>", into=into, kind="text/plain", fields=headers)
-        if route.path not in ANY_SIZE:
+        if not route.any_size:
             size = 413 if native else 400
             await surface.ask(call, size, b" " * (JOB_BYTES_MAX + 1), into=into, fields=headers)
 

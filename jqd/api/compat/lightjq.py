@@ -33,7 +33,6 @@ from jqd.store import JobView
 
 MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
-ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Denied, 403),
     (ours.NotFound, 404),
@@ -224,11 +223,6 @@ async def done(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     if error is not None:
         raise error
     return ApiResponse(204)
-
-
-def has(path: str) -> bool:
-    """Whether a path is one of this surface."""
-    return path in ROOTS or path.startswith("/job/")
 
 
 def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:

@@ -61,11 +61,6 @@ async def add_for(parts: ApiContext, request: ApiRequest, client: str, jobtype: 
     return await _add(parts, request, client, jobtype)
 
 
-def has(path: str) -> bool:
-    """Whether a path is one of this surface."""
-    return path.endswith("/add") and not path.startswith("/v1/")
-
-
 async def _add(parts: ApiContext, request: ApiRequest, client: str | None, jobtype: str) -> ApiResponse:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")

@@ -31,7 +31,6 @@ from jqd.service.find import find, resolve
 from jqd.service.job import Value
 from jqd.store import Replace
 
-PATHS = frozenset({"/", "/job/enqueue", "/job/cancel"})
 ENQUEUE, CANCEL = "job:enqueue", "job:cancel"
 KEY_HEADER = "x-skygear-api-key"
 PLACES = {"/name": "job/action", "/argument": "job/args"}  # where fields of a job stand in a body of Skygear's
@@ -157,11 +156,6 @@ async def enqueue(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 async def cancel_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
     return await _cancel(*_let_in(parts, request), request)
-
-
-def has(method: str, path: str) -> bool:
-    """Whether a call is one of this surface."""
-    return method == "POST" and path in PATHS
 
 
 def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
