@@ -32,7 +32,7 @@ from jqd.api.v1 import (
 )
 from jqd.api.v1 import responses as told
 from jqd.cron import api as schedules
-from jqd.cron.service import Plan
+from jqd.cron.schedules import Plan
 from jqd.domain import media
 from jqd.domain.tokens import Role
 from jqd.http import Urgency

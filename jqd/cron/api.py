@@ -13,12 +13,9 @@ from jqd.api.v1.cursor import cursor_of, name_of
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
-from jqd.cron.schedules import Known, Missed, Overlap, Schedules
-from jqd.cron.service import Plan
+from jqd.cron.schedules import Known, Plan, Schedules
 from jqd.domain.array_split import in_steps
-from jqd.domain.job_options import JobOptions
 from jqd.domain.tenant import bare, tenant_of
-from jqd.service.job import Value
 from jqd.service.server_only import expect_allowed
 
 LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
@@ -32,25 +29,10 @@ class LastDate(Struct, frozen=True):
     pushed_at: Instant | None
 
 
-class ScheduledJob(JobOptions, frozen=True, kw_only=True):
-    """The job of a schedule; what was left out counts as in a push."""
-
-    name: str
-    argument: Value
-    tags: Sequence[str]
-
-
-class ScheduleView(Struct, frozen=True):
+class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A schedule, and which dates of it come next."""
 
     name: str
-    cron: str | None
-    every: float | None
-    tz: str
-    job: ScheduledJob
-    missed: Missed
-    overlap: Overlap
-    jitter: float
     until: Instant | None
     paused_at: Instant | None
     next: Sequence[Instant]
@@ -146,21 +128,12 @@ def _shown(parts: ApiContext, request: ApiRequest, name: str, status: int = 200)
 
 
 def _row(parts: ApiContext, one: Known) -> ScheduleView:
-    schedule, when, fired = one.schedule, one.schedule.when, one.fired
-    now_ms = parts.services.feature(Schedules).now_ms()
-    job = service.template_of(one)
+    schedule, fired, now_ms = one.schedule, one.fired, parts.services.feature(Schedules).now_ms()
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return ScheduleView(
+        **schedule.said(),
         name=bare(one.name),
         tenant=tenant_of(one.name) or UNSET,
-        cron=when.cron or None,
-        every=when.every_ms / 1000 if when.every_ms else None,
-        tz=when.tz,
-        job=ScheduledJob(name=job.name, argument=job.argument, tags=job.tags, **dict(job.said())),
-        missed=schedule.missed,
-        overlap=schedule.overlap,
-        jitter=schedule.jitter_ms / 1000,
-        until=iso(when.until_ms),
         paused_at=iso(schedule.paused_at_ms),
         next=[str(iso(date_ms)) for date_ms in service.next_dates(one, now_ms)],
         last=LastDate(iso(fired.date_ms), bare(fired.job_id), iso(fired.at_ms)) if fired.job_id else None,

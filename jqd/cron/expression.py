@@ -19,8 +19,6 @@ from msgspec import Struct
 from jqd.domain.dates import date_of, ms_of
 from jqd.domain.errors import Fault
 
-CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
-EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
 UTC = "UTC"
 OF_THIS_MACHINE = frozenset({"localtime", "posixrules", "Factory"})  # on each daemon's another one
 FIELDS = (

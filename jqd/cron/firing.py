@@ -40,11 +40,6 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
-def fields_of(one: Known) -> dict[str, Raw]:
-    """The job of a schedule, field by field, as it was said."""
-    return _fields_decoder.decode(one.schedule.job)
-
-
 async def last_of(services: Services, one: Known) -> Last | None:
     """What became of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
     job_id = one.fired.job_id
@@ -104,7 +99,7 @@ async def _within(
     over: dict[str, str] = {}
     for each in firings:
         if each.step.fires:
-            kept = await reserve_owed(services, services.principal.tenant, 1, len(each.one.schedule.job))
+            kept = await reserve_owed(services, services.principal.tenant, 1, len(each.one.schedule.packed_job))
             if isinstance(kept, str):
                 over[each.one.name] = kept
             else:
@@ -135,7 +130,7 @@ async def _fire_all(
         for place, each in enumerate(jobs):
             if place not in agreed.known and place not in agreed.refused:
                 home = partition_of_name(each.job_id, services.partitions)
-                charge[each.one.name].taken([home], len(each.one.schedule.job))
+                charge[each.one.name].taken([home], len(each.one.schedule.packed_job))
     if not done:
         return unsure
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
@@ -166,7 +161,7 @@ def _batch(firings: Sequence[Firing]) -> Batch:
     items = []
     for each in firings:
         said = {
-            **fields_of(each.one),
+            **_fields_decoder.decode(each.one.schedule.packed_job),
             "job_id": bare(each.job_id),
             "run_at": iso(each.one.run_at_ms(each.step.through_ms)),
         }

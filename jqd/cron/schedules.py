@@ -7,43 +7,99 @@ Of each there are two. What somebody said, of the kind `schedule`; and up to whi
 import hashlib
 import heapq
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import trio
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from jqd.cron.expression import Recurrence
+from jqd.cron.expression import UTC, Recurrence
 from jqd.domain.array_split import Steps, finish
 from jqd.domain.clock import Clock
-from jqd.domain.dates import iso
+from jqd.domain.dates import instant_ms, iso
+from jqd.domain.job import Name
+from jqd.domain.job_options import JobOptions
 from jqd.domain.log import get_logger
 from jqd.domain.settings import FIRED, ORIGINS, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
-from jqd.service.job import NewJob
+from jqd.service.job import Date, Tags, Value, nothing
 
 FORGOTTEN = 2  # in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
 OVERDUE_S = 60.0  # a date that passed so long ago and was not fired is complained about
 OVERDUE_SHOWN_MAX = 10  # complaints at once: the list of schedules has all
 
+CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
+EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
+JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
+
 Missed = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "replace"]
 
 
-class Schedule(Struct, frozen=True, omit_defaults=True):
-    """The body of the rule `schedule`."""
+Cron = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=CRON_LENGTH_MAX,
+        description="a cron expression like '30 2 * * *': minute, hour, day of the month, month, day of the week",
+    ),
+]
+Every = Annotated[
+    float,
+    Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX, description=f"a number of seconds, {EVERY_S_MIN:.0f} to {EVERY_S_MAX:.0f}"),
+]
+Zone = Annotated[str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'")]
+Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of seconds, 0 to {JITTER_S_MAX:.0f}")]
 
-    job: Raw
-    """As it is pushed, without an id and a date."""
-    when: Recurrence
+
+class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """A job as a schedule pushes it; id and date are the schedule's."""
+
+    name: Name
+    argument: Value = msgspec.field(default_factory=nothing)
+    tags: Tags = ()
+
+
+class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule, as it is wished: `cron` or `every`."""
+
+    job: Template
+    cron: Cron | None = None
+    every: Every | None = None
+    tz: Zone = UTC
     missed: Missed = "once"
     overlap: Overlap = "queue"
-    jitter_ms: int = 0
+    jitter: Jitter = 0.0
+    until: Date | None = None
+
+    def said(self) -> dict[str, Any]:
+        """Field by field, whatever else a subclass adds."""
+        return {name: getattr(self, name) for name in Plan.__struct_fields__}
+
+
+class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
+    """A schedule, as it holds: the body of the setting `schedule`."""
+
+    anchor_ms: int = 0
+    """From here `every` counts."""
     since_ms: int = 0
-    """Only later dates count: before it was said, or while it was paused, none was missed."""
+    """Only later dates count: before it was set, or while it was paused, none was missed."""
     paused_at_ms: int = 0
     """0: it is not paused."""
+
+    @property
+    def when(self) -> Recurrence:
+        """Raises ValueError for an `until` that is no date."""
+        until_ms = 0 if self.until is None else max(1, instant_ms(self.until))
+        if self.every is not None:
+            return Recurrence(every_ms=round(self.every * 1000), anchor_ms=self.anchor_ms, until_ms=until_ms)
+        return Recurrence(self.cron or "", tz=self.tz, until_ms=until_ms)
+
+    @property
+    def packed_job(self) -> bytes:
+        """Its job as a push has it."""
+        return _encoder.encode(self.job)
 
 
 class FiredDate(Struct, frozen=True, omit_defaults=True):
@@ -90,10 +146,11 @@ class Known(Struct):
 
     def run_at_ms(self, date_ms: int) -> int:
         """When the job of a date may start: later by a part of the jitter that is the same at all daemons."""
-        if not self.schedule.jitter_ms:
+        jitter_ms = round(self.schedule.jitter * 1000)
+        if not jitter_ms:
             return date_ms
         drawn = hashlib.blake2b(self.job_id(date_ms).encode(), digest_size=8).digest()
-        return date_ms + int.from_bytes(drawn, "big") % (self.schedule.jitter_ms + 1)
+        return date_ms + int.from_bytes(drawn, "big") % (jitter_ms + 1)
 
 
 def fired_rule(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
@@ -115,7 +172,6 @@ def _seen_to(setting: Setting) -> FiredDate:
 
 _encoder = msgspec.msgpack.Encoder()
 _schedule_decoder = msgspec.msgpack.Decoder(Schedule)
-_job_decoder = msgspec.msgpack.Decoder(NewJob)
 _fired_decoder = msgspec.msgpack.Decoder(FiredDate)
 NEVER = FiredDate(0)
 
@@ -140,7 +196,7 @@ class Schedules:
         )  # those of which the next date was not looked for yet: at a start a day of notes is read
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
-        settings.read(SCHEDULE, self._read)
+        settings.read(SCHEDULE, lambda setting: _schedule_decoder.decode(setting.body))
         settings.read(FIRED, _seen_to)
         for kind in (SCHEDULE, FIRED):
             settings.watch(kind, self._ruled)
@@ -228,9 +284,6 @@ class Schedules:
             self._new.add(setting.name)
         self.changed.set()
         self.changed = trio.Event()
-
-    def _read(self, setting: Setting) -> None:
-        _job_decoder.decode(_schedule_decoder.decode(setting.body).job)
 
     def _look(self, one: Known) -> None:
         if one.schedule.paused_at_ms:

@@ -3,23 +3,22 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import structs
 
-from jqd.cron.expression import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
+from jqd.cron.expression import UTC, Recurrence, faults
 from jqd.cron.firing import note
-from jqd.cron.schedules import NAME_LENGTH_MAX, Known, Missed, Overlap, Schedule, Schedules, body_of, forgotten
-from jqd.domain.dates import instant_ms
+from jqd.cron.schedules import NAME_LENGTH_MAX, Known, Plan, Schedule, Schedules, body_of, forgotten
+from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
-from jqd.domain.job import Name, is_name
-from jqd.domain.job_options import JobOptions
+from jqd.domain.job import is_name
 from jqd.domain.settings import FIRED, NIL, SCHEDULE
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.batch import Batch
-from jqd.service.job import Date, NewJob, Tags, Value, nothing
+from jqd.service.job import NewJob
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.job_limits import faults as job_faults
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
@@ -30,48 +29,8 @@ from jqd.service.settings import expect_room, get_or_refresh, refresh, save, wai
 SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and look when the next comes: 10 MB, and a
 # second at the start
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
-JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
 NEXT = 5  # dates shown
 
-Cron = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=CRON_LENGTH_MAX,
-        description="a cron expression like '30 2 * * *': minute, hour, day of the month, month, day of the week",
-    ),
-]
-Every = Annotated[
-    float,
-    Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX, description=f"a number of seconds, {EVERY_S_MIN:.0f} to {EVERY_S_MAX:.0f}"),
-]
-Zone = Annotated[str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'")]
-Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of seconds, 0 to {JITTER_S_MAX:.0f}")]
-
-
-class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job as a schedule pushes it; id and date are the schedule's."""
-
-    name: Name
-    argument: Value = msgspec.field(default_factory=nothing)
-    tags: Tags = ()
-
-
-class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schedule, as it is wished: `cron` or `every`."""
-
-    job: Template
-    cron: Cron | None = None
-    every: Every | None = None
-    tz: Zone = UTC
-    missed: Missed = "once"
-    overlap: Overlap = "queue"
-    jitter: Jitter = 0.0
-    until: Date | None = None
-
-
-_encoder = msgspec.msgpack.Encoder()
-_template_decoder = msgspec.msgpack.Decoder(Template)
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
@@ -134,7 +93,7 @@ async def run_now(services: Services, name: str) -> str:
     """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
     expect_open(services)
     one = await known(services, name)
-    item = bytes(one.schedule.job)
+    item = one.schedule.packed_job
     batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
     server = services.as_principal(services.principal._replace(is_server=True))
     return str((await push(server, batch)).job_ids[0])
@@ -152,11 +111,6 @@ def find(services: Services, name: str) -> Known:
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
     return one
-
-
-def template_of(one: Known) -> Template:
-    """Its job as it was said."""
-    return _template_decoder.decode(one.schedule.job)
 
 
 def next_dates(one: Known, now_ms: int) -> list[int]:
@@ -190,28 +144,14 @@ async def _change(services: Services, name: str, change: Callable[[Schedule, int
 
 
 def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
-    when = _when(plan, now_ms)
-    same = before is not None and structs.replace(before.when, anchor_ms=0, until_ms=0) == structs.replace(
-        when, anchor_ms=0, until_ms=0
-    )
-    if same and before is not None:
-        when = structs.replace(when, anchor_ms=before.when.anchor_ms)
-    return Schedule(
-        job=Raw(_encoder.encode(plan.job)),
-        when=when,
-        missed=plan.missed,
-        overlap=plan.overlap,
-        jitter_ms=round(plan.jitter * 1000),
-        since_ms=before.since_ms if same and before is not None else now_ms,
-        paused_at_ms=before.paused_at_ms if before is not None else 0,
-    )
-
-
-def _when(plan: Plan, now_ms: int) -> Recurrence:
-    until_ms = 0 if plan.until is None else max(1, instant_ms(plan.until))
-    if plan.every is not None:
-        return Recurrence(every_ms=round(plan.every * 1000), anchor_ms=now_ms, until_ms=until_ms)
-    return Recurrence(plan.cron or "", tz=plan.tz, until_ms=until_ms)
+    said = plan.said()
+    if plan.until is not None:
+        said["until"] = iso(instant_ms(plan.until))
+    if before is None:
+        return Schedule(**said, anchor_ms=now_ms, since_ms=now_ms)
+    same = (plan.cron, plan.every, plan.tz) == (before.cron, before.every, before.tz)
+    anchor_ms, since_ms = (before.anchor_ms, before.since_ms) if same else (now_ms, now_ms)
+    return Schedule(**said, anchor_ms=anchor_ms, since_ms=since_ms, paused_at_ms=before.paused_at_ms)
 
 
 def _name_faults(name: str) -> list[Fault]:
@@ -240,6 +180,6 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     try:
         now_ms = services.feature(Schedules).now_ms()
-        return [*found, *faults(_when(plan, now_ms), now_ms)]
+        return [*found, *faults(Schedule(**plan.said(), anchor_ms=now_ms).when, now_ms)]
     except ValueError as error:
         return [*found, Fault("/until", str(error))]

@@ -3,11 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from jqd.cron.decide import AT_ONCE, LATE_MS, Last, Step, decide
-from jqd.cron.expression import Recurrence
-from jqd.cron.schedules import FiredDate, Known, Missed, Overlap, Schedule, fired_rule
+from jqd.cron.schedules import FiredDate, Known, Missed, Overlap, Schedule, Template, fired_rule
 
 EVERY_MS = 30_000
 RUNS, ENDED = Last(None), Last(0)
@@ -15,8 +13,8 @@ RUNS, ENDED = Last(None), Last(0)
 
 def known(through: int = 0, *, every_ms: int = EVERY_MS, missed: Missed = "once", overlap: Overlap = "queue") -> Known:
     """A schedule whose dates are 1, 2, 3 … times `every_ms`; those up to `through` were fired."""
-    when = Recurrence(every_ms=every_ms)
-    return Known("s", Schedule(Raw(b"\x80"), when, missed, overlap), FiredDate(through * every_ms))
+    schedule = Schedule(job=Template(name="n"), every=every_ms / 1000, missed=missed, overlap=overlap)
+    return Known("s", schedule, FiredDate(through * every_ms))
 
 
 def at(date: float) -> int:

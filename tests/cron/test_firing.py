@@ -8,10 +8,8 @@ from msgspec import Raw, structs
 
 from jqd.cron import service as schedules
 from jqd.cron.decide import Firing, Last, Step
-from jqd.cron.expression import Recurrence
 from jqd.cron.firing import TAKEN_S, fire, last_of
-from jqd.cron.schedules import FiredDate, Known, Schedule, Schedules, body_of, fired_rule, forgotten
-from jqd.cron.service import Plan, Template
+from jqd.cron.schedules import FiredDate, Known, Plan, Schedule, Schedules, Template, body_of, fired_rule, forgotten
 from jqd.domain.errors import Closed, NotYet, Overloaded
 from jqd.domain.job import Fate
 from jqd.domain.job_record import date_digest
@@ -257,7 +255,7 @@ async def test_one_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whol
     settings = edge.workers.settings
     settings.take([Setting(SCHEDULE, "gone", 9, 0, Raw(NIL))])
     assert sorted(services(edge).feature(Schedules).known) == ["s"]
-    body = body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence("* * * * *", tz="Mars/Mons"), since_ms=1))
+    body = body_of(Schedule(job=Template(name="n"), cron="* * * * *", tz="Mars/Mons", since_ms=1))
     settings.take([Setting(SCHEDULE, "m", 9, 0, Raw(body))])
     (complaint,) = services(edge).feature(Schedules).complaints()
     assert "'Mars/Mons' is no time zone" in complaint
@@ -265,7 +263,7 @@ async def test_one_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whol
 
 
 async def test_what_stands_again_after_it_was_deleted_goes_on_behind_the_last_date(edge: Whole) -> None:
-    body = Raw(body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence(every_ms=1000), since_ms=1)))
+    body = Raw(body_of(Schedule(job=Template(name="n"), every=1.0, since_ms=1)))
     fired = fired_rule("n", FiredDate(5000, "n@5", 5000), now_ms=5000)
     edge.workers.settings.take([Setting(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
     edge.workers.settings.take([Setting(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it

@@ -22,8 +22,7 @@ from jqd.cli import run
 from jqd.config import Config
 from jqd.cron import service as schedules
 from jqd.cron.loop import CronLoop
-from jqd.cron.schedules import Known, Schedules
-from jqd.cron.service import Plan, Template
+from jqd.cron.schedules import Known, Plan, Schedules, Template
 from jqd.daemon import Daemon
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import JqdError

@@ -7,8 +7,7 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from jqd.cron.expression import Recurrence
-from jqd.cron.schedules import Schedule, Schedules, body_of
+from jqd.cron.schedules import Schedules
 from jqd.domain.settings import NIL, Setting, SettingTable
 from tests.api.whole import Whole
 
@@ -71,8 +70,7 @@ async def test_what_is_said_once_more_holds_and_is_no_complaint() -> None:
 
 
 async def test_a_schedule_whose_job_cannot_be_pushed_is_none(edge: Whole) -> None:
-    job = Raw(msgspec.msgpack.encode({"name": "n", "timeout": "1d"}))
-    body = Raw(body_of(Schedule(job, Recurrence(every_ms=1000))))
+    body = Raw(msgspec.msgpack.encode({"job": {"name": "n", "timeout": "1d"}, "every": 1.0}))
     edge.api._parts.services.feature(Schedules)  # as a daemon does at its start
     edge.workers.settings.take([Setting("schedule", "n", 9, 0, body)])
     assert (await edge.call("GET", "/v1/schedules")).body["schedules"] == []

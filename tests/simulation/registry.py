@@ -22,9 +22,8 @@ import trio
 from msgspec import Raw, structs
 
 from jqd.cron import service as schedules
-from jqd.cron.schedules import Schedules
-from jqd.cron.service import Plan as Dates
-from jqd.cron.service import Template
+from jqd.cron.schedules import Plan as Dates
+from jqd.cron.schedules import Schedules, Template
 from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.domain.dates import iso
 from jqd.domain.errors import JqdError, NotFound
@@ -331,7 +330,7 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
         return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)
     if kind == "schedule":
         one = _services(node).feature(Schedules).known.get(name)
-        return 0 if one is None else msgspec.msgpack.decode(schedules.template_of(one).argument)
+        return 0 if one is None else msgspec.msgpack.decode(one.schedule.job.argument)
     if kind == "handler":
         handler = _workers(node).handler(name)
         return handler.versions[-1].options.max_jobs if handler is not None and handler.versions else 0

@@ -1,12 +1,13 @@
 """What is excused of the dates of schedules is excused by its cause, and no further."""
 
+from typing import Any
+
 import pytest
 import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
-from jqd.cron.expression import Recurrence
-from jqd.cron.schedules import FiredDate, Schedule, body_of, fired_rule
+from jqd.cron.schedules import FiredDate, Schedule, Template, body_of, fired_rule
 from jqd.domain.dates import iso
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.settings import SCHEDULE, Setting
@@ -18,12 +19,12 @@ from tests.simulation.said import Word
 from tests.simulation.say import PAUSE, PUT, Say
 
 FIRST_MS, SECOND_MS = EPOCH_MS + 2000, EPOCH_MS + 4000
-WHEN = Recurrence(every_ms=2000, anchor_ms=EPOCH_MS, until_ms=SECOND_MS)  # these two dates
+DATES: dict[str, Any] = {"every": 2.0, "anchor_ms": EPOCH_MS, "until": iso(SECOND_MS)}  # these two
 NAME = f"s0@{iso(FIRST_MS)}"
 
 
 def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Word:
-    schedule = Schedule(Raw(b"\x80"), WHEN, missed="all", overlap="skip", paused_at_ms=int(paused))
+    schedule = Schedule(job=Template(name="n"), missed="all", overlap="skip", paused_at_ms=int(paused), **DATES)
     setting = Setting(SCHEDULE, "s0", revision, 0, Raw(body_of(schedule)))
     return Word(Say(at_s, 0, what, "s0", 0), "d0", at_s, at_s + 0.1, setting=setting)
 
