@@ -4,16 +4,12 @@ What a setting is for stands as text below its field; a last line "Allowed: …"
 prose between the tables is written by hand, in the page.
 """
 
-import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterator
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from docs.texts import texts_of
 from jqd.config import Config, settings
 from jqd.domain.fields import allowed
 from jqd.domain.setting_text import text_of
@@ -46,29 +42,16 @@ def _rows(section: str) -> Iterator[str]:
     holder: Any = Config()
     for name in section.split(".") if section else ():
         holder = getattr(holder, name)
-    kind = type(holder)
+    kind: type = type(holder)
     hints = get_type_hints(kind, include_extras=True)
     for key, _ in settings(Config):
         above, _, name = key.rpartition(".")
         if above != section:
             continue
-        why, _, may_be = _texts(kind)[name].partition("\nAllowed: ")
+        why, _, may_be = texts_of(kind)[name].partition("\nAllowed: ")
         may_be = may_be or _allowed(hints[name])
         default = _default(getattr(holder, name), name)
         yield f"| `{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))} |"
-
-
-@cache
-def _texts(kind: type) -> dict[str, str]:
-    """Field → the text below it, of a class and those that it is made of."""
-    texts: dict[str, str] = {}
-    for each in reversed(kind.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
-        for field, below in pairwise(body):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    texts[name] = inspect.cleandoc(text)
-    return texts
 
 
 def _allowed(hint: Any) -> str:

@@ -1,0 +1,267 @@
+"""`python docs/reference.py`: writes use/REFERENCE.md from the table of routes and the types of its bodies.
+
+Limits come from the types, meanings from the text below a field, or, where the field has none, from WORDS here. A field
+of a request that has neither is an error: so none is added that the page does not explain.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from docs.texts import texts_of
+from docs.words import INTRO, SECTIONS, SHORT, STATUSES, WORDS
+from jqd.api.openapi import draw
+from jqd.api.problems import STATUSES as ERRORS
+from jqd.api.problems import Details, Error
+from jqd.api.route import Document, NoQuery, Route
+from jqd.domain.fields import allowed
+from jqd.routes import ROUTES
+
+PAGE = Path(__file__).parent / "use" / "REFERENCE.md"
+PLAIN = {str: "text", int: "integer", float: "number", bool: "flag", dict: "map", NoneType: "null", bytes: "bytes"}
+_MODULE = re.compile(r" \(`?\w+\.py`?\)")
+
+
+def render() -> str:
+    """The whole page."""
+    return "".join(_page()).rstrip() + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield INTRO
+    document, asked, answered = draw(ROUTES)["paths"], dict[Any, str](), dict[type[Struct], list[str]]()
+    for title, paths in SECTIONS.items():
+        routes = [route for route in ROUTES if _section(route.path) == title]
+        yield f"\n## {title}\n\ncall | role | | takes → answers\n---|---|---|---\n"
+        for route in routes:
+            yield _call(route, document)
+        if not paths:  # the foreign interfaces have their fields on a page of their own
+            continue
+        for route in routes:
+            for kind in _structs((route.query, *_several(route.body))):
+                yield from _request(kind, asked, route)
+        new = _structs(kind for route in routes for kind in _answers(route))
+        new = [kind for kind in new if kind not in answered and not _is_wrapper(kind)]
+        if new:
+            yield "\nanswer | fields\n---|---\n"
+        for kind in sorted(new, key=lambda kind: len(kind.__struct_fields__)):
+            yield _answer(kind, answered)
+    yield from _errors()
+
+
+def _section(path: str) -> str:
+    """Under which title a path stands: the last one is for what no other has."""
+    *_, last = SECTIONS
+    return next((title for title, paths in SECTIONS.items() if path.startswith(paths)), last)
+
+
+def _call(route: Route, document: dict[str, Any]) -> str:
+    path = _path(route)
+    drawn = document[path][route.method.lower()]
+    roles = " ".join(route.needs) or "none"
+    query = f"`?{'`, `'.join(route.query.__struct_fields__)}`" if route.query.__struct_fields__ else ""
+    headers = "".join(f"`{name}` " for name in (*route.headers, *route.heeds))
+    body = " or ".join(_type(kind) for kind in _several(route.body))
+    kinds: dict[str, list[str]] = {}
+    for status, answer in route.answers.items():
+        kinds.setdefault(_union(answer), []).append(str(status))
+    answers = "; ".join(f"{' '.join(statuses)} {words}".strip() for words, statuses in kinds.items())
+    refused = "".join(f", {status}" for status in route.refuses)
+    words = ". ".join(filter(None, (drawn["summary"], drawn.get("description", "").rstrip("."))))
+    words = re.sub(r"^20[0-4]( and the \w+| \{[^}]*\})?[:,.] ", "", words).replace(" → 200 the job", "")
+    shown = f"{headers}{query} {body}".strip()
+    return f"`{route.method} {path}` | {roles} | {_capital(words)} | {shown} → {answers}{refused}\n".replace("  ", " ")
+
+
+def _path(route: Route) -> str:
+    return re.sub(r"<(\w+)>", r"{\1}", route.path)
+
+
+def _union(kinds: Any) -> str:
+    return "" if kinds is None else " or ".join(_wrapped(kind) for kind in _several(kinds))
+
+
+def _wrapped(kind: Any) -> str:
+    """A type, or what it holds where that is one field."""
+    if not _is_wrapper(kind):
+        return _type(kind)
+    (field,) = msgspec.structs.fields(kind)
+    return f"`{field.encode_name}`: {_type(field.type)}"
+
+
+def _is_wrapper(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct) and len(kind.__struct_fields__) == 1
+
+
+def _several(kinds: Any) -> tuple[Any, ...]:
+    return () if kinds is None else kinds if type(kinds) is tuple else (kinds,)
+
+
+def _answers(route: Route) -> Iterator[Any]:
+    for kinds in route.answers.values():
+        yield from _several(kinds)
+
+
+def _structs(kinds: Iterable[Any]) -> list[type[Struct]]:
+    """The types with fields among these, and those that stand in their fields, each once."""
+    found: dict[type[Struct], None] = {}
+
+    def look(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            if kind in found or kind in (NoQuery, Details, Error):
+                return
+            if kind.__struct_fields__:
+                found[kind] = None
+            for field in msgspec.structs.fields(kind):
+                look(field.type)
+        elif not isinstance(kind, Document):
+            for part in get_args(kind):
+                look(part)
+
+    for kind in kinds:
+        look(kind)
+    return list(found)
+
+
+def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterator[str]:
+    """The table of a query or a body. A field that is as one of a type before it is only named."""
+    if kind in asked:
+        return
+    asked[kind] = kind.__name__
+    rows, again = [], list[str]()
+    for field in msgspec.structs.fields(kind):
+        name, may_be = field.encode_name, _allowed(field.type)
+        key = (name, may_be)
+        if key in asked and f"{kind.__name__}.{name}" not in WORDS:
+            again.append(f"`{name}`")
+            continue
+        asked[key] = kind.__name__
+        rows.append(f"`{name}` | {may_be}{_default(field)} | {_meaning(kind, field.name, name)}\n")
+    yield (
+        f"\n**Query of `{route.method} {_path(route)}`**."
+        if kind is route.query
+        else f"\n**{kind.__name__}**: {_about(kind)}"
+    )
+    yield f" As above: {', '.join(again)}.\n" if again else "\n"
+    if rows:
+        yield "\nfield | may be; default | meaning\n---|---|---\n"
+        yield from rows
+
+
+def _allowed(hint: Any) -> str:
+    words = re.sub(r"^an? (?=whole|number|array|map|text|list|URL|32)", "", allowed(hint))
+    words = words.replace("whole number", "integer").replace("number of seconds", "seconds")
+    kinds = _structs([hint])
+    if kinds and words.startswith(("map:", "array")):
+        return _type(hint)
+    if words.startswith("one of "):
+        words = _words(words.removeprefix("one of ").split(", "))
+    return SHORT.get(words, words)
+
+
+def _default(field: Any) -> str:
+    """After what it may be."""
+    if field.required:
+        return "; **required**"
+    value = field.default if field.default_factory is msgspec.NODEFAULT else None
+    if value in (None, UNSET, "", ()) or value is False or value == "0" or isinstance(value, Struct | dict):
+        return ""
+    return f"; `{value:g}`" if isinstance(value, float) else f"; `{value}`"
+
+
+def _meaning(kind: type[Struct], name: str, shown: str) -> str:
+    text = WORDS.get(f"{kind.__name__}.{shown}") or texts_of(kind).get(name) or WORDS.get(shown)
+    if not text:
+        raise SystemExit(
+            f"{kind.__name__}.{name} says nothing of itself: write a text below the field, or in docs/words.py"
+        )
+    return _plain(text)
+
+
+def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]]) -> str:
+    fields = []
+    for field in msgspec.structs.fields(kind):
+        text = texts_of(kind).get(field.name) or _described(field.type)
+        if text:
+            fields.append(f"`{field.encode_name}`: {_plain(text)}")
+        else:
+            fields.append(f"`{field.encode_name}` {_type(field.type)}".removesuffix(" text"))
+    within = [each for each, had in answered.items() if len(had) > 3 and set(had) <= set(fields)]
+    shown = fields
+    if within:
+        base = max(within, key=lambda each: len(answered[each]))
+        shown = [f"all of `{base.__name__}`", *(one for one in fields if one not in answered[base])]
+    told = {one for had in answered.values() for one in had}
+    answered[kind] = fields
+    shown = [one.partition(": ")[0] if one in told else one for one in shown]
+    return f"`{kind.__name__}` | {'; '.join(shown)}\n"
+
+
+def _words(several: Iterable[str]) -> str:
+    """Sorted: two Literals of the same words are one, with the order of whichever was imported first."""
+    return " ".join(f"`{word}`" for word in sorted(several))
+
+
+def _plain(text: str) -> str:
+    return _MODULE.sub("", " ".join(text.split()).rstrip(".")).replace("None:", "left out:")
+
+
+def _described(hint: Any) -> str:
+    """What stands at the type of a field that is answered, where it says more than the type."""
+    for each in (hint, *get_args(hint)):
+        for meta in getattr(each, "__metadata__", ()):
+            if meta.description and not re.match(r"a |an |any|text|one of|ISO|true|0 to|1 to", meta.description):
+                return str(meta.description)
+    return ""
+
+
+def _about(kind: type[Struct]) -> str:
+    words = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+    return _capital(re.sub(r"^The (body|query|answer) (of|to) `?[A-Z]+ /[^ `]*`?\.? ?", "", words))
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _type(hint: Any) -> str:
+    """A type in a word or two; what may be left out or null is not said of answers."""
+    if isinstance(hint, Document):
+        return f"`{hint.kind}`"
+    if get_origin(hint) is Annotated:
+        return _type(get_args(hint)[0])
+    if get_origin(hint) is Literal:
+        return _words(get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        parts = [part for part in get_args(hint) if part not in (NoneType, UnsetType)]
+        return " or ".join(dict.fromkeys(map(_type, parts)))
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return f"`{hint.__name__}`"
+    if hint is Raw or hint is Any:
+        return "any value"
+    origin: Any = get_origin(hint) or hint
+    if origin is dict or getattr(origin, "__name__", "") in ("Mapping",):
+        return "map"
+    if get_args(hint) and getattr(origin, "__name__", "") in ("list", "tuple", "Sequence"):
+        return f"[{_type(get_args(hint)[0])}]"
+    return PLAIN.get(origin, getattr(origin, "__name__", "value").lower())
+
+
+def _errors() -> Iterator[str]:
+    yield "\n## Errors\n\n"
+    yield f"Problem details (RFC 9457): {_answer(Details, {}).partition('| ')[2].strip()}. "
+    yield f"In `errors`: {_answer(Error, {}).partition('| ')[2].strip()}.\n\n"
+    yield "status | when, and what to do\n---|---\n"
+    if missing := {status for _, status in ERRORS} - STATUSES.keys():
+        raise SystemExit(f"docs/words.py has no words for the statuses {missing}")
+    for status, words in STATUSES.items():
+        yield f"{status} | {words}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render())
