@@ -87,7 +87,7 @@ class Life:
 class _Edge:
     """In place of the HTTP application: requests come as calls."""
 
-    def __init__(self, parts: Any) -> None:
+    def __init__(self, parts: Any, routes: Any) -> None:
         self.parts = parts
 
     def whose(self, asked: Any) -> str:
