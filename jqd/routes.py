@@ -7,6 +7,7 @@ table of the surface.
 from typing import Any
 
 from jqd.api.compat import lightjq, miniq, skygear
+from jqd.api.lists import ListQuery
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.api.v1 import (
@@ -77,6 +78,7 @@ MASTER: Facts = {"roles": (Role.MASTER,)}
 ONE: Facts = {"one_tenant": True}
 ALL: Facts = {"all_tenants": True}
 LIST: Facts = {"lists": True}
+PAGE: Facts = LIST | {"query": ListQuery}
 URGENT: Facts = WORK | {"urgency": Urgency.SMALL}
 REPORT: Facts = WORK | {"urgency": Urgency.ANY_SIZE, "any_size": True}
 PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
@@ -103,18 +105,18 @@ ROUTES = [
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True, **URGENT),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome], **REPORT),
     Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.ErrorsQuery, **LIST),
-    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.JobtypesQuery, **LIST),
+    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, **PAGE),
     Route("POST", "/v1/types/pause", pauses.pause_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/resume", pauses.resume_all, {200: pauses.Halted}, **ONE),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
-    Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, **LIST, **ALL),
+    Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}, **PAGE, **ALL),
     Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.DrainResponse}, **ALL),
     Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.DrainResponse}, **ALL),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration, **URGENT),
-    Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, **LIST),
+    Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, **PAGE),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}, **WORK),
-    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **LIST),
+    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **PAGE),
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition, **ONE),
     Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
@@ -125,18 +127,18 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.ScheduleView}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.ScheduleView}),
-    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, **LIST),
+    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, **PAGE),
     Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery, **ONE),
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
     Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance, **MASTER, **ONE, **ALL),
-    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, **LIST, **READ),
+    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, **PAGE, **READ),
     Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}, **READ),
     Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
     Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),
-    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **LIST, **MASTER),
+    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}, **PAGE, **MASTER),
     Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}, **MASTER),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}, **ALL),
     Route("GET", "/metrics", metrics.metrics, {200: Document(metrics.KIND)}, **ALL, watched=True),

@@ -13,7 +13,7 @@ from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
-from jqd.api.list_limit import ListLimit
+from jqd.api.lists import ListLimit
 from jqd.api.message import ApiRequest, ApiResponse, refuse
 from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem

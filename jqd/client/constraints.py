@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from jqd.client.http import Answer, Http, encode, odd, query
+from jqd.client.http import Answer, Http, all_rows, encode, odd, query
 
 
 class Constraints:
@@ -47,11 +47,7 @@ class Constraints:
 
     def constraints(self) -> list[dict[str, Any]]:
         """All of them, by name."""
-        answer = self._http.call("GET", "/v1/constraints")
-        rows = _told(answer).get("constraints")
-        if not isinstance(rows, list):
-            raise odd("a question for constraints", answer)
-        return rows
+        return all_rows(self._http, "constraints")
 
     def constraint(self, name: str) -> dict[str, Any]:
         """One of them. Raises NotFound."""

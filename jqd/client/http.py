@@ -279,6 +279,21 @@ def query(**given: Any) -> dict[str, str]:
     return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 
+def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a list, page by page. `limit`: rows of one page."""
+    rows: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        answer = http.call("GET", f"/v1/{what}", params=query(limit=limit, cursor=cursor or None))
+        told = answer.body if isinstance(answer.body, dict) else {}
+        if not isinstance(told.get(what), list):
+            raise odd(f"a question for {what}", answer)
+        rows += told[what]
+        cursor = told.get("cursor") or ""
+        if not cursor:
+            return rows
+
+
 def odd(what: str, answer: Answer) -> JqdClientError:
     """The error for a 2xx that no daemon of ours would give."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Answer, Http, encode, job_path, odd, query
+from jqd.client.http import Answer, Http, all_rows, encode, job_path, odd, query
 from jqd.client.job_info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
@@ -190,21 +190,11 @@ class Manage(Constraints, Schedules, Tokens):
 
     def workers(self) -> list[dict[str, Any]]:
         """The workers registered at this daemon, as it tells them."""
-        return self._rows("workers")
+        return all_rows(self._http, "workers")
 
     def types(self) -> list[dict[str, Any]]:
         """The jobtypes that have jobs, or are paused, by name, as the daemon tells them."""
-        rows: list[dict[str, Any]] = []
-        cursor = ""
-        while True:
-            answer = self._http.call("GET", "/v1/types", params=query(cursor=cursor or None))
-            told = _map("a question for types", answer)
-            if not isinstance(told.get("types"), list):
-                raise odd("a question for types", answer)
-            rows += told["types"]
-            cursor = told.get("cursor") or ""
-            if not cursor:
-                return rows
+        return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin no job, through restarts, until it is resumed; `in_hand` says what goes on there."""
@@ -237,7 +227,7 @@ class Manage(Constraints, Schedules, Tokens):
 
     def daemons(self) -> list[dict[str, Any]]:
         """The daemons that share this one's store, as it last heard of them."""
-        return self._rows("daemons")
+        return all_rows(self._http, "daemons")
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
         answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")
@@ -258,13 +248,6 @@ class Manage(Constraints, Schedules, Tokens):
             cursor = said.get("cursor") or ""
             if not cursor:
                 return Changed(matched, changed, tuple(refused))
-
-    def _rows(self, what: str) -> list[dict[str, Any]]:
-        answer = self._http.call("GET", f"/v1/{what}")
-        rows = _map(f"a question for {what}", answer).get(what)
-        if not isinstance(rows, list):
-            raise odd(f"a question for {what}", answer)
-        return rows
 
 
 def _map(what: str, answer: Answer) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from jqd.client.http import Answer, Http, encode, odd, query
+from jqd.client.http import Answer, Http, all_rows, encode, odd
 from jqd.client.job_info import job_map
 from jqd.domain.units import Duration, duration_s
 
@@ -56,18 +56,7 @@ class Schedules:
 
     def schedules(self) -> list[dict[str, Any]]:
         """All of them, by name. Asks page by page."""
-        found: list[dict[str, Any]] = []
-        cursor = ""
-        while True:
-            answer = self._http.call("GET", "/v1/schedules", params=query(limit=PAGE, cursor=cursor or None))
-            told = _told(answer)
-            rows = told.get("schedules")
-            if not isinstance(rows, list):
-                raise odd("a question for schedules", answer)
-            found += rows
-            cursor = told.get("cursor") or ""
-            if not cursor:
-                return found
+        return all_rows(self._http, "schedules", PAGE)
 
     def schedule(self, name: str) -> dict[str, Any]:
         """One of them, with its next five dates. Raises NotFound."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Answer, Http, encode, odd, query
+from jqd.client.http import Answer, Http, all_rows, encode, odd, query
 from jqd.domain.units import Duration, duration_s
 
 PAGE = 1_000  # notes in one answer
@@ -44,11 +44,7 @@ class Tokens:
 
     def tokens(self) -> list[dict[str, Any]]:
         """Those that may be used, the oldest first, without their secrets."""
-        answer = self._http.call("GET", "/v1/tokens")
-        rows = _told(answer).get("tokens")
-        if not isinstance(rows, list):
-            raise odd("a question for tokens", answer)
-        return rows
+        return all_rows(self._http, "tokens")
 
     def audit(
         self, *, token: str = "", act: str = "", since: datetime | float | timedelta | None = None, limit: int = 100
@@ -98,11 +94,7 @@ class Tokens:
 
     def quotas(self) -> list[dict[str, Any]]:
         """All of them, by tenant."""
-        answer = self._http.call("GET", "/v1/quotas")
-        rows = _told(answer).get("quotas")
-        if not isinstance(rows, list):
-            raise odd("a question for quotas", answer)
-        return rows
+        return all_rows(self._http, "quotas")
 
     def delete_quota(self, tenant: str) -> None:
         """It may push as much as it likes. Raises NotFound."""

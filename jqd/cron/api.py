@@ -1,15 +1,14 @@
 """Jobs at dates that come again: /v1/schedules."""
 
 from collections.abc import Sequence
-from heapq import nsmallest
-from typing import Annotated
+from functools import partial
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_body, read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
-from jqd.api.v1.cursor import cursor_of, name_of
+from jqd.api.decode import read_body
+from jqd.api.lists import ListQuery, PageLimit, answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
@@ -18,7 +17,7 @@ from jqd.domain.array_split import in_steps
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.server_only import expect_allowed
 
-LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
+LIST_SCHEDULES = 50  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
 
 
 class LastDate(Struct, frozen=True):
@@ -54,14 +53,10 @@ class SchedulePage(Struct, frozen=True):
     """For those that follow; empty: there are no more."""
 
 
-class SchedulesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
     """The query of a list: how many at once, and from where on."""
 
-    limit: Annotated[
-        int, Meta(ge=1, le=LIST_SCHEDULES_MAX, description=f"a whole number from 1 to {LIST_SCHEDULES_MAX}")
-    ] = LIST_SCHEDULES
-    cursor: str = ""
-    """That another page ended with; empty: from the first name on."""
+    limit: PageLimit = LIST_SCHEDULES
 
 
 class Pushed(Struct, frozen=True):
@@ -89,15 +84,10 @@ async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
 
 async def list_schedules(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
-    query = read_query(request, SchedulesQuery)
-    # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
     await in_steps(parts.services.feature(Schedules).looks(), request.breathe)
     sees, every = parts.services.principal.can_see, parts.services.feature(Schedules).known.items()
-    behind = name_of(query.cursor)
-    later = (item for item in every if item[0] > behind and sees(tenant_of(item[0])))
-    found = nsmallest(query.limit + 1, later)
-    cursor = cursor_of(found[query.limit - 1][0]) if len(found) > query.limit else ""
-    return await answer_rows(request, SchedulePage([], cursor), (_row(parts, one) for _, one in found[: query.limit]))
+    found = (item for item in every if sees(tenant_of(item[0])))
+    return await answer_page(request, SchedulePage, found, partial(_row, parts), SchedulesQuery)
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:

@@ -33,7 +33,7 @@ async def test_it_is_said_shown_and_deleted(edge: Whole) -> None:
     assert (told["rate"], told["concurrency"], told["paused_until"]) == (None, 3, "2033-05-18T03:33:20.000Z")
     told = await ask(edge, "PUT", PATH, 200, {"match": "true", "pause": True})
     assert (told["paused"], told["paused_until"]) == (True, None)
-    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": [await ask(edge, "GET", PATH)]}
+    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": [await ask(edge, "GET", PATH)], "cursor": ""}
     await ask(edge, "DELETE", PATH, 204)
     await ask(edge, "DELETE", PATH, 404)
     await ask(edge, "GET", PATH, 404)
@@ -87,7 +87,7 @@ async def test_what_means_nothing_is_refused_where_it_stands(
     told = await ask(edge, "PUT", PATH, 422, wish)
     assert told["errors"][0]["pointer"] == pointer
     assert why in told["errors"][0]["detail"]
-    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": []}
+    assert await ask(edge, "GET", "/v1/constraints") == {"constraints": [], "cursor": ""}
 
 
 async def test_a_trial_that_takes_long_ends_early_and_says_so(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:

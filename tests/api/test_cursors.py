@@ -1,5 +1,6 @@
 """Where a list goes on is told in words that the door takes, also where names are of tenants."""
 
+import itertools
 from urllib.parse import quote
 
 import pytest
@@ -27,17 +28,26 @@ async def edge() -> Whole:
     for tenant in TENANTS:
         (held,) = await edge.claim(f"{tenant}\x1fmail" if tenant else "mail")
         await edge.end(held, Fate.FAILED)
+    for tenant, name in itertools.product(TENANTS, ("mail", "sms")):
+        headers = {"jqd-tenant": tenant} if tenant else None
+        url = f"http://127.0.0.1:9/{name}"
+        for method, path, body in (
+            ("PUT", f"/v1/handlers/{name}", {"lang": "http", "body": url}),
+            ("PUT", f"/v1/constraints/{name}", {"match": "job.name == 'other'", "concurrency": 9}),
+            ("POST", "/v1/workers", {"name": name, "max_jobs": 1, "jobs": ["other"]}),
+        ):
+            assert (await edge.call(method, path, body, headers=headers)).status == 201
     return edge
 
 
 def test_there_are_such_lists() -> None:
-    assert {"/v1/jobs", "/v1/types", "/v1/schedules", "/v1/errors", "/v1/audit"} <= {*LISTS}
+    assert {one.path for one in ROUTES if one.method == "GET" and one.lists} == {*LISTS}
 
 
 @pytest.mark.parametrize("path", LISTS)
 @pytest.mark.parametrize("tenant", TENANTS)
 async def test_every_list_is_walked_to_its_end(edge: Whole, path: str, tenant: str) -> None:
-    headers = {"jqd-tenant": tenant} if tenant else None
+    headers = {"jqd-tenant": tenant} if tenant and path != "/v1/daemons" else None
     limited = "limit" in next(one.query.__struct_fields__ for one in ROUTES if (one.method, one.path) == ("GET", path))
     seen, cursor = [], ""
     for _ in range(50):
@@ -49,11 +59,13 @@ async def test_every_list_is_walked_to_its_end(edge: Whole, path: str, tenant: s
         if not (cursor := told.body["cursor"]):
             break
     assert (cursor, len(seen)) == ("", len({*seen}))
-    if path in ("/v1/types", "/v1/schedules", "/v1/jobs"):
+    if path in ("/v1/types", "/v1/schedules", "/v1/jobs", "/v1/handlers", "/v1/constraints"):
         assert len(seen) == (2 if tenant else 6)
+    if path == "/v1/workers":
+        assert len(seen) == (4 if tenant else 12), "versions of handlers are some, too"
 
 
-@pytest.mark.parametrize("path", ["/v1/types", "/v1/schedules"])
+@pytest.mark.parametrize("path", ["/v1/types", "/v1/schedules", "/v1/workers", "/v1/quotas"])
 @pytest.mark.parametrize("wrong", ["%00", "a", "====", "_w", "%C3%BC"])
 async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, path: str, wrong: str) -> None:
     told = await edge.call("GET", f"{path}?cursor={wrong}", accept=JSON)

@@ -11,7 +11,7 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.api.list_limit import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, ListLimit
+from jqd.api.lists import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, ListLimit
 from jqd.api.problems import Problem
 from jqd.domain.job import State
 from jqd.routes import ROUTES

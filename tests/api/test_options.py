@@ -174,7 +174,7 @@ async def test_an_option_that_is_wrong_is_named(edge, entry, why):
     told = await edge.call("POST", "/v1/workers", {**CARD, "jobs": ["other", entry]}, accept=JSON)
     assert told.status == 422
     assert why in msgspec.json.encode(told.body).decode()
-    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": [], "cursor": ""}
 
 
 async def test_options_that_no_registration_names_any_more_go_after_a_week_and_the_oldest_of_too_many_at_once(

@@ -50,7 +50,7 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 404
-    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": [], "cursor": ""}
 
 
 async def test_what_troubles_a_worker_is_shown_until_it_says_so_no_more(edge):
@@ -91,7 +91,7 @@ async def test_a_ttl_is_repeated_with_the_id(edge):
     edge.clock.advance(8)
     assert [worker.id for worker in edge.workers.list()] == [worker_id]
     edge.clock.advance(3)
-    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": [], "cursor": ""}
 
 
 async def test_a_full_disk_takes_no_news_of_a_worker_and_forgets_none(edge):

@@ -1,12 +1,14 @@
 """What may start when, by what a job is: /v1/constraints."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.constraints import EVER_MS, Known, OnError, home_of
@@ -40,9 +42,11 @@ class Constraint(Struct, frozen=True):
 
 
 class Constraints(Struct, frozen=True):
-    """All of them, by name."""
+    """One page of them, by name."""
 
     constraints: Sequence[Constraint]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,10 +74,10 @@ async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
 
 
 async def list_constraints(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {constraints}: those that exist for who asks, by tenant and name."""
-    its = [one for one in parts.services.constraints.known.values() if parts.services.principal.can_see(one.tenant)]
-    its.sort(key=lambda one: (one.tenant, one.name))
-    return await answer_rows(request, Constraints([]), (_row(parts, one) for one in its))
+    """200 {constraints, cursor}: those that exist for who asks, by tenant and name."""
+    known, sees = parts.services.constraints.known.values(), parts.services.principal.can_see
+    found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
+    return await answer_page(request, Constraints, found, partial(_row, parts))
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:

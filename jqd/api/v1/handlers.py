@@ -6,7 +6,8 @@ from msgspec import UNSET, Meta, Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Handlers, VersionShare
@@ -41,10 +42,9 @@ async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
 
 
 async def list_handlers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {handlers}: the newest version of each, by name."""
-    found = handlers.seen_by(parts.services)
-    rows = (_row(name, handler, handler.versions[-1]) for name, handler in found.items())
-    return await answer_rows(request, Handlers([]), rows)
+    """200 {handlers, cursor}: the newest version of each, by name."""
+    found = ((name, (name, handler)) for name, handler in handlers.seen_by(parts.services).items())
+    return await answer_page(request, Handlers, found, lambda one: _row(*one, one[1].versions[-1]))
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:

@@ -1,14 +1,14 @@
 """Jobtypes: how many jobs of each stand how, and why they wait."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer_rows
-from jqd.api.v1.cursor import cursor_of, name_of
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
@@ -19,8 +19,6 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.handler import id_of
 from jqd.service.health import Takers, why_waiting
 from jqd.store import TypeView
-
-TYPES_MAX = 1_000  # in one answer: some 300 KiB
 
 
 class PerMinute(Struct, frozen=True):
@@ -72,29 +70,19 @@ class Jobtypes(Struct, frozen=True):
     paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
 
 
-class JobtypesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a list of jobtypes."""
-
-    cursor: str = ""
-    """That another page ended with; empty: from the first name on."""
-    limit: Annotated[int, Meta(ge=1, le=TYPES_MAX, description=f"a whole number from 1 to {TYPES_MAX}")] = TYPES_MAX
-
-
 async def list_types(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
 
     Raises Invalid.
     """
-    query, sees = read_query(request, JobtypesQuery), parts.services.principal.can_see
+    sees = parts.services.principal.can_see
     told = await parts.services.store.list_types()
     named = {row.jobtype for row in told}
     views = [*told, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
-    behind = name_of(query.cursor)
-    mine = sorted(view for view in views if view.jobtype > behind and sees(tenant_of(view.jobtype)))
+    found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)))
     takers = Takers(parts.services.workers.list())
-    rows = (_jobtype(parts, view, takers) for view in mine[: query.limit])
-    cursor = cursor_of(mine[query.limit - 1].jobtype) if len(mine) > query.limit else ""
-    return await answer_rows(request, Jobtypes([], cursor, halted(parts)), rows)
+    page = partial(Jobtypes, paused=halted(parts))
+    return await answer_page(request, page, found, lambda view: _jobtype(parts, view, takers))
 
 
 def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:

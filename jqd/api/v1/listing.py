@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
+from jqd.api.lists import page_of
 from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
@@ -98,10 +99,14 @@ async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def list_daemons(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them. Raises StoreAway."""
+    """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: who shares this store, as this daemon last heard of them.
+
+    Raises Invalid, StoreAway.
+    """
     peers = parts.services.control.daemons()
     if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
         await parts.services.store.stats()
+    page, cursor = await page_of(request, ((peer.sysid, peer) for peer in peers))
     rows = [
         Daemon(
             daemon=peer.sysid,
@@ -112,9 +117,9 @@ async def list_daemons(parts: ApiContext, request: ApiRequest) -> ApiResponse:
             in_hand=await parts.services.control.in_hand(peer.sysid),
             drained_at=iso(parts.services.drains.since_ms.get(peer.sysid, 0)),
         )
-        for peer in peers
+        for peer in page
     ]
-    return await answer_rows(request, Daemons([]), rows)
+    return await answer_rows(request, Daemons([], cursor), rows)
 
 
 def _said(value: T | UnsetType) -> T | None:

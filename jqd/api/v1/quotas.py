@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.domain.errors import NotFound
 from jqd.service import quotas
 from jqd.service.quotas import Allowance
@@ -31,9 +32,11 @@ class Quota(Struct, frozen=True):
 
 
 class Quotas(Struct, frozen=True):
-    """All of them."""
+    """One page of them."""
 
     quotas: Sequence[Quota]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 async def put(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
@@ -43,11 +46,10 @@ async def put(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiRespons
 
 
 async def list_quotas(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {quotas}, by tenant: to who is of one his own."""
-    known = sorted(parts.services.quotas.known)
-    return await answer_rows(
-        request, Quotas([]), (_row(parts, tenant) for tenant in known if quotas.exists(parts.services, tenant))
-    )
+    """200 {quotas, cursor}, by tenant: to who is of one his own."""
+    known = parts.services.quotas.known
+    found = ((tenant, tenant) for tenant in known if quotas.exists(parts.services, tenant))
+    return await answer_page(request, Quotas, found, lambda one: _row(parts, one) if one in known else None)
 
 
 async def get(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:

@@ -186,9 +186,11 @@ class Daemon(Struct, frozen=True):
 
 
 class Daemons(Struct, frozen=True):
-    """All of them."""
+    """One page of them."""
 
     daemons: Sequence[Daemon]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 class Lease(Struct, frozen=True):
@@ -292,9 +294,11 @@ class Worker(Struct, frozen=True):
 
 
 class Workers(Struct, frozen=True):
-    """All of them."""
+    """One page of them."""
 
     workers: Sequence[Worker]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):
@@ -344,9 +348,11 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
 
 
 class Handlers(Struct, frozen=True):
-    """All of them."""
+    """One page of them."""
 
     handlers: Sequence[Handler]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 class Live(Struct, frozen=True):

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tokens import Role
@@ -39,9 +40,11 @@ class NewToken(Token, frozen=True, kw_only=True):
 
 
 class Tokens(Struct, frozen=True):
-    """Those that may be used."""
+    """One page of those that may be used."""
 
     tokens: Sequence[Token]
+    cursor: str
+    """For those that follow; empty: there are no more."""
 
 
 class Revoked(Struct, frozen=True):
@@ -59,9 +62,9 @@ async def create(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def list_tokens(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {tokens}: those that may be used, the oldest first."""
-    rows = (Token(**_fields(*one)) for one in tokens.seen_by(parts.services))
-    return await answer_rows(request, Tokens([]), rows)
+    """200 {tokens, cursor}: those that may be used, the oldest first."""
+    found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
+    return await answer_page(request, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
 async def revoke(parts: ApiContext, request: ApiRequest, token_id: str) -> ApiResponse:

@@ -1,5 +1,6 @@
 """Who runs jobs here: POST, GET and DELETE of /v1/workers."""
 
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -7,7 +8,8 @@ from msgspec import UNSET, Meta, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.message import ApiRequest, ApiResponse, answer, answer_rows
+from jqd.api.lists import answer_page
+from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Registered, Workers
@@ -17,6 +19,7 @@ from jqd.domain.job import Name
 from jqd.domain.job_options import TypeOptions
 from jqd.domain.tenant import bare
 from jqd.runner import Worker, WorkerSpec
+from jqd.runner.handler import is_version
 from jqd.runner.worker import JOBTYPES_MAX, DeclaredOptions
 from jqd.service import workers
 from jqd.service.health import health
@@ -63,14 +66,19 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
 
 
 async def list_workers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """All workers, and how each daemon sees them."""
-    return await answer_rows(request, Workers([]), (_row(parts, worker) for worker in workers.seen_by(parts.services)))
+    """All workers, and how each daemon sees them: oldest registration first, then versions of handlers."""
+    found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
+    return await answer_page(request, Workers, found, partial(_row, parts))
 
 
 async def unregister(parts: ApiContext, request: ApiRequest, worker_id: str) -> ApiResponse:
     """204; what the worker has in hand is still waited for."""
     await workers.unregister(parts.services, worker_id)
     return ApiResponse(204)
+
+
+def _place(worker: Worker) -> str:
+    return f"{is_version(worker.id):d}{worker.registered_at_ms:016d}{worker.id}"
 
 
 def _row(parts: ApiContext, worker: Worker) -> responses.Worker:
