@@ -20,6 +20,7 @@ from jqd.api.problems import STATUSES as ERRORS
 from jqd.api.problems import Details, Error
 from jqd.api.route import Document, NoQuery, Route
 from jqd.domain.fields import allowed
+from jqd.domain.job_spec import default_of
 from jqd.routes import ROUTES
 
 PAGE = Path(__file__).parent / "use" / "REFERENCE.md"
@@ -168,7 +169,7 @@ def _default(field: Any) -> str:
     """After what it may be."""
     if field.required:
         return "; **required**"
-    value = field.default if field.default_factory is msgspec.NODEFAULT else None
+    value = default_of(field) if field.default_factory is msgspec.NODEFAULT else None
     if value in (None, UNSET, "", ()) or value is False or value == "0" or isinstance(value, Struct | dict):
         return ""
     return f"; `{value:g}`" if isinstance(value, float) else f"; `{value}`"

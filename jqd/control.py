@@ -31,7 +31,7 @@ from jqd.loops.watch import watch_disk, watch_nothing
 from jqd.partition import Partition, Shared
 from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
-from jqd.service import NewJob
+from jqd.service import JobSpec
 from jqd.store import Owner
 
 OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
@@ -174,7 +174,7 @@ class Control:
         tenants = {tenant for each in self._partitions for tenant in each.outbox.shelves}
         return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """They are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
         if not self._shared.joblog.is_on:

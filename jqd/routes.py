@@ -35,13 +35,13 @@ from jqd.api.v1 import responses as told
 from jqd.cron import api as schedules
 from jqd.cron.schedules import Plan
 from jqd.domain import media
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.tokens import Role
 from jqd.http import Urgency
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.constraints import Limits
 from jqd.service.edit import Edit
-from jqd.service.job import NewJob
 from jqd.service.quotas import Allowance
 from jqd.service.tokens import TokenWanted
 
@@ -88,7 +88,7 @@ LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
 PAGES = Pages()
 
 ROUTES = [
-    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.PushQuery, **PUSHES),
+    Route("POST", "/v1/jobs", push.push, PUSHED, (JobSpec, list[JobSpec]), push.PushQuery, **PUSHES),
     Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.JobsQuery, **LIST),
     Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter, **LIST),
     Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter, **LIST),

@@ -82,7 +82,7 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    """How the document calls a type: in Go `NewJob` is what makes a `Job`."""
+    """How the document calls a type: in Go `NewToken` is what makes a `Token`."""
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 

@@ -108,7 +108,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
                 "argument": show_packed(what.argument),
                 "priority": what.priority,
                 "max_retry": what.max_retry,
-                "timeout": what.timeout_s,
+                "timeout": what.timeout,
                 "keep_result": what.keep_result,
                 "eligible_at": _date(what.eligible_at_ms),
                 "chosen_id": bare(what.name) or None,

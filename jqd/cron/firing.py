@@ -14,6 +14,7 @@ from jqd.cron.decide import Firing, Last
 from jqd.cron.schedules import FiredDate, Known, Schedules, fired_rule
 from jqd.domain.dates import iso
 from jqd.domain.errors import NotFound, NotYet
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import Charge
@@ -24,7 +25,6 @@ from jqd.service.batch import Batch
 from jqd.service.cancel import cancel
 from jqd.service.find import Coming, find, resolve, stands
 from jqd.service.id_reservations import confirm_ids, reserve_ids
-from jqd.service.job import NewJob
 from jqd.service.principal import Principal
 from jqd.service.push import expect_taking, write
 from jqd.service.quotas import reserve_owed
@@ -37,7 +37,7 @@ TAKEN_S = 90.0  # three times that: what has a name for so long, and is no job y
 
 _encoder = msgspec.msgpack.Encoder()
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
-_job_decoder = msgspec.msgpack.Decoder(NewJob)
+_job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def last_of(services: Services, one: Known) -> Last | None:

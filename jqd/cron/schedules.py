@@ -18,11 +18,10 @@ from jqd.domain.array_split import Steps, finish
 from jqd.domain.clock import Clock
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.job import Name
-from jqd.domain.job_options import JobOptions
+from jqd.domain.job_spec import Date, JobOptions, Tags, Value, nothing
 from jqd.domain.log import get_logger
 from jqd.domain.settings import FIRED, ORIGINS, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
-from jqd.service.job import Date, Tags, Value, nothing
 
 FORGOTTEN = 2  # in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most

@@ -14,11 +14,11 @@ from jqd.cron.schedules import NAME_LENGTH_MAX, Known, Plan, Schedule, Schedules
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import is_name
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.settings import FIRED, NIL, SCHEDULE
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
 from jqd.service.batch import Batch
-from jqd.service.job import NewJob
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.job_limits import faults as job_faults
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
@@ -31,7 +31,7 @@ SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and l
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 NEXT = 5  # dates shown
 
-_job_decoder = msgspec.msgpack.Decoder(NewJob)
+_job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def put(services: Services, name: str, plan: Plan) -> bool:
@@ -165,7 +165,7 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
     """What is wrong with a plan that its type has taken."""
     job = plan.job
     said: dict[str, Any] = dict(job.said())
-    template = NewJob(name=job.name, argument=job.argument, tags=job.tags, **said)
+    template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **said)
     bytes_max = min(ARGUMENT_BYTES_MAX, services.config.job_bytes_max)
     found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
     if nests_deeper(bytes(job.argument), NESTING_MAX):

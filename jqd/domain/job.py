@@ -90,12 +90,6 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     """Its tenant before it, as before all names of jobtypes within jqd (tenant.py)."""
     argument: bytes = NIL
     """One MessagePack value, never decoded by the daemon."""
-    priority: int = 0
-    """Smaller runs first."""
-    max_retry: int = 5
-    """Attempts allowed after the first failed; 0 means one attempt only."""
-    timeout_s: float = 30.0
-    keep_result: Keep = False
     created_at_ms: int = 0
     eligible_at_ms: int = 0
     """Not before this date; 0 means at once."""
@@ -107,13 +101,20 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     copied: tuple[int, int] | None = None
     """This is a copy that retention made: where in its journal the job stood first, and where it was copied from.
     A store that ever had it there has it still, or has deleted it: then the copy is no new job."""
-    backoff: float | tuple[float, ...] = ()
-    """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
     expires_at_ms: int = 0
     """When it is dead unless an attempt has begun; 0: never."""
     queue: str = ""
     """What stands behind the jobtype in the name of its queue in the store: which constraints limit it, and as what.
     Empty: there were none."""
+    priority: int = 0
+    """Smaller runs first."""
+    max_retry: int = 5
+    """Attempts allowed after the first failed; 0 means one attempt only."""
+    keep_result: Keep = False
+    timeout: float = 30.0
+    """Seconds that one attempt may take."""
+    backoff: float | tuple[float, ...] = ()
+    """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
 
     @property
     def tenant(self) -> str:

@@ -22,8 +22,7 @@ from msgspec import Raw
 from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
-from jqd.domain.job_options import JobOptions
-from jqd.domain.job_record import JobRecord, content_digest, date_digest, keyed_digest
+from jqd.domain.job_spec import JobOptions, JobRecord, content_digest, date_digest, kept_options, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
@@ -173,18 +172,15 @@ def _jobs(
             job_id,
             job.name,
             bytes(job.argument),
-            job.priority,
-            job.max_retry,
-            job.timeout,
-            job.keep_result,
             head.at,
             eligible.get(index, 0) if eligible else 0,
             job.job_id or "",
             job.tags,
             changes[index - first] if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
-            job.backoff,
             0 if job.expires_in is None else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
+            "",
+            *kept_options(job),
         )
         for index, (job_id, job) in enumerate(zip(ids, records, strict=True), first)
     ]
@@ -245,15 +241,15 @@ def _pushed(head: Head, job: JobRecord) -> Job:
         head.first,
         job.name,
         bytes(job.argument),
-        job.priority,
-        job.max_retry,
-        job.timeout,
-        job.keep_result,
         head.at,
-        name=job.job_id or "",
-        tags=job.tags,
-        backoff=job.backoff,
-        expires_at_ms=expires_at_ms(job.expires_in, head.at),
+        0,
+        job.job_id or "",
+        job.tags,
+        None,
+        None,
+        expires_at_ms(job.expires_in, head.at),
+        "",
+        *kept_options(job),
     )
 
 

@@ -69,7 +69,7 @@ class DeliveryContext:
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
         """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
-        longest_s = max(entry.held.job.timeout_s for entry in entries)
+        longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
         handed = partial(lease_claim, worker=worker_id, silence_s=silence_s)
         self.in_flight.stop((entry, handed(entry.held, started_at_ms=entry.started_at_ms)) for entry in entries)
@@ -148,7 +148,7 @@ class Delivery:
         now_s = self._shared.clock.mono_s()
         self.sent_at_s = self._heard_at_s = now_s
         self._had_room = self.gate.in_hand <= self.worker.max_jobs
-        self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+        self._timeout_min_s = min(entry.held.job.timeout for entry in self.missing.values())
         self._shared.in_flight.sent(self.missing.values(), self._shared.clock.wall_ms())
         self.stay.entered(len(self.missing), self.losses, now_s)
         self._shared.counters.posts += 1
@@ -240,13 +240,13 @@ class Delivery:
         quiet_s = now_s - self._heard_at_s - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s:
             return
-        overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
+        overdue = [entry for entry in self.missing.values() if entry.held.job.timeout <= quiet_s]
         for entry in overdue:
             del self.missing[entry.held.job.id]
         self._end([(entry, timed_out(entry.held, self.worker.name)) for entry in overdue], now_s)
         self._shared.counters.timeouts += len(overdue)
         if self.missing:
-            self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+            self._timeout_min_s = min(entry.held.job.timeout for entry in self.missing.values())
         else:
             self.scope.cancel()
             if overdue and not self.has_status:

@@ -8,10 +8,10 @@ before it by that one's weight, and so on; the oldest takes all that is left. A 
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
-from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Keep, Priority
-from jqd.domain.job_options import FIELDS, NOTHING, Expiry, Retries, Timeout, TypeOptions, Waits
+from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Priority
+from jqd.domain.job_spec import NO_OPTIONS, JobOptions, TypeOptions
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.worker import Batch, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker, WorkerSpec
@@ -25,25 +25,19 @@ Source = Annotated[
 ]
 
 
-class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a handler is spoken to, and what counts for its jobs where their pushers leave it out."""
 
     style: StyleName = "webhook"
     format: Format | None = None
     method: Method = "POST"
-    headers: Headers = {}
+    headers: Headers = {}  # noqa: RUF012 - msgspec copies it
     secrets: Secrets = ()
     weight: Weight = 100
     max_jobs: Slots = SLOTS
     batch: Batch | None = None
     priority_min: Priority = PRIORITY_MIN
     priority_max: Priority = PRIORITY_MAX
-    timeout: Timeout | UnsetType = UNSET
-    max_retry: Retries | UnsetType = UNSET
-    keep_result: Keep | UnsetType = UNSET
-    priority: Priority | UnsetType = UNSET
-    backoff: Waits | UnsetType = UNSET
-    expires_in: Expiry | UnsetType = UNSET
 
     def __repr__(self) -> str:
         """Without headers and secrets, whoever asks."""
@@ -52,7 +46,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     @property
     def of_jobs(self) -> TypeOptions:
         """Those that count for jobs."""
-        return TypeOptions(**{field: getattr(self, field) for field in FIELDS})
+        return TypeOptions(**dict(self.said()))
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -153,7 +147,7 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
         said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
         said["tenant"] = tenant_of(name)
         options = version.options.of_jobs
-        said["options"] = {} if options == NOTHING else {name: options}
+        said["options"] = {} if options == NO_OPTIONS else {name: options}
         found.append(
             Worker(**said, registered_at_ms=version.set_at_ms, standing=version.standing, machine=version.machine)
         )

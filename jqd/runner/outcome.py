@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def timed_out(held: Held, worker: str) -> Report:
     """Nothing was heard of it in its time. `worker`: its name."""
-    message = f"TIMEOUT: no outcome within {held.job.timeout_s:g} s from worker {worker}"
+    message = f"TIMEOUT: no outcome within {held.job.timeout:g} s from worker {worker}"
     return Report(status=504, reason="timeout", message=message)
 
 

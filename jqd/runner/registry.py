@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from jqd.domain.clock import Clock
-from jqd.domain.job_options import TypeOptions
+from jqd.domain.job_spec import TypeOptions
 from jqd.domain.log import get_logger
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share

@@ -15,7 +15,7 @@ from msgspec import Meta
 from jqd.domain import fields
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
-from jqd.domain.job_options import TypeOptions
+from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, why_no_url
 from jqd.runner.headers import HEADERS_MAX, why_no_headers

@@ -14,12 +14,13 @@ from jqd.domain import decode_errors
 from jqd.domain.array_split import MALFORMED, Steps, array_head, array_items, array_of, cut, finish
 from jqd.domain.errors import Fault, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS, faults_of
+from jqd.domain.job_spec import JobSpec
 from jqd.service.config import ServiceConfig
-from jqd.service.job import NOT_YET, NewJob
 from jqd.service.job_limits import faults, longest_if_good
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.store import Replace
 
+NOT_YET = {"then": "then is not supported yet; push the next job from the worker"}
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
 SAID_MAX = (
@@ -30,8 +31,8 @@ WRONG_TOO = f"it is wrong, too: what is wrong is said of the first {SAID_MAX} su
 EMPTY = "the body is empty; send one job (a map) or several (an array of maps)"
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
-_jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
-_job_decoder = msgspec.msgpack.Decoder(NewJob)
+_jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
+_job_decoder = msgspec.msgpack.Decoder(JobSpec)
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -44,7 +45,7 @@ class Batch(Struct):
     """Jobs in the request, good or bad."""
     array: bytes
     """The good ones as one MessagePack array."""
-    jobs: list[NewJob]
+    jobs: list[JobSpec]
     refused: list[Fault] = []
     """Each with the place of its job in the request."""
     plain: bool = False
@@ -156,7 +157,7 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: in
         try:
             job = _job_decoder.decode(item)
         except DECODE_ERRORS:
-            found = faults_of(item, NewJob, NOT_YET) if is_said else [Fault("", WRONG_TOO)]
+            found = faults_of(item, JobSpec, NOT_YET) if is_said else [Fault("", WRONG_TOO)]
         else:
             found = faults(job, config.job_bytes_max)
             if not found:

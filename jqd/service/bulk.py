@@ -12,12 +12,12 @@ from msgspec import Meta
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Conflict, Denied, Fault, Interrupted, Invalid, JqdError, NotFound, Overloaded
 from jqd.domain.job import State
+from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.service.audit import meant, noted
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
-from jqd.service.job import Date
 from jqd.service.job_filter import EVERYTHING, Text, make_job_filter
 from jqd.service.listing import fitting, page_of
 from jqd.service.quotas import looked

@@ -19,6 +19,7 @@ from jqd.domain.chaining import (
 )
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import FREE, Charge
@@ -27,7 +28,6 @@ from jqd.service.batch import DETAIL_LENGTH_MAX, Batch, read_array
 from jqd.service.config import ServiceConfig
 from jqd.service.find import stands
 from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
-from jqd.service.job import NewJob
 from jqd.service.principal import Principal, in_scope
 from jqd.service.push import take
 from jqd.service.quotas import reserve_owed
@@ -38,7 +38,7 @@ NO_REPLACE = (
     " what came since; push it by itself, or under another job_id"
 )
 
-_jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
+_jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -50,7 +50,7 @@ class Following(NamedTuple):
     parent: str
     tenant: str
     items: list[Raw]
-    jobs: list[NewJob]
+    jobs: list[JobSpec]
     charge: Charge = FREE
     """What they cost the quota of their tenant."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from jqd.domain.job import MAX_RETRY_MAX
-from jqd.domain.job_options import JobOptions
+from jqd.domain.job_spec import JobOptions
 from jqd.domain.units import Bytes, Count, Seconds
 
 

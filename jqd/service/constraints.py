@@ -14,11 +14,11 @@ from jqd.domain.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, C
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Job, State, is_name
+from jqd.domain.job_spec import Date
 from jqd.domain.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.domain.settings import NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import tenant_of
-from jqd.service.job import Date
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
 from jqd.service.services import Services

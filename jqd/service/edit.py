@@ -14,13 +14,12 @@ from msgspec import Raw
 
 from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
 from jqd.domain.job import ChangeKind, Priority, State
-from jqd.domain.job_record import JobRecord
+from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord
 from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
 from jqd.service.find import Coming, expect_promised, find, once_noted, resolve
-from jqd.service.job import Date, Delay
 from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.quotas import reserve
@@ -240,13 +239,9 @@ def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]
     job = JobRecord(
         name=bare(view.jobtype),
         argument=Raw(fields.get("argument", view.argument)),
-        priority=fields.get("priority", view.priority),
-        max_retry=view.max_retry,
-        keep_result=view.keep_result,
-        timeout=view.timeout_s,
         job_id=bare(view.name) or None,
         tags=view.tags,
-        backoff=view.backoff,
+        **{field: fields.get(field, getattr(view, field)) for field in KEPT},
     )
     if kind is Kind.EDIT:  # who says run now, or again, wants it run
         begins_ms, dated = _eligible_at_ms(view, kind, fields), "eligible_at_ms" in fields

@@ -9,14 +9,13 @@ from msgspec import Raw
 
 from jqd.domain.errors import Fault, JournalRefused, NotYet, StoreAway, StoreError
 from jqd.domain.job import ChangeKind, State
-from jqd.domain.job_record import JobRecord, date_digest, digest_of, keyed_digest
+from jqd.domain.job_spec import KEPT, JobRecord, JobSpec, date_digest, digest_of, keyed_digest
 from jqd.domain.jobid import homes_of, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, cancel_of, encode_cancels, expires_at_ms
 from jqd.service.batch import Batch, in_order
 from jqd.service.find import once_noted
 from jqd.service.idempotency import overtaken
-from jqd.service.job import NewJob
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
 from jqd.store import JobView, NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
@@ -35,7 +34,7 @@ class ReservedIds(NamedTuple):
     """What of a batch may be journaled now."""
 
     array: bytes
-    jobs: list[NewJob]
+    jobs: list[JobSpec]
     changes: Changes
     known: dict[int, str]
     """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
@@ -57,7 +56,7 @@ class ReservedIds(NamedTuple):
         return _digest(self.jobs[place], item, self.request, dated=self.dated)
 
 
-def has_names(jobs: Sequence[NewJob]) -> bool:
+def has_names(jobs: Sequence[JobSpec]) -> bool:
     """Whether any pusher chose an id."""
     return any(job.job_id is not None for job in jobs)
 
@@ -208,7 +207,7 @@ def _advice(services: Services) -> str:
     return "a push with replace takes its place"
 
 
-async def _differing(services: Services, job_id: str, job: NewJob, item: Raw) -> str:
+async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -> str:
     """In which fields a push is another than the job that stands under its id, for its error. What a pusher leaves out
     is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
     try:
@@ -217,9 +216,8 @@ async def _differing(services: Services, job_id: str, job: NewJob, item: Raw) ->
         return ""
     if not isinstance(view, JobView) or not services.principal.can_access(view.jobtype):
         return ""
-    array = _encoder.encode([item])
     said = msgspec.msgpack.decode(item, type=JobRecord)
-    for options, _ in services.options.left_out(array, [job], services.principal.tenant):
+    for options, _ in services.options.left_out([job], services.principal.tenant):
         for field, value in options.said():
             setattr(said, field, value)
     at_ms = view.created_at_ms
@@ -227,11 +225,8 @@ async def _differing(services: Services, job_id: str, job: NewJob, item: Raw) ->
     pairs = {
         "name": (services.qualified_name(said.name), view.jobtype),
         "argument": (bytes(said.argument), view.argument),
-        "priority": (said.priority, view.priority),
-        "max_retry": (said.max_retry, view.max_retry),
-        "timeout": (said.timeout, view.timeout_s),
+        **{field: (getattr(said, field), getattr(view, field)) for field in KEPT if field != "keep_result"},
         "tags": (said.tags, view.tags),
-        "backoff": (said.backoff, view.backoff),
         "run_at or delay": (eligible_ms, eligible_ms if view.state is State.RETRYING else view.eligible_at_ms),
         "expires_in": (expires_at_ms(said.expires_in, max(at_ms, eligible_ms)), view.expires_at_ms),
     }
@@ -239,7 +234,7 @@ async def _differing(services: Services, job_id: str, job: NewJob, item: Raw) ->
     return f" ({', '.join(differ)})" if differ else ""
 
 
-def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
+def _digest(job: JobSpec, item: Raw, request: str, *, dated: bool) -> str:
     if job.job_id is None:
         return ""
     if request:
@@ -248,7 +243,7 @@ def _digest(job: NewJob, item: Raw, request: str, *, dated: bool) -> str:
 
 
 async def _ask(
-    services: Services, jobs: Sequence[NewJob], digests: Sequence[str], over: Replace
+    services: Services, jobs: Sequence[JobSpec], digests: Sequence[str], over: Replace
 ) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}

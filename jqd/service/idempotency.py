@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.domain.errors import Fault, Invalid, JournalRefused, NotYet
-from jqd.domain.job_record import request_digest
+from jqd.domain.job_spec import request_digest
 from jqd.service.batch import Batch
 from jqd.service.job_limits import KEY_STEM
 

@@ -14,8 +14,8 @@ from jqd.domain.dates import instant_ms
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import NIL, Outcome
+from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
-from jqd.service.job import Date
 from jqd.store import JobView
 
 TEXT_LENGTH_MAX = 1_000  # of a text to be found: a line of a traceback

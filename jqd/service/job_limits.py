@@ -8,15 +8,15 @@ from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.fields import FAULTS_MAX
 from jqd.domain.job import has_bare_ends, is_name
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import ID_LENGTH, parse_id
-from jqd.service.job import NewJob
 
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
 KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
 
 
-def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] | None:
+def longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
     """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument.
 
     And whether all are plain: see Batch.
@@ -44,7 +44,7 @@ def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] 
     return (longest, plain) if longest <= bytes_max else None
 
 
-def faults(job: NewJob, bytes_max: int) -> list[Fault]:
+def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
     """The first few things that are wrong with a job that its type has taken."""
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
 
@@ -74,7 +74,7 @@ def date_faults(run_at: str | float | None, delay: float | None) -> Iterator[Fau
             yield Fault("/run_at", str(error))
 
 
-def _faults(job: NewJob, bytes_max: int) -> Iterator[Fault]:
+def _faults(job: JobSpec, bytes_max: int) -> Iterator[Fault]:
     if job.job_id is not None and (fault := _id_fault(job.job_id)):
         yield Fault("/job_id", fault)
     if job.replace and job.job_id is None:

@@ -9,6 +9,7 @@ import trio
 from msgspec import Raw, Struct, structs
 
 from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdRange, home_of, homes_of
 from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
@@ -16,7 +17,6 @@ from jqd.service.batch import Batch
 from jqd.service.concurrent_pushes import Turn
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
 from jqd.service.idempotency import expect_first, other_request, overtaken
-from jqd.service.job import NewJob
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.push_checks import refuse_foreign, refuse_replaced, refuse_unset
 from jqd.service.quotas import reserve
@@ -230,7 +230,7 @@ class Accepted(Struct, frozen=True, gc=False):
 async def take(
     services: Services,
     array: bytes,
-    jobs: list[NewJob],
+    jobs: list[JobSpec],
     wanted: Ack = FSYNC,
     changes: Changes | None = None,
     *,
@@ -298,7 +298,7 @@ class Written(Struct, frozen=True, gc=False):
 def write(
     services: Services,
     array: bytes,
-    jobs: Sequence[NewJob],
+    jobs: Sequence[JobSpec],
     changes: Changes,
     *,
     life: str = "",
@@ -320,7 +320,7 @@ def write(
         dated = job.delay is not None or job.run_at is not None
         if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
             eligible[index] = at_ms
-    options = services.options.left_out(array, jobs, tenant)
+    options = services.options.left_out(jobs, tenant)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
@@ -335,7 +335,7 @@ def write(
 def _write_parts(
     services: Services,
     array: bytes,
-    jobs: Sequence[NewJob],
+    jobs: Sequence[JobSpec],
     changes: Changes,
     parts: Sequence[Sequence[int]],
     request: str,

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from jqd.domain.job_options import NOTHING, JobOptions, TypeOptions
+from jqd.domain.job_spec import NO_OPTIONS, JobOptions, JobSpec, TypeOptions
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.tenant import annotate, tenant_of
-from jqd.service.job import NewJob
 
 KIND = "options"
 KEPT_S = (
@@ -29,16 +28,9 @@ class Registered(msgspec.Struct, frozen=True):
     """The worker's id, or the handler's name and version."""
 
 
-class _Said(JobOptions, frozen=True, kw_only=True, gc=False):
-    """Of a pushed job: what its pusher says of these fields."""
-
-    name: str
-
-
-_NONE = _Said(name="")
+_NONE = JobOptions()
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Registered)
-_said_decoder = msgspec.msgpack.Decoder(list[_Said])
 
 
 class RegisteredOptions:
@@ -60,13 +52,13 @@ class RegisteredOptions:
         """The jobtypes for which something else holds than these say."""
         known = self.known
         return [
-            name for name, options in said.items() if options != (known[name].options if name in known else NOTHING)
+            name for name, options in said.items() if options != (known[name].options if name in known else NO_OPTIONS)
         ]
 
     def bodies(self, said: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
         """What is to be said when these are registered: of those that change."""
         return {
-            (KIND, name): NIL if said[name] == NOTHING else _encoder.encode(Registered(said[name], by))
+            (KIND, name): NIL if said[name] == NO_OPTIONS else _encoder.encode(Registered(said[name], by))
             for name in self.others(said)
         }
 
@@ -74,8 +66,8 @@ class RegisteredOptions:
         """The same for a handler, which may say nothing of options; None: it goes, and takes its own back."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
-        if said is None or said == NOTHING:
-            return self.bodies({name: NOTHING}, by) if own else {}
+        if said is None or said == NO_OPTIONS:
+            return self.bodies({name: NO_OPTIONS}, by) if own else {}
         return self.bodies({name: said}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
@@ -107,10 +99,10 @@ class RegisteredOptions:
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
 
-    def left_out(self, array: bytes, jobs: Sequence[NewJob], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
+    def left_out(self, jobs: Sequence[JobSpec], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
         """What counts for jobs of a tenant whose pusher left it out: options, and the places of the jobs they are for.
 
-        `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
+        Costs nothing while nothing is registered, and little for other jobtypes.
         """
         known, usual = self._given, dict(self.usual.said())
         if tenant and known:
@@ -120,11 +112,11 @@ class RegisteredOptions:
             return []
         found: dict[JobOptions, list[int]] = {}
         silent: dict[str, tuple[JobOptions, attrgetter[Any], object, list[int]]] = {}  # what most leave out
-        for index, said in enumerate(_said_decoder.decode(array)):
+        for index, said in enumerate(jobs):
             if said.name not in known and not usual:
                 continue
             if said.name not in silent:
-                options = JobOptions(**usual | dict(known.get(said.name, NOTHING).said()))
+                options = JobOptions(**usual | dict(known.get(said.name, NO_OPTIONS).said()))
                 given = attrgetter(*(field for field, _ in options.said()))
                 silent[said.name] = options, given, given(_NONE), found.setdefault(options, [])
             options, given, none, places = silent[said.name]

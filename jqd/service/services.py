@@ -12,6 +12,7 @@ from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
 from jqd.domain.constraints import Constraints
 from jqd.domain.errors import Invalid, Overloaded
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
@@ -26,7 +27,6 @@ from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
 from jqd.service.concurrent_pushes import ConcurrentPushes
 from jqd.service.config import ServiceConfig
 from jqd.service.event_stream import Listener
-from jqd.service.job import NewJob
 from jqd.service.partition_breaker import PartitionBreaker
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
@@ -58,7 +58,7 @@ class Control(Protocol):
     def owed(self, tenant: str) -> int: ...
     def owes(self, tenant: str) -> bool: ...
     def owed_told(self, tenant: str) -> str | None: ...
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None: ...
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None: ...
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
-from jqd.domain.job_options import TypeOptions
+from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
 from jqd.domain.tokens import Role
 from jqd.runner import Worker, WorkerSpec

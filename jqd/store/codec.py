@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 from msgspec.structs import replace
 
 from jqd.domain.errors import StoreRefused, SysidRefused
 from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, State, lease_claim
+from jqd.domain.job_spec import kept_options
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_MAX, JobView, Member, OnItsWay
@@ -37,7 +38,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobtype: str
     priority: int
     max_retry: int
-    timeout_s: float
+    timeout: float
     keep_result: Keep
     created: int
     eligible_at_ms: int = 0
@@ -78,9 +79,9 @@ def encode_job(job: Job) -> bytes:
 
 def encode_header(job: Job) -> bytes:
     """What stands in a row before the argument."""
-    timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
+    timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
-    fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
     if not (job.expires_at_ms or job.queue or job.backoff or job.eligible_at_ms or job.name or job.tags):
         return _encoder.encode(fields)  # as nearly all are
     more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms)
@@ -108,17 +109,15 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         job_id,
         header.jobtype,
         NIL if bare else bytes(read.argument),
-        header.priority,
-        header.max_retry,
-        header.timeout_s,
-        header.keep_result,
         header.created + _id_ms(job_id[:TIME_LENGTH]),
         header.eligible_at_ms,
         header.name,
         header.tags,
-        backoff=header.backoff,
-        queue=header.queue,
-        expires_at_ms=header.expires_at_ms,
+        None,
+        None,
+        header.expires_at_ms,
+        header.queue,
+        *kept_options(header),
     )
 
 
@@ -358,28 +357,19 @@ def job_view(
     if outcome is not None and state is State.FAILED:
         history = [*history, outcome]
     last = outcome or (history[-1] if history else None)
+    told = structs.asdict(job)
+    if place == "later":
+        told["eligible_at_ms"] = score
     return JobView(
-        id=job.id,
-        jobtype=job.jobtype,
-        name=job.name,
-        priority=job.priority,
-        max_retry=job.max_retry,
-        timeout_s=job.timeout_s,
-        keep_result=job.keep_result,
-        created_at_ms=job.created_at_ms,
-        tags=job.tags,
+        **told,
         state=state,
         attempts=_attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
-        eligible_at_ms=score if place == "later" else job.eligible_at_ms,
         started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
         daemon=daemon,
         outcome=last,
         history=history,
         cancel_asked=cancel_asked,
         result=result,
-        argument=job.argument,
-        backoff=job.backoff,
-        expires_at_ms=job.expires_at_ms,
         snoozes=last.snoozes if last else 0,
         interruptions=last.interruptions if last else 0,
         revision=changed[0],

@@ -3,11 +3,8 @@
 import enum
 from typing import NamedTuple
 
-import msgspec
-
-from jqd.domain.job import Held, Keep, Outcome, State
+from jqd.domain.job import Held, Job, Outcome, State
 from jqd.domain.settings import Setting
-from jqd.domain.tenant import tenant_of
 from jqd.store.counts import Counts
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
@@ -273,25 +270,12 @@ class OnItsWay(NamedTuple):
     """A daemon says that it has it in hand."""
 
 
-class JobView(msgspec.Struct, frozen=True, gc=False):
-    """One job with all that is known of it."""
+class JobView(Job, frozen=True, kw_only=True, gc=False):
+    """One job with all that is known of it. In a page of jobs the argument is nil."""
 
-    id: str
-    jobtype: str
-    """Its tenant before it, as before `name` (domain/tenant.py)."""
-    name: str
-    """The pusher's own id, or empty."""
-    priority: int
-    max_retry: int
-    timeout_s: float
-    keep_result: Keep
-    created_at_ms: int
-    tags: tuple[str, ...]
     state: State
     attempts: int
     """Attempts begun, the present one included."""
-    eligible_at_ms: int
-    """0: at once."""
     started_at_ms: int
     """Of the present or last attempt; 0 when there was none."""
     daemon: str
@@ -309,25 +293,15 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """The revision of the latest change that was no mere edit. A cancel names it."""
     missed: bool = False
     """The latest change found it in a hand or ended, and left it there."""
-    argument: bytes = b"\xc0"
-    """One MessagePack value; nil in a page of jobs."""
     worker: str = ""
     """Who holds it by itself, or empty."""
     progress: bytes | None = None
     """One MessagePack value: what its worker last said of how far it is, while it is in a hand."""
-    backoff: float | tuple[float, ...] = ()
-    expires_at_ms: int = 0
-    """When it is dead unless an attempt has begun; 0: never."""
     snoozes: int = 0
-    interruptions: int = 0
     """How often it was put off."""
+    interruptions: int = 0
     log: str = ""
     """The end of what its last attempt printed, if that failed; only of the newest failures."""
-
-    @property
-    def tenant(self) -> str:
-        """Whose it is; "" is one."""
-        return tenant_of(self.jobtype)
 
 
 class Page(NamedTuple):

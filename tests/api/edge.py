@@ -80,7 +80,7 @@ class Edge:
             "name": "",
             "priority": 0,
             "max_retry": 5,
-            "timeout_s": 30.0,
+            "timeout": 30.0,
             "keep_result": False,
             "created_at_ms": parts.at_ms,
             "tags": (),

@@ -20,7 +20,7 @@ from jqd.loops.waiters import Waiters
 from jqd.runner import Report, Running, WorkerHealth
 from jqd.runner.outcome import end_attempt, succeed_late
 from jqd.runner.worker_health import WELL
-from jqd.service import NewJob
+from jqd.service import JobSpec
 from tests.api.fakes import FakeJournal
 
 
@@ -86,7 +86,7 @@ class FakeControl:
         self.held: dict[str, int | None] = {}
         self.endings = Waiters()
         self.waiters: Counter[str] = Counter()
-        self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
+        self.acknowledged: list[tuple[Sequence[str], Sequence[JobSpec]]] = []
         self.on_apply: dict[Lane, Any] = {}
         self.ears: list[Callable[[Sequence[Row]], None]] = []
         self.shelves: Counter[str] = Counter()
@@ -163,5 +163,5 @@ class FakeControl:
         finally:
             self.waiters[job_id] -= 1
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         self.acknowledged.append((job_ids, jobs))

@@ -173,7 +173,7 @@ async def test_an_endpoint_that_says_410_takes_its_version_out_and_no_worker_is_
 async def test_options_of_a_handler_hold_for_its_jobs_and_go_with_it(edge):
     async def pushed() -> float:
         await edge.call("POST", "/v1/jobs", {"name": "mail"})
-        timeout_s: float = edge.journal.jobs()[-1].timeout_s
+        timeout_s: float = edge.journal.jobs()[-1].timeout
         return timeout_s
 
     await put(edge, options={"timeout": 9})

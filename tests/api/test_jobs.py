@@ -57,7 +57,7 @@ async def test_all_fields_of_a_job_that_failed(edge):
         daemon="",
         tags=("red",),
         argument=pack({"to": "ann"}),
-        timeout_s=9.5,
+        timeout=9.5,
         keep_result=True,
     )
     told = await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)

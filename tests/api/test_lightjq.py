@@ -28,7 +28,7 @@ async def test_a_job_with_lightjq_defaults(edge):
     assert told.headers["content-type"] == MSGPACK
     (job,) = edge.journal.jobs()
     assert told.body == {"job_id": job.id}
-    assert (job.max_retry, job.priority, job.timeout_s, job.keep_result) == (10, 0, 30.0, False)
+    assert (job.max_retry, job.priority, job.timeout, job.keep_result) == (10, 0, 30.0, False)
     assert job.argument == pack({"to": "a"})
     assert edge.journal.synced == edge.journal.written
 

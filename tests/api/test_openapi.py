@@ -56,12 +56,12 @@ async def test_each_type_has_one_short_name_and_is_there() -> None:
     for room, name in REFERENCE.findall(msgspec.json.encode(document).decode()):
         assert name in components[room], name
         assert name.isidentifier(), f"two types are called so: {name}"
-    assert components["schemas"]["JobNew"]["properties"]["priority"]["maximum"] == 2**31 - 1
+    assert components["schemas"]["JobSpec"]["properties"]["priority"]["maximum"] == 2**31 - 1
 
 
 async def test_generators_of_clients_find_what_they_need() -> None:
     """Of whole numbers that are no 32 bits, and of fractions, they are told; defaults are values that code can have; no
-    two types make one name: in Go `NewJob` is what makes a `Job`."""
+    two types make one name: in Go `NewToken` is what makes a `Token`."""
     document = await drawn()
     assert not [name for name in document["components"]["schemas"] if name.startswith("New")]
     kinds = [*schemas_in(document)]

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.domain.job_options import JobOptions
+from jqd.domain.job_spec import JobOptions
 from jqd.service import registered_options as service_options
 from jqd.service.workers import unneeded_options
 from tests.api.edge import JSON
@@ -33,7 +33,7 @@ async def pushed(edge: Whole, *jobs: dict[str, Any], path: str = "/v1/jobs") -> 
     body = list(jobs) if path == "/v1/jobs" else jobs[0]
     assert (await edge.call("POST", path, body)).status in (200, 201)
     new = edge.journal.jobs()[-len(jobs) :] if len(edge.journal.frames) > frames else []
-    return [(job.timeout_s, job.max_retry, job.keep_result, job.priority) for job in new]
+    return [(job.timeout, job.max_retry, job.keep_result, job.priority) for job in new]
 
 
 async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says_wins(edge):
@@ -66,7 +66,7 @@ async def test_what_a_daemon_is_told_counts_where_nobody_says_anything(edge):
     assert (await edge.call("POST", "/v1/jobs", jobs)).status == 201
     *_, one, other, third, dated = edge.journal.jobs()
     at_ms = one.created_at_ms
-    assert [(job.max_retry, job.timeout_s, job.expires_at_ms - at_ms) for job in (one, other, third, dated)] == [
+    assert [(job.max_retry, job.timeout, job.expires_at_ms - at_ms) for job in (one, other, third, dated)] == [
         (99, 7.0, 5_000),
         (99, 30.0, 60_000),
         (2, 7.0, 1_000),
@@ -74,6 +74,8 @@ async def test_what_a_daemon_is_told_counts_where_nobody_says_anything(edge):
     ]
     assert (await edge.call("POST", "/v1/jobs", {"name": "other", "job_id": "x"})).status == 201
     assert (await edge.call("POST", "/v1/jobs", {"name": "other", "job_id": "x"})).status == 200, "no other content"
+    assert (await edge.call("POST", "/v1/jobs", {"name": "mail", "expires_in": None})).status == 201
+    assert edge.journal.jobs()[-1].expires_at_ms == 0, "null is said, too: it never expires"
     plan = {"every": 60, "job": {"name": "other", "expires_in": 8}}
     assert (await edge.call("PUT", "/v1/schedules/s", plan)).status == 201
     assert (await edge.call("POST", "/v1/schedules/s/run-now")).status == 201
@@ -152,7 +154,7 @@ async def test_the_same_content_is_the_same_whatever_was_registered_in_between(e
     assert await pushed(edge, {**job, "job_id": "yours"}) == [(20.0, 3, True, -5)]
     await edge.apply()
     (held,) = [held for held in await edge.claim() if held.job.name == "yours"]
-    assert (held.job.timeout_s, held.job.priority) == (20.0, -5), "the store has it so, too"
+    assert (held.job.timeout, held.job.priority) == (20.0, -5), "the store has it so, too"
     await register(edge, {"name": "mail"}, name="other", url="http://127.0.0.1:2/")
     assert (await edge.call("POST", "/v1/jobs", {**job, "job_id": "yours"})).body["duplicate"] is True
 

@@ -29,7 +29,7 @@ async def test_one_job_in_messagepack(edge):
     assert told.body == {"job_id": job.id, "ack": "fsync"}
     assert told.headers["location"] == f"/v1/jobs/{job.id}"
     assert (job.jobtype, job.argument, job.tags) == ("mail", pack({"to": "a"}), ("x",))
-    assert (job.priority, job.max_retry, job.timeout_s, job.keep_result) == (0, 5, 30.0, False)
+    assert (job.priority, job.max_retry, job.timeout, job.keep_result) == (0, 5, 30.0, False)
     assert edge.journal.synced == edge.journal.written
     assert [ids for ids, _ in edge.control.acknowledged] == [[job.id]]
 

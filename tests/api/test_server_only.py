@@ -77,7 +77,7 @@ async def test_a_registration_says_it_too_until_another_says_otherwise_or_long_a
     assert (await push_status(edge), await push_status(edge, **BEARER)) == (403, 201)
     rows = (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"]
     assert rows[0]["options"] == {"own": {"timeout": 9, "server_only": True}}
-    assert edge.journal.jobs()[-1].timeout_s == 9.0
+    assert edge.journal.jobs()[-1].timeout == 9.0
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
     assert await push_status(edge) == 403, "it holds as options do: a deploy is no gap"
     other = await register(edge, "own", url="http://127.0.0.1:10/")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jqd.domain import json_ext
 from jqd.domain.dates import INSTANT_MS_MAX, ms_of
 from jqd.domain.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
-from jqd.domain.job_options import DELAY_S_MAX
+from jqd.domain.job_spec import DELAY_S_MAX
 from tests.api.edge import JSON, MSGPACK, Answer, Edge
 from tests.api.whole import Whole
 from tests.domain.test_json_ext import pack, packable, same

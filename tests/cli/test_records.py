@@ -76,7 +76,19 @@ def test_what_cannot_be_decoded_is_shown_whole(raw: bytes) -> None:
 
 
 def test_a_record_says_all_there_is() -> None:
-    job = Job("ID", "mail", pack({1: b"x"}), -3, 2, 1.5, True, AT_MS, AT_MS + 60_000, "mine", ("a", "b"))
+    job = Job(
+        "ID",
+        "mail",
+        pack({1: b"x"}),
+        AT_MS,
+        AT_MS + 60_000,
+        "mine",
+        ("a", "b"),
+        priority=-3,
+        max_retry=2,
+        timeout=1.5,
+        keep_result=True,
+    )
     assert json.loads(Record(118, Lane.JOBS, AT_MS, job).as_json()) == {
         "position": 118,
         "lane": "jobs",

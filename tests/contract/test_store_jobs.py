@@ -23,7 +23,7 @@ async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> Non
         argument=argument,
         priority=-5,
         max_retry=3,
-        timeout_s=1.5,
+        timeout=1.5,
         keep_result=True,
         created_at_ms=17,
         name="øre",

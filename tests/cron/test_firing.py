@@ -12,7 +12,7 @@ from jqd.cron.firing import TAKEN_S, fire, last_of
 from jqd.cron.schedules import FiredDate, Known, Plan, Schedule, Schedules, Template, body_of, fired_rule, forgotten
 from jqd.domain.errors import Closed, NotYet, Overloaded
 from jqd.domain.job import Fate
-from jqd.domain.job_record import date_digest
+from jqd.domain.job_spec import date_digest
 from jqd.domain.record import Lane, decode_jobs, decode_rules
 from jqd.domain.settings import FIRED, NIL, SCHEDULE, Setting
 from jqd.domain.tenant import annotate, bare

@@ -257,7 +257,7 @@ def test_a_job_is_what_its_pusher_wrote_and_else_the_defaults(pushed: list[dict[
         assert job.priority == told.get("priority", default.priority)
         assert job.max_retry == told.get("max_retry", default.max_retry)
         assert job.keep_result == told.get("keep_result", default.keep_result)
-        assert job.timeout_s == told.get("timeout", default.timeout_s)
+        assert job.timeout == told.get("timeout", default.timeout)
         assert job.name == told.get("job_id", default.name)
         assert list(job.tags) == told.get("tags", [])
 

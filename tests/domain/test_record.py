@@ -13,8 +13,7 @@ from jqd.domain import array_split
 from jqd.domain.array_split import finish
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import ChangeKind, Job
-from jqd.domain.job_options import JobOptions
-from jqd.domain.job_record import digest_of
+from jqd.domain.job_spec import JobOptions, digest_of
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Head, Lane, carry_jobs, decode_in_pieces, decode_jobs, encode_jobs, generations, job_ids
 from jqd.domain.tenant import annotate, bare
@@ -37,7 +36,7 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     whole = decode_jobs(body)
     made = list(carry_jobs(body, {ids[n] for n in kept}, 700))
     carried = [job for _, _, part in made for job in decode_jobs(part)]
-    assert [(job.timeout_s, job.max_retry) for job in whole] == [(30.0 if n % 5 else 9.0, 2) for n in range(SIZE)]
+    assert [(job.timeout, job.max_retry) for job in whole] == [(30.0 if n % 5 else 9.0, 2) for n in range(SIZE)]
     assert carried == [structs.replace(whole[n], copied=(700 + n, 700 + n)) for n in sorted(kept)]
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)

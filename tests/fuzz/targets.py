@@ -20,6 +20,7 @@ from jqd.api.v1.body import _read_json
 from jqd.api.v1.leases import Outcome as Reported
 from jqd.api.v1.push import PushQuery
 from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
+from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
 from jqd.http.body import Chunked, body_of
@@ -33,7 +34,6 @@ from jqd.runner.protocols.stream import AnswerReader
 from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
 from jqd.service.bulk import Filter
-from jqd.service.job import NewJob
 from jqd.store import codec, endings
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
@@ -80,7 +80,7 @@ def push(data: bytes) -> None:
 
 def request(data: bytes) -> None:
     """Bodies and queries of other calls; the first byte says of which."""
-    types: list[type[msgspec.Struct]] = [NewJob, Reported, Filter]
+    types: list[type[msgspec.Struct]] = [JobSpec, Reported, Filter]
     which, body = data[:1] or b"\0", data[1:]
     kind = ("application/json", "application/msgpack")[which[0] & 1]
     asked = ApiRequest("POST", "/", body.split(b"\0")[0], {"content-type": kind}, body)

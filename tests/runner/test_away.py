@@ -168,7 +168,7 @@ async def test_a_black_hole_leaves_the_others_their_part(
             while trio.current_time() < over_s:
                 offers = [(name, offer) for name in names if (offer := house.runner.offer(name, 0)) is not None]
                 for name, offer in offers[:1]:
-                    house.runner.run_jobs(offer.worker.id, name, hold(offer.jobs_max, jobtype=name, timeout_s=2.0))
+                    house.runner.run_jobs(offer.worker.id, name, hold(offer.jobs_max, jobtype=name, timeout=2.0))
                 if offers:
                     await trio.sleep(0.001)  # what was handed over sets out
                 else:

@@ -121,7 +121,7 @@ async def test_memory_is_bounded(open_house: OpenHouse, script: Script) -> None:
         house.register(worker.url)
         tracemalloc.start()
         try:
-            (outcome,) = await house.run_out(hold(1, timeout_s=20.0))
+            (outcome,) = await house.run_out(hold(1, timeout=20.0))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -122,7 +122,7 @@ async def test_a_status_decides_although_its_body_never_comes(
 
     async with open_worker(stall) as worker, open_house() as house:
         house.register(worker.url)
-        held = hold(1, timeout_s=60, max_retry=0)
+        held = hold(1, timeout=60, max_retry=0)
         house.run(held)
         await house.stopped(1)
         assert house.returned == (ids(held) if fate is None else [])
@@ -141,7 +141,7 @@ async def test_a_worker_that_never_answers_times_its_jobs_out(open_house: OpenHo
 
     async with open_worker(hang) as worker, open_house() as house:
         house.register(worker.url)
-        held = [*hold(2, timeout_s=0.1), *hold(1, timeout_s=0.3, max_retry=0)]
+        held = [*hold(2, timeout=0.1), *hold(1, timeout=0.3, max_retry=0)]
         first, second, third = await house.run_to_end(held)
         assert list(house.outcomes)[2] == held[2].job.id, "each by its own timeout"
         assert (first.fate, first.status, first.reason) == (Fate.RETRY, 504, "timeout")
@@ -163,7 +163,7 @@ async def test_a_worker_that_reports_is_given_time(open_house: OpenHouse) -> Non
 
     async with open_worker(script) as worker, open_house() as house:
         house.register(worker.url)
-        outcomes = await house.run_to_end(hold(4, timeout_s=0.5))
+        outcomes = await house.run_to_end(hold(4, timeout=0.5))
         assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
 
 

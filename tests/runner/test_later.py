@@ -12,7 +12,7 @@ from tests.runner.conftest import OpenHouse, claims, hold, ids
 async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
         card = house.register(worker.url, max_jobs=2)
-        held = [*hold(1, timeout_s=2.0), *hold(1, timeout_s=7.2)]
+        held = [*hold(1, timeout=2.0), *hold(1, timeout=7.2)]
         house.run(held)
         await house.stopped(2)
         one, two = (house.outcomes[job_id] for job_id in ids(held))
@@ -35,7 +35,7 @@ async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse)
 async def test_a_worker_may_register_how_often_it_is_heard(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
         house.register(worker.url, heartbeat_s=5.0)
-        (outcome,) = await house.run_to_end(hold(1, timeout_s=86_400.0))
+        (outcome,) = await house.run_to_end(hold(1, timeout=86_400.0))
         assert (outcome.fate, outcome.delay_ms) == (Fate.ENTRUSTED, 5_000)
 
 
@@ -73,7 +73,7 @@ async def test_a_success_of_an_attempt_that_was_given_up(open_house: OpenHouse) 
 
     async with open_worker(silent) as worker, open_house() as house:
         house.register(worker.url)
-        held = hold(1, timeout_s=0.1)
+        held = hold(1, timeout=0.1)
         (outcome,) = await house.run_to_end(held)
         assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
         assert house.runner.ended(held[0].job.id) == outcome, "until the store knows it: it may be reported late"

@@ -331,7 +331,7 @@ def sending(style: StyleName, *held: Held, url: str = "http://h/run", jobtype: s
 @given(packed)
 def test_arguments_travel_as_they_are(argument: Any) -> None:
     data = msgpack.packb(argument)
-    held = Held(Job("A", "mail", data, timeout_s=1.5, created_at_ms=1), 3, 1)
+    held = Held(Job("A", "mail", data, timeout=1.5, created_at_ms=1), 3, 1)
     for name in ("native", "lightjq"):
         assert data in STYLES[name].request(sending(name, held)).body
 
@@ -343,7 +343,7 @@ def test_headers_stay_headers() -> None:
 
 
 def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
-    held = Held(Job("A", "mail", timeout_s=1.5), 3, 1)
+    held = Held(Job("A", "mail", timeout=1.5), 3, 1)
     native, light = sending("native", held), sending("lightjq", held, url="http://h/run/")
     assert protocol_of(native.worker).request(native)[:2] == ("POST", "http://h/run")
     assert protocol_of(light.worker).request(light)[:2] == ("POST", "http://h/run/worker-job")

@@ -19,7 +19,7 @@ from tests.runner.conftest import Eventually, OpenHouse, claims, hold, ids
 async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) -> None:
     async with open_worker() as worker, open_house() as house:
         card = house.register(worker.url)
-        held = hold(3, argument={"n": [1, b"\xff", None]}, keep_result=True, timeout_s=20.0, max_retry=4, attempt=2)
+        held = hold(3, argument={"n": [1, b"\xff", None]}, keep_result=True, timeout=20.0, max_retry=4, attempt=2)
         outcomes = await house.run_to_end(held)
         request = worker.requests[0]
         assert request.headers["content-type"] == "application/msgpack"
@@ -233,7 +233,7 @@ async def test_a_job_that_waited_at_the_worker_has_its_time_from_when_it_begins(
 
     async with open_worker(script) as worker, open_house(clock=clock) as house:
         house.register(worker.url)
-        held = hold(2, timeout_s=10.0)
+        held = hold(2, timeout=10.0)
         house.run(held)
         await house.stopped(1)
         for number, event in enumerate(more, 1):
@@ -250,7 +250,7 @@ async def test_a_job_that_waited_at_the_worker_has_its_time_from_when_it_begins(
 async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
         card = house.register(worker.url + "/", style="lightjq", max_jobs=2)
-        held = hold(2, argument={"to": "x"}, timeout_s=7.2)
+        held = hold(2, argument={"to": "x"}, timeout=7.2)
         house.run(held)
         one, two = await worker.request(0), await worker.request(1)
         assert one.target == "/run/worker-job"

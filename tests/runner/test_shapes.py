@@ -63,7 +63,7 @@ def test_a_hook_reads_the_argument_as_json(argument: Any) -> None:
 
 
 def test_what_json_can_say_it_says_as_everybody_does() -> None:
-    request = STYLES["webhook"].request(sending("webhook", {"to": ["é", 1.5, None]}, timeout_s=1.5, max_retry=7))
+    request = STYLES["webhook"].request(sending("webhook", {"to": ["é", 1.5, None]}, timeout=1.5, max_retry=7))
     assert json.loads(request.body) == {"to": ["é", 1.5, None]}
     headers = dict(request.headers)
     assert (request.method, request.url, headers["Content-Type"]) == ("POST", "http://h/run", "application/json")

@@ -253,7 +253,7 @@ async def test_whatever_a_worker_says_wrong_stays_with_its_jobs(open_house: Open
     async def run(house: House, name: str) -> None:
         timeout_s = TIMEOUT_S if table[name][1] is TIMED else LONG_S
         argument = b"x" * (8 << 20) if name in EARLY else None  # more than the buffers of both sides hold
-        held = hold(JOBS if name in WRONG else 1, jobtype=name, timeout_s=timeout_s, max_retry=0, argument=argument)
+        held = hold(JOBS if name in WRONG else 1, jobtype=name, timeout=timeout_s, max_retry=0, argument=argument)
         async with limiter:
             outcomes = await house.run_out(held)
         found[name] = {OK if o.fate is Fate.SUCCEEDED else o.message.partition(":")[0] or SILENT for o in outcomes}
@@ -271,7 +271,7 @@ async def test_whatever_a_worker_says_wrong_stays_with_its_jobs(open_house: Open
                 for name in table:
                     nursery.start_soon(run, house, name)
                 while len(found) < len(table):
-                    await house.run_out(hold(5, jobtype="good", timeout_s=WAIT_S))
+                    await house.run_out(hold(5, jobtype="good", timeout=WAIT_S))
         finally:
             trio.lowlevel.remove_instrument(turns)
         workers.cancel_scope.cancel()

@@ -27,7 +27,7 @@ jobs = st.builds(
     argument=values.map(msgspec.msgpack.encode),
     priority=st.integers(PRIORITY_MIN, PRIORITY_MAX),
     max_retry=st.integers(0, 1000),
-    timeout_s=st.floats(0.001, 1e6),
+    timeout=st.floats(0.001, 1e6),
     keep_result=st.booleans(),
     created_at_ms=st.integers(0, 2**48),
     eligible_at_ms=st.integers(0, 2**48),
@@ -101,5 +101,5 @@ def test_what_says_nothing_is_left_out_of_a_row() -> None:
     made = IdSource(journal=1, salt=1, clock=ManualClock()).take(1).first
     parts = parse_id(made)
     assert parts is not None
-    row = codec.encode_job(Job(made, "mail", b"\xc0", timeout_s=30.0, created_at_ms=parts.at_ms + 3))
+    row = codec.encode_job(Job(made, "mail", b"\xc0", timeout=30.0, created_at_ms=parts.at_ms + 3))
     assert len(row) == len("mail") + 9

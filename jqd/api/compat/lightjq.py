@@ -18,7 +18,7 @@ from jqd.domain import errors as ours
 from jqd.domain.dates import iso
 from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.domain.job import NIL, Name, Priority, State
-from jqd.domain.job_options import Retries, Timeout
+from jqd.domain.job_spec import Retries, Timeout, Value, nothing
 from jqd.domain.tenant import bare
 from jqd.runner import Report, WorkerSpec
 from jqd.runner.worker import Jobtypes, Slots, Url
@@ -26,7 +26,6 @@ from jqd.service import Coming, Services, outcomes, push, workers
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
 from jqd.service.find import find, worker_of
-from jqd.service.job import Value, nothing
 from jqd.service.outcomes import OutcomeAnswer
 from jqd.service.polls import wait_final
 from jqd.store import JobView

@@ -22,13 +22,13 @@ from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
 from jqd.domain.job import Name, State
+from jqd.domain.job_spec import Value
 from jqd.domain.tokens import Role
 from jqd.runner.worker import SECRET
 from jqd.service import push
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
 from jqd.service.find import find, resolve
-from jqd.service.job import Value
 from jqd.store import Replace
 
 ENQUEUE, CANCEL = "job:enqueue", "job:cancel"

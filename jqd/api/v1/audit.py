@@ -10,8 +10,8 @@ from jqd.api.decode import read_query
 from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.domain.job_spec import Date
 from jqd.service import audit
-from jqd.service.job import Date
 from jqd.service.job_filter import make_job_filter
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer

@@ -9,11 +9,11 @@ from jqd.api.v1 import responses
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
 from jqd.domain.job import NIL, Outcome, State
+from jqd.domain.job_spec import NOTHING
 from jqd.domain.tenant import bare
 from jqd.service import Coming, Services
 from jqd.service.find import worker_of
 from jqd.service.health import why_waiting
-from jqd.service.job import NOTHING
 from jqd.service.leases import Progress
 from jqd.store import JobView
 
@@ -31,7 +31,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
     last = view.outcome
     return Job(
         **_known(services, view),
-        timeout=view.timeout_s,
+        timeout=view.timeout,
         keep_result=view.keep_result,
         backoff=view.backoff or UNSET,
         expires_at=iso(view.expires_at_ms) or UNSET,

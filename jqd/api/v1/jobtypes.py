@@ -13,7 +13,7 @@ from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
 from jqd.domain.job import State
-from jqd.domain.job_options import JobOptions
+from jqd.domain.job_spec import JobOptions
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.handler import id_of

@@ -17,11 +17,11 @@ from jqd.domain import fields
 from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.job import NIL, SNOOZE, Name
+from jqd.domain.job_spec import Value, nothing
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
 from jqd.runner.outcome import Size
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.service import leases, outcomes
-from jqd.service.job import Value, nothing
 from jqd.service.leases import PROGRESS_LENGTH_MAX, Progress
 from jqd.service.outcomes import OutcomeAnswer
 

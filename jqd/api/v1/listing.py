@@ -11,10 +11,10 @@ from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.domain.job import State
+from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service import listing as lists
 from jqd.service.failures import failures
-from jqd.service.job import Date
 from jqd.service.job_filter import JobFilter, Text, make_job_filter
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000

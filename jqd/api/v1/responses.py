@@ -10,10 +10,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.problems import Error
 from jqd.domain.job import Keep, State
-from jqd.domain.job_options import JobOptions, TypeOptions, Waits
+from jqd.domain.job_spec import JobOptions, TypeOptions, Value, Waits
 from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
-from jqd.service.job import Value
 from jqd.service.push import Level
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]

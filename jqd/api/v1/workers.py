@@ -16,7 +16,7 @@ from jqd.api.v1.responses import Registered, Workers
 from jqd.domain import fields
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import Name
-from jqd.domain.job_options import TypeOptions
+from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
 from jqd.runner import Worker, WorkerSpec
 from jqd.runner.handler import is_version

@@ -108,10 +108,10 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
             Raw(h.job.argument if language == "msgpack" else json_ext.json_of(h.job.argument)),
             h.attempt,
             h.job.max_retry,
-            h.job.timeout_s,
+            h.job.timeout,
             bool(h.job.keep_result),
             date(h.job.created_at_ms),
-            date(sent_at_ms + round(h.job.timeout_s * 1000)),
+            date(sent_at_ms + round(h.job.timeout * 1000)),
             trace_of(h),
         )
         for h in held

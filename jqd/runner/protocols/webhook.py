@@ -58,7 +58,7 @@ class WebHook(WorkerProtocol):
             ("JQD-Job-Id", job.id),
             ("JQD-Attempt", str(only.attempt)),
             ("JQD-Max-Retry", str(job.max_retry)),
-            ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
+            ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout * 1000))),
         ]
         body = b"" if bodiless else job.argument if language == "msgpack" else json_ext.json_of(job.argument)
         # The same for all attempts at the same content: a job that was replaced says something else under its id.

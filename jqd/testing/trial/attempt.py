@@ -104,7 +104,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
         argument=Raw(it.argument),
         attempt=held.attempt,
         max_retry=it.max_retry,
-        timeout=it.timeout_s,
+        timeout=it.timeout,
         keep_result=bool(it.keep_result),
         created_at=iso(it.created_at_ms),
     )

@@ -29,7 +29,7 @@ from jqd.http import RequestHead, Response
 from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
-from jqd.service import NewJob, Services, chaining
+from jqd.service import JobSpec, Services, chaining
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -292,7 +292,7 @@ class Control:
         """Nobody waits here: time passes otherwise."""
         yield trio.Event()
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
         """Remember them."""
         self._house.pushed += job_ids
 

@@ -1,0 +1,278 @@
+"""A job as it is pushed. Every option stands here once, with its limits, its default and its help.
+
+`JobOptions` is what pushers, schedules, handlers and workers may say of a job; `JobSpec` is a whole job, as the API
+decodes it and the journal keeps it. The SDK's keywords are `JobOptionsDict`, the flags of the command line are made of
+the fields. A new option goes to the end of `JobOptions`: the order is part of a digest that stores keep.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType, structs
+
+from jqd.domain.job import (
+    BACKOFF_S_MAX,
+    MAX_RETRY_MAX,
+    NIL,
+    TAGS_MAX,
+    TIMEOUT_S_MAX,
+    WAITS_MAX,
+    Job,
+    Keep,
+    Name,
+    NewName,
+    Priority,
+)
+from jqd.domain.units import Duration, Durations, duration_s, durations_s
+
+DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
+NOTHING = Raw(NIL)
+
+Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
+Timeout = Annotated[
+    float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
+]
+WAIT = f"a number of seconds above 0, at most {BACKOFF_S_MAX:.0f}"
+_Wait = Annotated[float, Meta(gt=0, le=BACKOFF_S_MAX, description=WAIT)]
+Waits = Annotated[
+    _Wait | Annotated[tuple[_Wait, ...], Meta(max_length=WAITS_MAX)],
+    Meta(description=f"{WAIT}, or an array of up to {WAITS_MAX}"),
+]
+"""Between attempts. A number is the first wait, and grows as the daemon's own; an array has them one by one, and its
+last one stays. An empty one: as the daemon has it."""
+Expiry = Annotated[
+    float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
+]
+Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
+Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
+Value = Annotated[Raw, Meta(description="any value")]
+Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
+
+
+def _option(default: object, help_text: str) -> Meta:
+    """`default`: where nobody says the option. `help_text`: for the command line."""
+    return Meta(extra_json_schema={"default": default}, extra={"help": help_text})
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Options of a job; those that nobody said are UNSET. What a pusher says wins; then what is registered counts."""
+
+    priority: Annotated[Priority | UnsetType, _option(0, "Smaller runs first.")] = UNSET
+    max_retry: Annotated[Retries | UnsetType, _option(5, "Attempts after the first.")] = UNSET
+    keep_result: Annotated[
+        Keep | UnsetType,
+        _option(False, "Keep what the worker returns for an hour; push with --wait or --result does so by itself."),
+    ] = UNSET
+    timeout: Annotated[Timeout | UnsetType, _option(30.0, "Time one attempt may take: 90, 30s, 5m, 2h.")] = UNSET
+    backoff: Annotated[
+        Waits | UnsetType,
+        _option(
+            (),
+            "Wait after the first failed attempt, growing from there: 10s; "
+            "or all waits, the last one stays: 10s,1m,10m.",
+        ),
+    ] = UNSET
+    expires_in: Annotated[
+        Expiry | UnsetType | None,
+        _option(None, "Fail it unless an attempt has begun so long after its date, or after now: 90, 30s, 5m, 2h, 1d."),
+    ] = UNSET
+
+    def said(self) -> Iterator[tuple[str, Any]]:
+        """The options that were said, by name."""
+        for field in FIELDS:
+            value = getattr(self, field)
+            if value is not UNSET:
+                yield field, value
+
+    def without(self, given: "JobOptions") -> "JobOptions":
+        """Those of them that `given` leaves out."""
+        return JobOptions(**{field: value for field, value in self.said() if getattr(given, field) is UNSET})
+
+
+FIELDS = JobOptions.__struct_fields__
+KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
+"""The options that stay with a job as they were said. `expires_in` becomes a date."""
+kept_options: Any = attrgetter(*KEPT)
+"""Their values, of whatever has them all, as `Job` takes them at its end."""
+assert Job.__struct_fields__[-len(KEPT) :] == KEPT
+
+
+class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What is said of a jobtype: options of its jobs, and who may push them."""
+
+    server_only: bool | UnsetType = UNSET
+    """Only who has the master key, and jobs."""
+
+    @property
+    def of_jobs(self) -> JobOptions:
+        """Those that count for its jobs."""
+        return JobOptions(**dict(self.said()))
+
+
+NO_OPTIONS = TypeOptions()
+
+
+def nothing() -> Raw:
+    """What stands for a value that is left out; a factory, for no page can draw a default of bytes."""
+    return NOTHING
+
+
+class JobSpec(JobOptions, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A job as its pusher writes it."""
+
+    name: NewName
+    argument: Value = msgspec.field(default_factory=nothing)
+    job_id: NewName | None = None
+    run_at: Date | None = None
+    delay: Delay | None = None
+    replace: bool = False
+    tags: Tags = ()
+    """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
+
+
+# ------------------------------------------------------------ in the journal
+
+_DIGESTED = 13
+"""Fields that every digest is made of; one that came later is part of a digest only where it is not at its default."""
+
+
+def _unlimited(hint: Any) -> Any:
+    """A field's type without limits, and without UNSET: a job that was journaled is good, whatever the limits are."""
+    if get_origin(hint) is Annotated:
+        return _unlimited(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return Union[tuple(_unlimited(one) for one in get_args(hint) if one is not UnsetType)]  # noqa: UP007
+    if get_origin(hint) is tuple:
+        inner: Any = _unlimited(get_args(hint)[0])
+        return tuple[inner, ...]
+    return hint
+
+
+def default_of(field: structs.FieldInfo) -> Any:
+    """What a field of a job is where nobody says it; UNSET for a field of something else that has no default."""
+    if field.default is UNSET:
+        metas = (meta.extra_json_schema or {} for meta in getattr(field.type, "__metadata__", ()))
+        return next((meta["default"] for meta in metas if "default" in meta), UNSET)
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _record_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
+    fields = {field.name: field for field in structs.fields(JobSpec)}
+    order = ("name", "argument", *FIELDS[:4], "job_id", "run_at", "delay", "replace", "tags", *FIELDS[4:])
+    assert {*order} == fields.keys()
+    for name in order:
+        hint = _unlimited(fields[name].type)
+        yield (name, hint) if fields[name].required else (name, hint, default_of(fields[name]))
+
+
+JobRecord: Any = msgspec.defstruct(
+    "JobRecord", _record_fields(), module=__name__, forbid_unknown_fields=True, gc=False, omit_defaults=True
+)
+"""A job of a `jobs` frame: a JobSpec without limits, with the defaults for what its pusher left out.
+
+A format (JOURNAL.md). `run_at` and `delay` are resolved in the frame's head.
+"""
+
+_encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(JobRecord)
+_records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
+
+
+def _content(job: Any) -> tuple[Any, ...]:
+    values, defaults = structs.astuple(job), JobRecord.__struct_defaults__
+    size = len(values)
+    while size > _DIGESTED and values[size - 1] == defaults[size - len(values) - 1]:
+        size -= 1
+    return values[:size]
+
+
+def content_digest(job: Any) -> str:
+    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be.
+
+    An option that is left out is one that says its default. Whether the result is kept is not of the content: a
+    function that declares it is pushed by others without.
+    """
+    content = _encoder.encode(_content(structs.replace(job, replace=False, keep_result=False)))
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def date_digest(job_id: str) -> str:
+    """In its place for the job of a schedule's date: the same whatever was said of the schedule meanwhile, for of two
+    daemons that fire the date one may not have heard of that yet, and it is one job."""
+    return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
+
+
+def keyed_digest(job_id: str, request: str) -> str:
+    """In its place for a job under an Idempotency-Key: the same as long as all of its request is."""
+    return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
+
+
+def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
+    """32 hexadecimal digits that tell a whole request from any other. `jobs`: a MessagePack array, as pushed; `shape`:
+    numbers that say how they came."""
+    content = _encoder.encode([shape, [_content(job) for job in _records_decoder.decode(jobs)]])
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def digest_of(job: Raw) -> str:
+    """`content_digest` of a job as it will stand in a frame: a repeated push is compared with what is journaled."""
+    return content_digest(_record_decoder.decode(job))
+
+
+# ------------------------------------------------------------ in a program
+
+
+class JobOptionsDict(TypedDict, total=False):
+    """`JobOptions` as keywords; None: nothing is said."""
+
+    priority: int | None
+    max_retry: int | None
+    timeout: Duration | None
+    keep_result: Keep | None
+    backoff: Durations | None
+    expires_in: Duration | None
+
+
+class OnePush(JobOptionsDict, total=False):
+    """And what may be said of one push."""
+
+    run_at: datetime | float | str | None
+    delay: Duration | None
+    replace: bool | None
+    tags: Sequence[str] | None
+
+
+class PushOptions(OnePush, total=False):
+    """And the job's id."""
+
+    job_id: str | None
+
+
+def _kinds(field: structs.FieldInfo) -> tuple[Any, ...]:
+    hint = _unlimited(field.type)
+    return get_args(hint) or (hint,)
+
+
+DURATIONS = frozenset(
+    field.name for field in structs.fields(JobSpec) if float in _kinds(field) and str not in _kinds(field)
+)
+"""Fields of one duration, or of several."""
+SEVERAL = frozenset(
+    field.name for field in structs.fields(JobSpec) if any(get_origin(kind) is tuple for kind in _kinds(field))
+)
+
+
+def plain_option(field: str, value: Any) -> Any:
+    """An option of a push as it is sent. Raises TypeError and ValueError."""
+    if field in DURATIONS:
+        return durations_s(value) if field in SEVERAL else duration_s(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{field} {value} has no time zone; write datetime.now(UTC) + … or use delay")
+        return value.isoformat()
+    return value
