@@ -44,11 +44,7 @@ class Control:
     """Answers from what the parts say of themselves. Holds nothing but whether the daemon shuts down."""
 
     def __init__(
-        self,
-        shared: Shared,
-        partitions: Sequence[Partition],
-        runners: Runners,
-        retention: LoopBackoff,
+        self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: LoopBackoff
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
@@ -98,7 +94,7 @@ class Control:
         """None when jobs are being run, else why not."""
         if self.draining:
             return "this daemon is shutting down"
-        reasons = [partition.hold_up for partition in self._partitions]
+        reasons = [partition.not_ready_reason for partition in self._partitions]
         return reasons[0] if all(reasons) else None
 
     def in_a_line(self) -> str:
@@ -111,7 +107,7 @@ class Control:
         unfreed = self._retention.reason if self._retention.stuck else None
         failing = (self._shared.joblog.failing, unfreed)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
-        held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
+        held_up = [(each.number, reason) for each in self._partitions if (reason := each.not_ready_reason) is not None]
         sick = [worker for worker in self._shared.workers.list() if worker.trouble]
         waiting = [] if len(held_up) == len(self._partitions) else held_up
         return [
@@ -180,10 +176,7 @@ class Control:
         if not self._shared.joblog.is_on:
             return
         rows = (
-            {
-                **named(job_id, annotate(tenant, job.name), job.tags),
-                **({"pusher_id": job.job_id} if job.job_id else {}),
-            }
+            {**named(job_id, annotate(tenant, job.name), job.tags), **({"pusher_id": job.job_id} if job.job_id else {})}
             for job_id, job in zip(job_ids, jobs, strict=True)
         )
         self._shared.joblog.write("entered", rows)
@@ -304,7 +297,7 @@ class Control:
         return {
             "epoch": owner.epoch if owner else None,
             "durability": partition.store.durability_rule,
-            "held_up": partition.hold_up,
+            "held_up": partition.not_ready_reason,
             "lanes": {lane.name.lower(): self._place(lane, ingest.done) for lane, ingest in partition.lanes.items()},
         }
 

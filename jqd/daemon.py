@@ -41,7 +41,7 @@ from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
-from jqd.recovery.fork import hand_down
+from jqd.recovery.recovery import hand_down
 from jqd.reload import Reload
 from jqd.routes import ROUTES
 from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
@@ -157,7 +157,7 @@ class Daemon:
     def _retention(self, source: random.Random) -> Retention:
         return Retention(
             journal=self.journal,
-            keepers=[partition.keeper for partition in self.partitions],
+            partitions=[partition.retention for partition in self.partitions],
             settings=self.workers.settings,
             clock=self.clock,
             source=source,

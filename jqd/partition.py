@@ -111,7 +111,7 @@ class Partition:
             source=source,
             stop_work=self.runner.stop_work,
             cancelled=self.runner.cancel,
-            seen=self.reap.seen,
+            seen=self.reap.note_members,
         )
         self.lanes = self._build_lanes()
         self.settings_sync = SettingsSync(
@@ -119,7 +119,7 @@ class Partition:
             membership=self.membership,
             workers=shared.workers,
             views=shared.worker_views,
-            told=lambda: not self.lanes[Lane.RULES].waits,
+            told=lambda: not self.lanes[Lane.RULES].is_behind,
             clock=clock,
             source=source,
         )
@@ -142,7 +142,7 @@ class Partition:
         return [
             self.runner.run,
             self.heartbeat.run,
-            self.heartbeat.run_doubt,
+            self.heartbeat.run_trust_check,
             self.reap.run,
             self.worker_timeouts.run,
             self.worker_slots.run,
@@ -197,18 +197,18 @@ class Partition:
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
     @property
-    def keeper(self) -> PartitionRetention:
+    def retention(self) -> PartitionRetention:
         """What retention must know of this partition before it deletes a segment."""
         return PartitionRetention(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
-    def hold_up(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Why no jobs of this partition are run now, or None."""
-        return self._known_hold_up() or self.progress.reason
+        return self._known_not_ready_reason() or self.progress.reason
 
-    def _known_hold_up(self) -> str | None:
-        standing = (self.membership.hold_up(), self.claims.reason, self._drained())
-        reasons = (self.watch.reason, *(pace.reason for pace in self._paces()), *standing)
+    def _known_not_ready_reason(self) -> str | None:
+        standing = (self.membership.not_ready_reason(), self.claims.reason, self._drained())
+        reasons = (self.watch.reason, *(pace.reason for pace in self._backoffs()), *standing)
         return next((reason for reason in reasons if reason is not None), None)
 
     def _drained(self) -> str | None:
@@ -217,7 +217,7 @@ class Partition:
             return None
         return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {self.membership.sysid}`"
 
-    def _paces(self) -> Sequence[LoopBackoff]:
+    def _backoffs(self) -> Sequence[LoopBackoff]:
         lanes = (lane.backoff for lane in self.lanes.values())
         loops = (self.recovery, self.heartbeat, self.settings_sync, self.claims, self.worker_timeouts, self.outbox)
         return (*(loop.backoff for loop in loops), *lanes)
@@ -245,7 +245,7 @@ class Partition:
             runner=self.runner,
             scheduler=shared.scheduler,
             membership=self.membership,
-            say_view=lambda: self.settings_sync.say_view(),
+            publish_view=lambda: self.settings_sync.publish_view(),
             source=shared.source,
         )
 
@@ -262,7 +262,7 @@ class Partition:
             constraints=shared.constraints,
             outdated=shared.workers.settings.look_again,
             rules_at=lambda: self.settings_sync.rules_at,
-            hear=lambda: self.settings_sync.hear(),
+            refresh_settings=lambda: self.settings_sync.refresh(),
             drained=self._drained,
             permits=self.permits,
             ageing=self.ageing,
@@ -284,7 +284,7 @@ class Partition:
 
     def _build_progress(self) -> Progress:
         shared, lanes = self._shared, self.lanes.values()
-        known = self._known_hold_up
+        known = self._known_not_ready_reason
         return Progress(journal=shared.journal, lanes=lanes, clock=shared.clock, excused=lambda: known() is not None)
 
     def _is_mine(self, job_id: str) -> bool:
@@ -370,7 +370,7 @@ class Partition:
         shared.waiters.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()
         if any(outcome.follows for outcome in outcomes):
-            self.outbox.ring()
+            self.outbox.wake()
         shared.joblog.ended(outcomes, void)
 
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:

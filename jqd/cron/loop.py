@@ -99,7 +99,7 @@ class CronLoop:
 
     def _is_told(self, home: int, life: str) -> bool:
         follow = self._follows[home]
-        told_at_s = follow.told_at_s
+        told_at_s = follow.synced_at_s
         return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
 
     def _put_off(self, one: Known, why: str) -> None:

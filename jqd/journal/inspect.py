@@ -17,14 +17,7 @@ from typing import NamedTuple
 
 from jqd.domain.errors import JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, read_whole
-from jqd.journal.frame import (
-    HEAD_BYTES,
-    HEADER_COPY_BYTES,
-    TORN_KIND,
-    SegmentHeader,
-    pack_head,
-    unpack_head,
-)
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, TORN_KIND, SegmentHeader, pack_head, unpack_head
 from jqd.journal.retired import read_retired
 from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
 

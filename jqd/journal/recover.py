@@ -17,28 +17,10 @@ from typing import NamedTuple
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.log import get_logger
 from jqd.journal.files import Files, closing, read_whole
-from jqd.journal.frame import (
-    FRAME_HEADER_BYTES,
-    HEAD_BYTES,
-    NO_JOURNAL,
-    TORN_KIND,
-    SegmentHeader,
-    unpack_head,
-)
+from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, NO_JOURNAL, TORN_KIND, SegmentHeader, unpack_head
 from jqd.journal.mend import keep_aside, seal
 from jqd.journal.retired import NOTHING_RETIRED, RETIRED, Retired, read_retired
-from jqd.journal.segment import (
-    DAMAGED,
-    NEW,
-    SUFFIX,
-    TORN,
-    Gap,
-    Segment,
-    Walker,
-    first_of,
-    name_of,
-    quarantine,
-)
+from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, Gap, Segment, Walker, first_of, name_of, quarantine
 
 PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
 

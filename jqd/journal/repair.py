@@ -19,13 +19,7 @@ from pathlib import Path
 
 from jqd.domain.errors import JournalDamaged, JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, holding
-from jqd.journal.frame import (
-    FRAME_HEADER_BYTES,
-    HEAD_BYTES,
-    HEADER_COPY_BYTES,
-    SegmentHeader,
-    pack_head,
-)
+from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, HEADER_COPY_BYTES, SegmentHeader, pack_head
 from jqd.journal.inspect import Good, Kind, Place, Seen, snapshot, walk
 from jqd.journal.mend import keep_aside, seal
 from jqd.journal.rescue import found_head

@@ -1,7 +1,7 @@
-"""Whether jobs age alike at all daemons: each has its own order else, and the order of all is none.
+"""Checks that all daemons of a partition age jobs by the same period, or what runs first would depend on the daemon.
 
-Each says its period when it takes its seat, before what comes back from a journal may note dates (docs/adr/0049). Where
-jobs age it is asked for now and then, for daemons come with another setting.
+Each daemon writes its period to the store with its membership, before records of its journal may note dates
+(docs/adr/0049). It is compared again now and then, as daemons may join with another setting.
 """
 
 from jqd.domain.clock import Clock
@@ -9,15 +9,13 @@ from jqd.domain.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.store import Store
 
-TOLD_S = 10.0  # between two: what differs may be unknown for so long
+COMPARE_S = 10.0  # between two: what differs may be unknown for so long
 NAMED_MAX = 3  # daemons in one complaint
 
 
 class Ageing:
-    """Of one partition."""
-
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
-        """`period_ms`: 0 where jobs do not age: then those say that it differs at whom they do."""
+        """`period_ms`: 0 where jobs do not age here; the daemons that age them report the difference."""
         self.period_ms = period_ms
         self._store = store
         self._membership = membership
@@ -28,7 +26,7 @@ class Ageing:
 
     @property
     def complaint(self) -> str | None:
-        """What is wrong, in words for people, or None."""
+        """The difference as a sentence for people, or None."""
         if not self._others:
             return None
         said = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
@@ -38,13 +36,13 @@ class Ageing:
             " set scheduler.ageing_s alike at all, or what goes first depends on who takes it"
         )
 
-    async def look(self) -> None:
-        """Hear of others, if that was not done for a while. Where jobs do not age nothing is asked."""
-        if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + TOLD_S:
-            await self.tell()
+    async def compare_if_due(self) -> None:
+        """Compare with the other daemons when that is due. Where jobs do not age here nothing is asked."""
+        if self.period_ms and not self._membership.sole and self._clock.mono_s() >= self._at_s + COMPARE_S:
+            await self.compare()
 
-    async def tell(self) -> None:
-        """Say it, and hear what others say."""
+    async def compare(self) -> None:
+        """Write our period to the store and read those of the others."""
         self._at_s = self._clock.mono_s()
         before, self._others = self._others, await self._store.tell_ageing(self._membership.sysid, self.period_ms)
         if self._others != before:

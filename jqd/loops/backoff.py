@@ -1,4 +1,4 @@
-"""How a loop survives what keeps it from its work: log the change once, wait a little longer after each try, go on."""
+"""How a loop survives a failing store or journal: log the change once, wait longer after each try, go on."""
 
 import random
 
@@ -13,26 +13,23 @@ STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)
 
 
 class LoopBackoff:
-    """Whether one loop reaches the store, or how often it tried in vain."""
-
     def __init__(self, loop: str, *, source: random.Random) -> None:
         self.loop = loop
         self.failures = 0
         self.reason: str | None = None
         """Why this loop cannot go on now, for `/readyz`; None while it can."""
         self.stuck = False
-        """The cause is the journal, not the store."""
+        """Whether the cause is the journal instead of the store."""
         self._source = source
         self._log = get_logger(loop)
 
     def succeeded(self) -> None:
-        """The store answered, or what was stuck goes on."""
         if self.failures:
             self._log.info(f"{self.loop}.{'goes_on' if self.stuck else 'store_back'}", tries=self.failures)
         self.failures, self.reason, self.stuck = 0, None, False
 
     async def wait_after_failure(self, error: StoreAway | StoreRefused | JournalError) -> None:
-        """Note the failure and wait before the next try. What needs a human is logged as an error."""
+        """What needs a human is logged as an error."""
         self.failures += 1
         self.stuck = isinstance(error, JournalError)
         if self.reason is None:

@@ -1,15 +1,13 @@
-"""Says when no more jobs should be taken, before a store, a disk or the loop itself is too full to serve those it has.
+"""Refuses pushes while the store, the disk or the event loop is too full to serve the jobs there are.
 
-    watermark        what is measured                                    how often
-    waiting_jobs     jobs that wait in the store, of all daemons, for    every LOOK_S; of a partition that is away
-                     their turn or for their date                        what it said last
-    journal_bytes    what is in the journal here and was never in the    every STEP_S
-                     store
-    lag_s            how late the loop turns, the least of LAGS looks    every STEP_S
+    watermark        what is measured                                     how often
+    waiting_jobs     waiting and scheduled jobs in the store, of all      every LOOK_S; of a partition that is away
+                     daemons                                              its last answer
+    journal_bytes    journal bytes that were never in the store           every STEP_S
+    lag_s            how late the event loop runs, the least of LAGS      every STEP_S
 
-Each has a limit, and when it is reached pushes are refused (429) until it has fallen below a share of that: else they
-would be refused and taken in turn, many times a second. Only pushes are: outcomes, heartbeats, leases, cancels and
-changes are what makes room.
+Pushes are refused (429) from a limit on until the value has fallen below a share of it: without that distance they
+would be refused and accepted by turns. Outcomes, heartbeats, leases, cancels and changes make room and always pass.
 """
 
 import random
@@ -50,8 +48,6 @@ class BackpressureConfig:
 
 
 class Watermark:
-    """One figure with its limit. Pure."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.value = 0.0
@@ -65,15 +61,13 @@ class Watermark:
 
 
 class Backpressure:
-    """The watermarks of one daemon."""
-
     def __init__(
         self, config: BackpressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
     ) -> None:
         """`behind`: bytes of the journal that some partition of the store never had."""
         self.config = config
         self.refused = 0
-        """Pushes, since the start."""
+        """Pushes refused since the start."""
         self._stores = stores
         self._behind = behind
         self._source = source
@@ -85,11 +79,11 @@ class Backpressure:
     @property
     def reason(self) -> str | None:
         """Why pushes are refused now, or None."""
-        told = [self._told(mark) for mark in self._marks.values() if mark.reached]
+        told = [self._describe(mark) for mark in self._marks.values() if mark.reached]
         return "; ".join(told) or None
 
     def refusal(self) -> Overloaded | None:
-        """What a push is answered with now; None: it is taken."""
+        """The error that answers a push now; None: it is accepted."""
         reached = [mark.name for mark in self._marks.values() if mark.reached]
         if not reached:
             return None
@@ -113,10 +107,10 @@ class Backpressure:
             while True:
                 due_s = trio.current_time() + STEP_S
                 await trio.sleep_until(due_s)
-                self.look(trio.current_time() - due_s)
+                self.update(trio.current_time() - due_s)
 
-    def look(self, lag_s: float) -> None:
-        """Note what is now; `lag_s`: how much later than was meant."""
+    def update(self, lag_s: float) -> None:
+        """Update the watermarks. `lag_s`: how much later than planned this is called."""
         self._lags.append(max(0.0, lag_s))
         config = self.config
         limits = {
@@ -142,7 +136,7 @@ class Backpressure:
                 self._log.debug("backpressure.store_away", partition=number, error=str(error))
             await trio.sleep(LOOK_S)
 
-    def _told(self, mark: Watermark) -> str:
+    def _describe(self, mark: Watermark) -> str:
         below = f"until it is below {self.config.release:.0%} of that"
         match mark.name:
             case "waiting_jobs":

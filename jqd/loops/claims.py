@@ -1,4 +1,4 @@
-"""What one partition of the store has for us: what waits there, as last looked at, and claims of it.
+"""What waits in one partition of the store, as last queried, and claims of it.
 
 One call at a time: `dispatch` starts it, and goes on with the other partitions meanwhile.
 """
@@ -19,23 +19,21 @@ from jqd.loops.ageing import Ageing
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.loops.permits import Permits
-from jqd.loops.reconcile import reconcile
+from jqd.loops.reap import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Ages, Claimed, Owner, Permit, Store, Suspects
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
-UNWANTED_S = 0.5  # the same where no worker would take any job: the look that finds one again looks for these first
-LOOK_SHARE = 10  # so many times as long as a look took, nothing is looked at without a hint
-LOOK_LONG_S = (
-    0.005  # after a look that took so long the next one rests as long, also with a hint: 10,000 workers take 40 ms
-)
-TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
+UNWANTED_S = 0.5  # the same while no worker takes any job: the first look with one promotes first
+LOOK_SHARE = 10  # without a hint the next look waits this many times as long as the last one took
+LOOK_LONG_S = 0.005  # after a look that took so long the next one waits as long even with a hint: 10,000 workers: 40 ms
+TYPES = 64  # jobtypes in one look: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
-PERMIT_TRIES = 4  # of a claim that asks others: for slots, for rates, for both of what came into sight then
-MATCH_S = 0.005  # of matching in a row: then others have their turn
-OUTDATED_S = 5.0  # rules are known everywhere in half a second: what takes so long is complained about
+PERMIT_TRIES = 4  # of a claim that asks other partitions: for slots, for rates, for both of what these uncovered
+MATCH_S = 0.005  # of matching constraints before a checkpoint
+OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
 
 
 class Row(NamedTuple):
@@ -51,24 +49,15 @@ class Row(NamedTuple):
 
 
 class ClaimedJobs(NamedTuple):
-    """What became of a claim."""
+    """The result of a claim."""
 
     jobs: int
-    """That came into our hand."""
     moved: bool
-    """Something is otherwise in the store now: looking again may find more."""
-
-
-class Reach(NamedTuple):
-    """How far a claim may go."""
-
-    priority_max: int
-    ages: Ages | None
-    """Where jobs age: down to which rank."""
+    """The claim changed the store: another look may find more."""
 
 
 class Claims:
-    """Of one partition. What may be claimed when, `dispatch` decides."""
+    """Of one partition. `dispatch` decides what is claimed when."""
 
     def __init__(
         self,
@@ -83,43 +72,41 @@ class Claims:
         constraints: Constraints,
         outdated: Callable[[], object],
         rules_at: Callable[[], int],
-        hear: Callable[[], Awaitable[object]],
+        refresh_settings: Callable[[], Awaitable[object]],
         drained: Callable[[], str | None] = lambda: None,
         permits: Permits | None = None,
         ageing: Ageing | None = None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
-        """`outdated`: the store knows other rules than we; `rules_at`: up to where we were told; `hear`: asks
-        what is new.
+        """`outdated`: called when the store has other settings than this daemon; `rules_at`: up to where we have
+        them; `refresh_settings`: fetches new ones.
 
-        `drained`: why we are to begin nothing, or None. `permits`: of other partitions, where there are some.
-        `log_fields`: say of which partition a line is.
-        """
+        `drained`: why no job may be started, or None. `permits`: of other partitions, where there are some."""
         self.backoff = LoopBackoff("dispatch", source=source)
         self.reply_lost = False
-        """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
+        """The answer of a claim was lost: the store may hold jobs for us that we do not know of."""
         self.lock = trio.Lock()
-        """Held while a claim is under way."""
+        """Held during a claim."""
         self.runner = runner
         self.rows: list[Row] = []
-        """Best first, as the scheduler ranked them at the look."""
+        """Best first, as the scheduler ranked them at the last look."""
         self.looked_at_s = float("-inf")
         self.is_fresh = False
-        """Nothing was chosen since the look, so it is not too old to choose from."""
+        """Nothing was chosen from these rows yet."""
         self.is_stale = True
-        """What waits, or what workers take, is another than at the look."""
+        """What waits, or what workers take, has changed since the look."""
         self.since_s: float | None = None
-        """When the call that is under way began; None: there is none."""
+        """When the running call began; None: there is none."""
         self.is_claiming = False
         self.rest_s = 0.0
-        """How long the last look took before the store was asked: the longer, the more workers there are."""
+        """How long the last look took before the store was asked: it grows with the number of workers."""
         self.changed: Callable[[], None] = lambda: None
-        """Told when there may be something to choose."""
+        """Called when there may be something to choose."""
         self._store = store
         self._scheduler = scheduler
         self._membership, self._clock = membership, clock
         self._started, self._constraints = started, constraints
-        self._outdated, self._rules_at, self._hear = outdated, rules_at, hear
+        self._outdated, self._rules_at, self._refresh_settings = outdated, rules_at, refresh_settings
         self._outdated_since_s: float | None = None
         self._drained, self._permits, self._ageing = drained, permits, ageing
         self._log_fields = log_fields or {}
@@ -129,8 +116,7 @@ class Claims:
 
     @property
     def may_claim(self) -> bool:
-        """Whether jobs of this partition may be claimed now."""
-        return self._membership.hold_up() is None and self._drained() is None
+        return self._membership.not_ready_reason() is None and self._drained() is None
 
     @property
     def reason(self) -> str | None:
@@ -142,7 +128,7 @@ class Claims:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of this partition is in our hand, nor on its way there."""
+        """Whether no job of this partition is in flight here or being claimed."""
         return not self.runner.in_hand and not self.is_claiming
 
     @property
@@ -151,7 +137,7 @@ class Claims:
         return self.runner.is_working
 
     def wake(self) -> None:
-        """Something may be ready now. A hint: losing it costs the time between two looks."""
+        """Something may be ready. A hint: losing it costs the time between two looks."""
         self.is_stale = True
         self.changed()
 
@@ -160,7 +146,7 @@ class Claims:
         return self.runner.offer(row.jobtype, row.priority, row.waiting) is not None
 
     def start_look(self, nursery: trio.Nursery) -> None:
-        """Look at what waits, beside whoever calls."""
+        """Query what waits, in a task of `nursery`."""
         self.is_stale = self.is_fresh = False
         self._start(nursery, self._look)
 
@@ -172,7 +158,7 @@ class Claims:
         suspects: Suspects,
         taken: Callable[[int], None] | None,
     ) -> None:
-        """Claim of that row, beside whoever calls. `taken`: told how many jobs came of it."""
+        """Claim jobs of that row in a task of `nursery`. `taken`: called with how many there were."""
         self.is_claiming = True
 
         async def claim() -> None:
@@ -180,9 +166,7 @@ class Claims:
             if taken is not None:
                 taken(claimed.jobs)
             if claimed.moved or self.runner.offer(row.jobtype, row.priority) is None:
-                self.is_stale = (
-                    True  # priorities may have changed meanwhile: look again. Without room it waits as before
-                )
+                self.is_stale = True  # priorities may have changed meanwhile. Without room the row waits as before
             else:
                 self.rows.remove(row)
                 self.is_fresh = True
@@ -220,7 +204,7 @@ class Claims:
             return
         await self._compare(owner)
         if self._ageing is not None:
-            await self._ageing.look()
+            await self._ageing.compare_if_due()
         began_s = self._clock.mono_s()
         wanted = self.runner.wanted()
         self.rest_s = self._clock.mono_s() - began_s
@@ -231,14 +215,13 @@ class Claims:
                 Row(*row[:-1], row.priority if row.rank is None else row.rank, self) for row in seen
             )
             self.is_fresh = True
-        # A full house asks nothing. What was seen before stands, so that others do not take what is worse meanwhile.
+        # With no worker free the old rows stay, so that other partitions claim nothing worse meanwhile.
         self.looked_at_s = self._clock.mono_s()
 
     async def _compare(self, owner: Owner) -> None:
-        """What the store thinks we hold against what we hold: at once when a claim's answer was lost, and now and then.
+        """Reconcile with the store after a lost answer, and once in each lease.
 
-        A claim may be on its way yet when its answer is given up, and be done by the store after we compared.
-        """
+        A claim whose answer was given up may reach the store after we compared."""
         now_s = self._clock.mono_s()
         if self.reply_lost or now_s >= self._compare_at_s:
             await reconcile(self._store, self.runner, owner)
@@ -247,7 +230,7 @@ class Claims:
 
     async def _promote(self, late_s: float) -> None:
         now_s = self._clock.mono_s()
-        # Never trust a far date for long: another daemon may add a nearer one at any time.
+        # Another daemon may add a nearer date at any time.
         if now_s < self._promoted_at_s + min(late_s, self._due_s):
             return
         promoted = await self._store.promote(PROMOTE_JOBS)
@@ -255,55 +238,50 @@ class Claims:
         due_ms = 0 if promoted.moved == PROMOTE_JOBS else promoted.next_due_ms
         self._due_s = float("inf") if due_ms is None else due_ms / 1000
 
-    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "ClaimedJobs":
+    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> ClaimedJobs:
         async with self.lock:
             owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
             if owner is None or not self.may_claim or offer is None:
                 return ClaimedJobs(0, moved=False)
-            reach = self._reach(offer, row, no_worse_than)
-            if offer.worker.priority_min > reach.priority_max:
+            priority_max, ages = offer.worker.priority_max, None
+            if self._scheduler.period_ms:
+                ages = Ages(self._scheduler.period_ms, no_worse_than, row.priority)
+            else:
+                priority_max = min(no_worse_than, priority_max)
+            if offer.worker.priority_min > priority_max:
                 return ClaimedJobs(0, moved=False)
             with offer.promised():
-                return await self._claim_for(offer, owner, row.jobtype, reach, suspects)
-
-    def _reach(self, offer: Offer, row: Row, no_worse_than: int) -> Reach:
-        """How far a claim goes, of what the worker takes."""
-        worst = offer.worker.priority_max
-        if self._scheduler.period_ms:
-            return Reach(worst, Ages(self._scheduler.period_ms, no_worse_than, row.priority))
-        return Reach(min(no_worse_than, worst), None)
+                return await self._claim_for(offer, owner, row.jobtype, priority_max, ages, suspects)
 
     async def _claim_for(
-        self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects
-    ) -> "ClaimedJobs":
+        self, offer: Offer, owner: Owner, jobtype: str, priority_max: int, ages: Ages | None, suspects: Suspects
+    ) -> ClaimedJobs:
         life = self._membership.life
-        claimed = await self._claim_with_permits(offer, owner, jobtype, reach, suspects)
+        claimed = await self._claim_with_permits(offer, owner, jobtype, priority_max, ages, suspects)
         held, sent_back = await self._checked(owner, claimed)
         is_late = self._clock.boot_s() - self._asked_s > self._membership.config.lease_s
         if owner != self._membership.seated or life != self._membership.life or is_late:
-            # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
-            # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt. A
-            # store that went back since knows nothing of that, and has us in that seat still, maybe in a life that
-            # seems the same: then `reconcile` gives the jobs back.
+            # Our epoch was burnt while the answer was on its way. These jobs went back with it, and the trust of the
+            # new epoch must not cover them. A store that was set back since may know nothing of that, and still have us
+            # as their owner: then `reconcile` gives them back.
             self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
             return ClaimedJobs(0, moved=False)
         self.reply_lost = False
         if held:
             self._hand_over(offer, jobtype, held)
-        if not claimed.outdated:
-            self._outdated_since_s = None
-        elif self._outdated_since_s is None:
-            self._outdated_since_s = self._clock.mono_s()
         if claimed.outdated:
+            self._outdated_since_s = self._outdated_since_s or self._clock.mono_s()
             self._outdated()
+        else:
+            self._outdated_since_s = None
         if claimed.unheard:
-            await self._hear()  # now: while many workers come and go there is another view in a moment
+            await self._refresh_settings()  # at once: while many workers come and go there is soon another view
         return ClaimedJobs(len(held), moved=bool(held or sent_back or claimed.more or claimed.unheard))
 
     async def _claim_with_permits(
-        self, offer: Offer, owner: Owner, jobtype: str, reach: Reach, suspects: Suspects
+        self, offer: Offer, owner: Owner, jobtype: str, priority_max: int, ages: Ages | None, suspects: Suspects
     ) -> Claimed:
-        """The last try takes what there is: a claim brings something, or what has to wait is put aside."""
+        """The last try takes what there is: a claim brings something, or the store sets aside what has to wait."""
         permits: list[Permit] = []
         began_s = self._clock.mono_s()
         for tries_left in reversed(range(PERMIT_TRIES if self._permits is not None else 1)):
@@ -313,8 +291,8 @@ class Claims:
                 jobtype,
                 min(offer.jobs_max, CLAIM_JOBS),
                 priority_min=offer.worker.priority_min,
-                priority_max=reach.priority_max,
-                ages=reach.ages,
+                priority_max=priority_max,
+                ages=ages,
                 bytes_max=offer.bytes_max,
                 suspects=suspects,
                 version=self._constraints.version,
@@ -326,18 +304,17 @@ class Claims:
                 break
             permits += await self._permits.get(claimed.lacking)
             if not self.may_claim or self.runner.paused.holds(jobtype):
-                break  # it was paused, or we were drained, while others were asked: this claim brought nothing
+                break  # paused or drained meanwhile: this claim brought nothing
         if self._permits is not None and permits:
             self._permits.took(self._clock.mono_s() - began_s)
         return claimed
 
     async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
-        """Those that may start. The others were matched by earlier constraints, and wait where those of now say.
+        """The jobs that may start, and how many were requeued: those matched by constraints that have changed since.
 
-        How many these were. Constraints that came since the claim was sent do not count for it.
-        """
+        Constraints that arrived after the claim was sent are not enforced on it."""
         if all(map(self._constraints.is_current, {one.job.queue for one in held})):
-            return list(held), 0  # nearly always
+            return list(held), 0
         free: list[Held] = []
         back: list[tuple[Held, str]] = []
         rest_s = self._clock.mono_s() + MATCH_S

@@ -1,15 +1,14 @@
 """Store → workers: chooses what to claim over all partitions of the store, the best priority first.
 
-    every partition   idle ──look──▶ its rows are known ──chosen──▶ claim ──▶ look again
-    in each round     of all rows that somebody can run the best is claimed, and equal ones in other partitions, too;
-                      what is worse waits. Then every partition is looked at that was not for a while, or was woken
+    every partition   idle ──look──▶ rows known ──chosen──▶ claim ──▶ look again
+    in each round     claim the best row that some worker can run, and rows of equal rank in other partitions; worse
+                      ones wait. Then look at each partition that was not looked at for a while, or was woken
 
-Calls to a partition are tasks of their own, one at a time for each (`claims.py`), so nobody waits for one that is away
-or slow: its answer is waited for a moment, and after a while its rows hold up nothing (docs/adr/0009).
+Calls to a partition are tasks of their own, one at a time for each (`claims.py`). A slow partition is waited for a
+moment; after TROUBLE_S its rows hold up no others (docs/adr/0009).
 
-Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and from dates that fall
-due. The store is asked only for what some worker with room takes: a full house costs nothing, and what nobody can run
-now hides nothing that somebody can.
+Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and fall due. The store
+is asked only for what some worker with room takes, so what nobody can run hides nothing that somebody can.
 """
 
 from collections.abc import Sequence
@@ -17,31 +16,28 @@ from collections.abc import Sequence
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims, Row
+from jqd.loops.claims import LOOK_SHARE, UNWANTED_S, Claims
 from jqd.loops.poison import PoisonGuard
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 
-IDLE_S = 0.05  # how late a job of another daemon may be noticed
-RECENT_S = 0.1  # what was seen of a partition may be so old: an idle one is looked at twice as often
-MOMENT_S = 0.05  # a look that is under way is waited for so long, when what is known is older
-TROUBLE_S = 0.5  # a partition whose call takes so long holds up no others
+IDLE_S = 0.05  # how late a job pushed to another daemon may be noticed
+RECENT_S = 0.1  # rows may be so old: an idle partition is looked at twice as often
+MOMENT_S = 0.05  # how long a running look is waited for when the rows are older than RECENT_S
+TROUBLE_S = 0.5  # a partition whose call takes longer holds up no others
 
 
 class Dispatch:
-    """One for all partitions; the runners work on many batches meanwhile."""
-
     def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: PoisonGuard) -> None:
-        """`claims`: one for each partition of the store."""
         self._claims = claims
         self._scheduler = scheduler
         self._clock = clock
         self._alone = alone
         self.rounds = 0
-        """How often it came round: it stands still when this does."""
+        """For the watchdog: it stops counting when this loop hangs."""
         self._hint = trio.Event()
         for each in claims:
-            each.changed = self._changed
+            each.changed = self._wake
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -54,18 +50,18 @@ class Dispatch:
                 with trio.move_on_after(wait_s):
                     await self._hint.wait()
 
-    def _changed(self) -> None:
+    def _wake(self) -> None:
         self._hint.set()
 
     async def _note_free(self) -> None:
-        """Wake for every slot that frees. Workers are shared by the partitions."""
+        """Workers are shared by the partitions: each slot that frees wakes them all."""
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:
                 each.wake()
 
     def _round(self, nursery: trio.Nursery) -> float:
-        """Start what is to be asked of the store now. Returns for how long there is nothing else to do."""
+        """Start the calls that are due. Returns for how long there is nothing else to do."""
         now_s = self._clock.mono_s()
         awaited_s = [
             each.since_s + MOMENT_S - now_s
@@ -89,20 +85,22 @@ class Dispatch:
         return wait_s
 
     def _choose(self, nursery: trio.Nursery, now_s: float) -> None:
-        """Claim the best rows where nothing else is under way; a partition that was not looked at since is first."""
+        """Claim the best rows in partitions with no running call; one whose rows are stale is looked at first."""
         rows = [
             each.rows
             for each in self._claims
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
         ]
-        awaited: int | None = None  # the best rank that a call which just began may bring
-        selections = self._scheduler.select_rows_to_run(rows, may_run=_may_run)
+        awaited: int | None = None  # the best rank that a call begun just now may bring
+        selections = self._scheduler.select_rows_to_run(rows, may_run=lambda row: row.claims.may_run(row))
         for place, (row, no_worse_than) in enumerate(selections):
             claims = row.claims
             if awaited is not None and row.rank > awaited:
-                return  # a worker begins with what it is given first
+                return  # a worker runs jobs in the order it gets them
             if claims.since_s is None and claims.is_fresh:
-                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=self._is_working())
+                suspects = self._alone.judge(
+                    suspect=row.suspect, empty=self._is_idle(), working=any(one.is_working for one in self._claims)
+                )
                 if suspects is None:
                     return
                 if place == 0:
@@ -113,20 +111,11 @@ class Dispatch:
                 if claims.since_s is None:
                     claims.start_look(nursery)
                 if row.suspect and self._alone.is_waiting:
-                    return  # nothing as good is taken beside it: our hand is to become empty
+                    return  # nothing as good is claimed beside it: this daemon is being emptied
             if awaited is None and claims.since_s is not None and now_s - claims.since_s <= MOMENT_S:
                 awaited = row.rank
             if all(each.since_s is not None for each in self._claims):
                 return
 
     def _is_idle(self) -> bool:
-        """Whether this daemon holds no job, of no partition."""
         return all(each.is_idle for each in self._claims)
-
-    def _is_working(self) -> bool:
-        """Whether a job of any partition is queued or running here."""
-        return any(each.is_working for each in self._claims)
-
-
-def _may_run(row: Row) -> bool:
-    return row.claims.may_run(row)

@@ -1,8 +1,8 @@
-"""Keeps the owner lease fresh, and stops the work in hand when trust in it ends.
+"""Renews the owner lease, and stops the jobs in flight when trust in it ends.
 
-One small call renews all that is held, however much. Its answer has the heartbeats of all daemons, and the cancels of
-jobs in our hand, whichever daemon took them. When the store does not answer in time, work is stopped and nothing is
-dropped: what an owner holds stays its own until its epoch is burnt.
+One small call renews all that is held. Its answer has the heartbeats of all daemons, and the cancels of jobs in flight
+here, whichever daemon accepted them. When the store does not answer in time, work is stopped and nothing is given up:
+what an owner holds stays its own until its epoch is burnt.
 """
 
 import random
@@ -18,14 +18,12 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.store import Member, Owner, Renewed, Store
 
-DOUBT_S = 1.0  # timers stand still while the machine is suspended: work is stopped at most so long after it woke
-MOTION_S = (
-    0.25  # between renewals while other daemons are waited for, so that claims begin soon after the last is through
-)
+DOUBT_S = 1.0  # timers do not run while the machine is suspended: work is stopped at most so long after it woke
+MOTION_S = 0.25  # between renewals while other daemons are waited for: claims begin soon after the last is through
 
 
 class Heartbeat:
-    """Renews while there is a seat; `barrier` takes it, and takes it anew."""
+    """Renews while there is a membership; `recovery` takes it, and takes it anew."""
 
     def __init__(
         self,
@@ -62,11 +60,11 @@ class Heartbeat:
             except (StoreAway, StoreRefused) as error:
                 await self.backoff.wait_after_failure(error)
             else:
-                with trio.move_on_after(MOTION_S if membership.in_motion else membership.config.renew_s):
+                with trio.move_on_after(MOTION_S if membership.waits_for_others else membership.config.renew_s):
                     await membership.wait_hurry()
 
-    async def run_doubt(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stop the work in hand whenever trust ends, until cancelled: others may start the same jobs soon after."""
+    async def run_trust_check(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stop the jobs in flight whenever trust ends: others may start the same jobs soon after."""
         task_status.started()
         while True:
             await self._membership.wait_trusted()
@@ -75,7 +73,7 @@ class Heartbeat:
             self._stop_work()
 
     def peers(self) -> list[Peer]:
-        """All daemons that the last renewal brought, this one first."""
+        """All daemons of the last renewal's answer, this one first."""
         now_s, config, ours = self._clock.mono_s(), self._membership.config, self._membership.sysid
         rows = [
             Peer(
@@ -90,7 +88,7 @@ class Heartbeat:
         ]
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
-    def _hear(self, members: Mapping[str, Member]) -> None:
+    def _note_members(self, members: Mapping[str, Member]) -> None:
         """Note whose heartbeat changed since the last answer, and forget who is gone."""
         now_s, known = self._clock.mono_s(), self._peers
         self._peers = {
@@ -103,18 +101,18 @@ class Heartbeat:
         sent_at_s, life = self._clock.boot_s(), membership.life
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
         self.backoff.succeeded()
-        if answer.cancels:  # whatever became of our seat: the store tells each once
+        if answer.cancels:  # even if our membership has ended: the store reports each once
             self._log.info("heartbeat.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
         if owner != membership.seated or life != membership.life:
-            return  # the answer of a seat that was given up meanwhile, or of a life that is over
+            return  # the answer to a membership, or of a life, that is over
         self._trust(sent_at_s, answer)
-        self._hear(answer.members)
+        self._note_members(answer.members)
         if membership.through:
             self._seen(answer.members)
 
     def _trust(self, sent_at_s: float, answer: Renewed) -> None:
-        """Work may be started again, but for what was in hand when trust ended: that may be of a seat we lost since."""
+        """New jobs may start. What was in flight when trust ended is stopped: the lease may have been lost since."""
         if not self._membership.trusts():
-            self._stop_work()  # `run_doubt` is late when the machine was suspended
+            self._stop_work()  # `run_trust_check` is late when the machine was suspended
         self._membership.renewed(sent_at_s, answer)

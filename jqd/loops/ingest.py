@@ -1,16 +1,16 @@
 """Journal → store: one task per lane reads what is durable, applies it, and only then advances the read point.
 
-The read point that counts lives in the store: every `apply` says from where to where it goes, and the store refuses
-any other start. So a lost reply, a crash between apply and rsync, and a store that came back older than it was are
-one case: `PositionMismatch` names the position to go on from. A position that is further than anything we ever sent
-is somebody else's: another copy of this journal lives, or this directory is an older copy itself (`JournalForked`).
+The read point that counts lives in the store: every `apply` says from where to where it goes, and the store refuses any
+other start. So a lost reply, a crash between apply and rsync, and a store that came back older than it was are one
+case: `PositionMismatch` names the position to go on from. A position beyond anything we ever sent means another copy of
+this journal: it runs, or this directory is an older copy itself (`JournalForked`).
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one script call
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
-Of a backlog a few chunks are sent before the first is answered: the store does them in order, and refuses a chunk that
-begins elsewhere than where the store stands. What is written meanwhile gathers until all are answered, and behind a
-call that was not full for a moment more.
+Of a backlog up to FLIGHTS_MAX chunks are in flight: the store applies them in order, and refuses one that begins
+elsewhere than its position. New records gather until all are answered, and after a call that was not full for
+`gather_s` more.
 """
 
 import math
@@ -28,14 +28,13 @@ from jqd.domain.log import get_logger
 from jqd.domain.record import CARRIED, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
-from jqd.loops.chunks import CHUNK_RECORDS, Chunk, chunks
-from jqd.loops.lane_frames import LaneFrames
+from jqd.loops.lane_records import CHUNK_RECORDS, Chunk, LaneFrames, chunks
 from jqd.store import Store
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
-FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
-IDLE_TURNS = 20  # rounds without progress in a row: a few are ordinary when the store changed, or answers crossed
-IDLE_S = 0.5  # wait in each further one: whatever the cause, it takes no whole core, and `progress` reports it
+FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
+IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
+IDLE_S = 0.5  # wait in each further one, so that it does not take a whole core; `progress` reports it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
 
 Record = TypeVar("Record")
@@ -48,14 +47,14 @@ class Flight(Generic[Record]):
     start: int
     end: int
     records: list[Record]
-    """None: all up to `end` belongs to other lanes."""
+    """Empty: all up to `end` belongs to other lanes."""
     gone: bool = False
-    """What stood there was deleted from the journal."""
+    """Whether the records there were deleted from the journal."""
     error: StoreError | None = None
     is_done: bool = False
-    """The store has done it, and nothing is to be heard of it any more."""
+    """Whether the store has applied it."""
     answer: object = None
-    """Of the call. None, too, where it was lost, and a later answer or the position tells that it was done."""
+    """Of the call; None also where it was lost."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -64,17 +63,15 @@ class LaneRules(NamedTuple, Generic[Record]):
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
     applied: Callable[[Sequence[Record], Any], object]
-    """Called after the store said yes, for those who wait for these records, with what `apply` answered, if known."""
+    """Called after the store applied records, with the answer of `apply`, if known."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and passed over."""
     gather_s: float = 0.0
     """How long after a call that was not full the next one is sent. A call for each of 2,000 single pushes a second
-    costs the loop as much as these pushes do, and whoever else pushes waits behind both."""
+    would cost the event loop as much as the pushes do."""
 
 
 class Ingest(Generic[Record]):
-    """The loop of one lane."""
-
     def __init__(
         self,
         lane: Lane,
@@ -100,23 +97,22 @@ class Ingest(Generic[Record]):
         self._recheck = True  # the store is to be asked before anything else
         self._rechecks = 0
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
-        # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, and before all
-        # else: only so does the store recognise the repeat, and are their waiters told.
+        # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, before all
+        # else: only then does the store recognise the repeat.
         self._flights: deque[Flight[Record]] = deque()
         self._due_s = -math.inf  # until then the next records gather
         self._gathering = trio.CancelScope()
-        self._looked = 0  # all of the lane up to there was read and sent; behind `_end` that is nothing
-        self._pass_to = 0  # the store is to be told when all before that is done, also where nothing is ours
+        self._read_end = 0  # all of the lane up to there was read and sent
+        self._pass_to = 0  # the store is to have this position once all before it is done
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
         self._free = trio.Event()
         self._free.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply this lane until cancelled. Survives the store being away or rolled back; anything else is a bug.
+        """Apply this lane. Survives the store being away or rolled back; anything else is a bug.
 
-        Raises JournalForked when the store holds positions of this journal that we never sent.
-        """
+        Raises JournalForked when the store holds positions of this journal that we never sent."""
         task_status.started()
         idle_turns, mark = 0, self._mark
         while True:
@@ -137,7 +133,7 @@ class Ingest(Generic[Record]):
                 await self.backoff.wait_after_failure(error)
 
     @property
-    def waits(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether something durable of this lane is not known to be applied."""
         return bool(self._flights) or self._journal.is_behind(self.lane, self.reader)
 
@@ -158,7 +154,7 @@ class Ingest(Generic[Record]):
 
     @property
     def last_position(self) -> int | None:
-        """What the store once said it had applied for us; None before it said anything."""
+        """The last answer of the store, even when it has to be asked again; None before the first."""
         return self._position
 
     def recheck(self) -> None:
@@ -167,28 +163,27 @@ class Ingest(Generic[Record]):
         self._rechecks += 1
         self._waiting.cancel()
 
-    def hold(self) -> None:
-        """Apply nothing until `let_go`: what the store must know first is still on its way."""
+    def pause(self) -> None:
+        """Apply nothing until `resume`."""
         if self._free.is_set():
             self._free = trio.Event()
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         self._free.set()
 
     async def wait_applied(self, position: int) -> None:
-        """Return once the store has applied this lane up to `position`."""
         while self.position is None or self.position < position:
             await self._moved.wait()
 
     async def wait_caught_up(self, position: int) -> None:
         """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
         while self.done is None or self.done < position:
-            self._due_s = -math.inf  # somebody waits: nothing gathers
+            self._due_s = -math.inf  # somebody waits: do not gather
             self._gathering.cancel()
             await self._moved.wait()
 
-    async def pass_over(self, position: int) -> None:
-        """Return once the store knows that nothing before `position` is left, also of a lane that had none for long."""
+    async def wait_skipped(self, position: int) -> None:
+        """Return once the store's position is at least this, also of a lane that had no records for long."""
         self._pass_to = max(self._pass_to, position)
         if not self._flights:
             self._waiting.cancel()
@@ -198,7 +193,7 @@ class Ingest(Generic[Record]):
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
         self.backoff.succeeded()
-        # When `recheck` was called meanwhile, this answer may be of the life before.
+        # If `recheck` was called meanwhile, this answer may be of the life before.
         self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
 
@@ -214,7 +209,7 @@ class Ingest(Generic[Record]):
             self._rolled_back()
         self._note_applied(position)
         if self._flights and self._flights[0].start != position:
-            # They begin elsewhere than the store stands: sent now they would skip what lies between.
+            # They begin elsewhere than the store's position: sent now they would skip what lies between.
             self._flights.clear()
         self._seek(position)
         self._advance(position)
@@ -233,7 +228,7 @@ class Ingest(Generic[Record]):
                     stuck = error  # raised below, outside the nursery, when what was sent before it is answered
         assert self._position is not None
         if not whole or self._flights:
-            # Whatever stopped us, what was read is read again from the position the store remembers.
+            # What was read is read again from the store's position.
             self._seek(self._position)
         if self._flights and not self._stopped:
             failed = self._flights[0].error
@@ -243,7 +238,7 @@ class Ingest(Generic[Record]):
             raise stuck
 
     async def _read_on(self, nursery: trio.Nursery) -> bool:
-        """Send what is durable, or wait for something that is. Whether all of it was sent."""
+        """Send what is durable, or wait for something that is. Returns whether all of it was sent."""
         at: int | None = None
         if trio.current_time() < self._due_s:
             with trio.CancelScope(deadline=self._due_s) as self._gathering:
@@ -252,7 +247,7 @@ class Ingest(Generic[Record]):
             token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, start=at, reader=self.reader)
         ) is not None:
             durable = token.end
-            if not await self._pass_what_is_gone(nursery):
+            if not await self._skip_deleted(nursery):
                 return False
             slices = await self._journal.read(token)
             if self.backoff.stuck:
@@ -263,16 +258,16 @@ class Ingest(Generic[Record]):
                     return False
             if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
                 return False
-            at = self._looked = token.end
+            at = self._read_end = token.end
             self._rsync()
             if at == durable:
                 return True
         if at is None:
-            self._tell()  # all that is durable was looked at
+            self._notify()  # all that is durable was read
             done = self._journal.read_point(self.lane, self.reader)
             if self._end < self._pass_to <= done:
                 return await self._send_behind(nursery, Chunk(done, []))
-            if not self._stopped:  # else `recheck` or `hold` came while the disk was read, and nobody would wake us
+            if not self._stopped:  # else `recheck` or `pause` came during the read, and nobody would wake us
                 await self._journal.wait_readable(self.lane, self.reader)
         return True
 
@@ -286,16 +281,16 @@ class Ingest(Generic[Record]):
         assert self._position is not None
         return self._flights[-1].end if self._flights else self._position
 
-    async def _pass_what_is_gone(self, nursery: trio.Nursery) -> bool:
-        """Tell a store that stands before our oldest record that what lay between is gone: copies of those jobs follow,
-        and are new jobs to it. Whether that was sent."""
+    async def _skip_deleted(self, nursery: trio.Nursery) -> bool:
+        """A store whose position is before our oldest record is told that what lay between is gone: copies of those
+        jobs follow, and are new jobs to it. Returns whether that was sent."""
         oldest = self._journal.oldest(self.lane)
         if self.lane not in CARRIED or self._end >= oldest:
             return True
         return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
-        """Send it when there is room; whether it was sent."""
+        """Send it when there is room; returns whether it was sent."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:
@@ -309,17 +304,17 @@ class Ingest(Generic[Record]):
     async def _send(self, nursery: trio.Nursery, flight: Flight[Record]) -> None:
         flight.error = None
         self._sent_end = max(self._sent_end, flight.end)
-        nursery.start_soon(self._fly, flight)
+        nursery.start_soon(self._send_flight, flight)
         await trio.lowlevel.checkpoint()  # so that it is on its way before the next
 
-    async def _fly(self, flight: Flight[Record]) -> None:
+    async def _send_flight(self, flight: Flight[Record]) -> None:
         try:
             flight.answer = await self._apply(flight)
         except StoreError as error:
             flight.error = error
             at = self._flights.index(flight)
             if any(each.is_done for each in islice(self._flights, at, None)):
-                self._let_go_of_done()
+                self._drop_done()
                 return
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
                 self._recheck = True  # an earlier one may have been done after this answer
@@ -327,12 +322,12 @@ class Ingest(Generic[Record]):
         else:
             self.backoff.succeeded()
             flight.is_done = True
-            self._let_go_of_done()
+            self._drop_done()
 
-    def _let_go_of_done(self) -> None:
-        """The store does calls in order: one that failed, with a later one done, was done, too, and only its answer was
-        lost. One that is still under way has an answer of its own to give, whichever of them is looked at first, and
-        those behind it wait: a call that is let go of is over."""
+    def _drop_done(self) -> None:
+        """Drop flights from the front that are done. The store applies calls in order: one that failed while a later
+        one is done was applied, too, and only its answer was lost. One still unanswered is kept, and those behind it as
+        well."""
         while (flights := self._flights) and (
             flights[0].is_done or (flights[0].error is not None and any(each.is_done for each in flights))
         ):
@@ -346,7 +341,7 @@ class Ingest(Generic[Record]):
         return None
 
     def _note_applied(self, position: int) -> None:
-        """The store has applied all up to there, whatever became of the answers. No call is under way."""
+        """The store has applied everything up to there. No call is in flight."""
         while self._flights and self._flights[0].end <= position:
             self._pop()
 
@@ -358,20 +353,20 @@ class Ingest(Generic[Record]):
             self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
-        self._looked = position
+        self._read_end = position
         self._journal.read_cancel(self.lane, position, self.reader)
 
     def _advance(self, position: int) -> None:
         self._position = position
         self._rsync()
-        self._tell()
+        self._notify()
 
     def _rsync(self) -> None:
-        """The store has what it answered for; when that is all that was sent, nothing is left of what was read."""
+        """Advance the read point: to the store's position, or to all that was read when nothing is in flight."""
         assert self._position is not None
-        done = self._position if self._flights else max(self._position, self._looked)
+        done = self._position if self._flights else max(self._position, self._read_end)
         self._journal.rsync(self.lane, done, self.reader)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._moved.set()
         self._moved = trio.Event()

@@ -1,6 +1,6 @@
-"""This daemon's seat among the daemons of the store, shared by its loops: `barrier` takes it, `renew` keeps it,
-`dispatch` and `settle` act under it. Where it stands is one state, in `standing.py`; here are the lease, the clock,
-and those who wait for the state to change.
+"""This daemon's membership among the daemons of the store, shared by its loops: `recovery` takes it, `heartbeat` renews
+it, `dispatch` and `outcomes` act under it. The states and their transitions are in `store_standing.py`; here are the
+lease, the clock, and those who wait for a change.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Membership:
         self.config = config
         self.state: State = Out(Past.START)
         self.owner: Owner | None = None
-        """Under which name and epoch we hold jobs: of our last seat, also when it is lost. None before the first."""
+        """Name and epoch under which we hold jobs: of our last membership, even a lost one. None before the first."""
         self.sole = sole
         self._clock = clock
         self._trust = Trust(config)
@@ -35,7 +35,7 @@ class Membership:
 
     @property
     def seated(self) -> Owner | None:
-        """The owner whose seat is good, as far as we know: None while it is being taken anew."""
+        """The owner while the membership is good, as far as we know; None while it is being taken anew."""
         return self.state.owner if isinstance(self.state, Seated | Through) else None
 
     @property
@@ -45,36 +45,34 @@ class Membership:
 
     @property
     def life(self) -> str | None:
-        """The life of the store in which our seat is; None without a seat."""
+        """The life of the store that we are a member of, or None."""
         return self.state.known.life if isinstance(self.state, Seated | Through) else None
 
     @property
     def settled(self) -> bool:
-        """Whether all daemons are through, so that nothing old can come up any more."""
+        """Whether all daemons are through, so that nothing old can be applied any more."""
         return store_standing.is_settled(self.state, waited=self._waited())
 
     def trusts(self) -> bool:
-        """Whether work in hand may be started now."""
+        """Whether jobs in flight may be started now."""
         return self._trust.holds(self._clock.boot_s())
 
     @property
     def trust_left_s(self) -> float:
-        """For how long work in hand is trusted still, unless renewed."""
+        """How long that lasts, unless renewed."""
         return self._trust.until_s - self._clock.boot_s()
 
-    def hold_up(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Why no jobs may be claimed now, or None."""
-        return store_standing.hold_up(
+        return store_standing.not_ready_reason(
             self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s
         )
 
     async def wait_trusted(self) -> None:
-        """Return once work in hand may be started."""
         while not self.trusts():
             await self._changed.wait()
 
     async def wait_seated(self) -> Owner:
-        """Return the owner once its seat is taken."""
         while (owner := self.seated) is None:
             await self._changed.wait()
         return owner
@@ -82,7 +80,7 @@ class Membership:
     # ------------------------------------------------------------ what happened
 
     def looked(self, look: StoreLook) -> None:
-        """We know who answers, and that is where we take a seat. An answer from before a disturbance says nothing."""
+        """The store has identified itself. An answer from before a disturbance is ignored."""
         if self._disturbed.is_set():
             return
         known = Known(look.identity, self._clock.mono_s(), look.settled)
@@ -95,23 +93,23 @@ class Membership:
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """A new epoch is ours. Whoever was disturbed meanwhile looks again first."""
+        """The store gave us a new epoch."""
         self.owner = owner
         match self.state:
             case Looked(back, known) | Seated(back, known):
                 self.state = Seated(back, known, owner)
             case Through():
                 raise AssertionError("whoever is through has a seat")
-        self._tell(hurry=True)
+        self._notify(hurry=True)
 
     def came_through(self) -> None:
-        """The store knows all that it has to know from us, unless we were disturbed meanwhile."""
+        """The store knows all that it has to know from us."""
         match self.state:
             case Seated(_, known, owner):
                 self.state = Through(known, owner)
             case Looked() | Through():
                 raise AssertionError("one comes through once, and in a seat")
-        self._tell(hurry=True)
+        self._notify(hurry=True)
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
         """A renewal sent at `sent_at_s`, since boot, was confirmed."""
@@ -121,18 +119,17 @@ class Membership:
         if isinstance(self.state, Seated | Through):
             known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)
             self.state = replace(self.state, known=known)
-        self._tell(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
+        self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
-        """The store is another one, or says that our epoch was burnt: it must be looked at, and the seat taken anew.
+        """The store is another one, or burnt our epoch: it must be looked at, and the membership taken anew.
 
-        What is in hand stays trusted for its lease: whoever burnt our epoch waited longer than that.
-        """
+        Jobs in flight stay trusted for their lease: whoever burnt our epoch waited longer than that."""
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """A position went back. Whether that is news: in another life than the one we knew it is not."""
+        """A position went back. Returns whether that is news: in another life than the one we knew it is not."""
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
                 return False
@@ -143,17 +140,16 @@ class Membership:
         return not self.has_left
 
     def resigned(self) -> None:
-        """We give our seat up, and trust nothing that we held under it."""
+        """Give the membership up, and trust nothing that was held under it."""
         if not self.has_left:
             self.state = Out(Past.RESIGNED)
         self._trust.lost()
-        self._tell()
+        self._notify()
 
     def leave(self) -> Owner | None:
-        """This daemon stops: whose seat is to be released, and nobody renews it or takes another meanwhile.
+        """For shutdown: returns the owner to be released. Nobody renews it or joins again meanwhile.
 
-        A renewal that met a seat half released would read that it was burnt, and this daemon would sit down again.
-        """
+        A renewal during the release would read that the epoch was burnt, and this daemon would join again."""
         self.state = Left()
         self._disturbed.set()
         return self.owner
@@ -172,7 +168,7 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether no seat is to be taken any more."""
+        """Whether this daemon joins no more."""
         return isinstance(self.state, Left)
 
     def watch_disturbance(self) -> trio.Event:
@@ -188,22 +184,21 @@ class Membership:
         return self.settled and not self._noted
 
     @property
-    def in_motion(self) -> bool:
-        """Whether something is still awaited from others, so that it pays to look often."""
+    def waits_for_others(self) -> bool:
+        """Whether other daemons are waited for, so that renewals should be frequent."""
         return not self._noted
 
     def hurry(self) -> None:
-        """Something is to be learned from the store before the next renewal is due."""
+        """Have the store asked before the next renewal is due."""
         self._hurry.set()
 
     async def wait_hurry(self) -> None:
-        """Return when the store should be asked before the next renewal is due."""
         await self._hurry.wait()
         self._hurry = trio.Event()
 
     @property
     def _noted(self) -> bool:
-        """The store has noted that this life is settled."""
+        """Whether the store has noted that this life is settled."""
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 
     def _waited(self) -> bool:
@@ -212,7 +207,7 @@ class Membership:
         state = self.state
         return isinstance(state, Through) and self._clock.mono_s() - state.known.looked_at_s > self.config.lease_s
 
-    def _tell(self, *, hurry: bool = False) -> None:
+    def _notify(self, *, hurry: bool = False) -> None:
         if hurry:
             self._hurry.set()
         self._changed.set()

@@ -2,12 +2,12 @@
 
     outcome ──apply_outcomes──▶ outbox ──push──▶ journal, under an id made of the parent ──▶ out of the outbox
 
-Every step may be repeated, and any daemon may do it: the same push under the same id counts once. So the daemon that
-applied the outcome pushes at once, and the others look now and then for what it left.
+Every step may be repeated, by any daemon: the same push under the same id counts once. So the daemon that applied the
+outcome pushes at once, and the others look now and then for what it left.
 
-What the quota of a tenant has no room for lies on a shelf of that tenant meanwhile, where it is in nobody's way: each
-second some daemon tries what waits longest there (docs/adr/0047). Once all that is left there waits for something else,
-it goes back to the outbox: as long as there is a shelf its tenant can push nothing.
+Jobs beyond their tenant's quota lie on a shelf of that tenant: once a second some daemon tries the oldest of them
+(docs/adr/0047). When all that is left there waits for something else, it goes back to the outbox, because a tenant with
+a shelf can push nothing.
 """
 
 import math
@@ -26,37 +26,37 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.store import Shelf, Store, Waiting
 
 ENTRIES = 100  # in one push: some ms of the store, one sync
-ENTRIES_BYTES = 4 << 20  # in one answer, as scripts have it that move rows about
-LOOK_S = 2.0  # between looks for what a daemon left that died or stands still
-LEFT_S = 1.0  # what has waited for so long was left
-WALK = 5_000  # entries that have to wait, met in one such look: 0.1 s of a server; the next one goes on behind them
-REST_S = 2.0  # until what could not be pushed is tried again: its partition is away, or its id is promised to another
+ENTRIES_BYTES = 4 << 20  # in one answer, as for scripts that move rows
+LOOK_S = 2.0  # between looks for entries left by a daemon that died or hangs
+LEFT_S = 1.0  # an entry that has waited for so long was left
+WALK = 5_000  # waiting entries passed in one such look: 0.1 s of a server; the next look continues there
+REST_S = 2.0  # until an entry is tried again: its partition is away, or its id is reserved by another
 COMPLAIN_S = 60.0  # a partition may be away for some seconds
 
 SHELF_S = 1.0  # between two tries of a tenant's shelf, by whichever daemon
-SHELF_LOOK_S = 0.5  # between looks while there is a shelf: so each is tried about when it is due
+SHELF_LOOK_S = 0.5  # between looks while there is a shelf: each is tried about when it is due
 SHELVES = 100  # tried in one look, one call each for those that have no room
-SHELVES_MAX = 1_000  # of whose tenants is known that they wait; a tenant beyond them is tried in its turn all the same
-SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: what the outbox gets meanwhile waits so long
-SHELVES_HOLD_S = 5.0  # what a store told longer ago makes nobody wait: it may be away, and pushes need none
+SHELVES_MAX = 1_000  # listed; a tenant beyond them is still tried in its turn
+SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: new outbox entries wait meanwhile
+SHELVES_HOLD_S = 5.0  # an older list makes nobody wait: the store may be away, and pushes need none
 
 
 class Push(Protocol):
-    """Pushes the jobs of entries; says which have to wait. Raises JournalRefused, StoreAway, StoreRefused."""
+    """Pushes the jobs of entries and returns which have to wait. Raises JournalRefused, StoreAway, StoreRefused."""
 
     def __call__(self, entries: Sequence[bytes], *, shelved: bool = False) -> Awaitable[OutboxLeft]: ...
 
 
 class OutboxRest(NamedTuple):
-    """Of what could not be pushed."""
+    """When and why an entry that could not be pushed is tried again."""
 
     until_s: float
-    """It is left alone, by the monotonic clock."""
+    """By the monotonic clock."""
     why: str
     since_s: float
-    """When it was tried in vain first."""
+    """When it was first tried in vain."""
     met_s: float
-    """When it was met last, tried or not."""
+    """When it was last seen, tried or not."""
 
 
 NO_REST = OutboxRest(0.0, "", math.inf, 0.0)
@@ -72,20 +72,20 @@ class Outbox:
         self._clock = clock
         self._bell = trio.Event()
         self._rests: dict[bytes, OutboxRest] = {}
-        """What could not be pushed."""
+        """Entries that could not be pushed."""
         self.shelves: dict[str, Shelf] = {}
-        """What waits for the quotas of tenants, as the store told last."""
-        self._told_s = -math.inf
+        """Of tenants whose jobs wait for their quota, as last read from the store."""
+        self._shelves_at_s = -math.inf
         self._new_ms = 0
-        """By the store's time: what came before was met when it was new."""
+        """By the store's time: all entries before it have been tried."""
         self._walk_at_s = self._walk_began_s = clock.mono_s()
         self._walked = 0
-        """Entries at the front of the outbox that have to wait and were met since the walk began there."""
+        """Entries at the front of the outbox that have to wait, seen since the walk began there."""
         self._log = get_logger("outbox")
 
     @property
     def complaint(self) -> str | None:
-        """What nobody here can push, never or not for a while, and why; None while there is nothing of that."""
+        """Which jobs nobody here can push, never or not for a while, and why; None: there are none."""
         before_s = self._clock.mono_s() - COMPLAIN_S
         odd = [
             (entry, rest.why)
@@ -97,10 +97,10 @@ class Outbox:
         return f"jobs that follow {_parent(odd[0][0])} and {len(odd) - 1} others wait: {odd[0][1]}"
 
     def owes(self, tenant: str) -> bool:
-        """Whether some of that tenant waits for its quota now, as far as is known: its pushes have to wait, too."""
-        return tenant in self.shelves and self._clock.mono_s() - self._told_s < SHELVES_HOLD_S
+        """Whether jobs of that tenant wait for its quota, as far as is known: its pushes have to wait, too."""
+        return tenant in self.shelves and self._clock.mono_s() - self._shelves_at_s < SHELVES_HOLD_S
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self._bell.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -111,29 +111,27 @@ class Outbox:
             rang, self._bell = self._bell.is_set(), trio.Event()
             try:
                 if self.shelves:
-                    await self._look_at_shelves()  # first: what is new goes behind what lies there, and there only
+                    await self._look_at_shelves()  # first: new entries must go to the end of their shelf
                 if await self._empty(rang):
                     if not self.shelves:
                         await self._look_at_shelves()
                     await self._try_shelves()
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                self._bell.set()  # it may be ours
+                self._bell.set()  # new entries may be left
                 await self.backoff.wait_after_failure(error)
             else:
                 self.backoff.succeeded()
 
     async def _empty(self, rang: bool) -> bool:
-        """Push what is new, if it rang, and what was left. Returns whether some waits for a quota now."""
-        shelves = bool(self.shelves)
-        if rang:
-            shelves = await self._push_new()
+        """Push what is new, if it rang, and what was left. Returns whether something waits for a quota."""
+        shelves = await self._push_new() if rang else bool(self.shelves)
         if not rang or self._clock.mono_s() >= self._walk_at_s:
             shelves = await self._push_left()
             self._walk_at_s = self._clock.mono_s() + LOOK_S
         return shelves
 
     async def _push_new(self) -> bool:
-        """Push all that came since the last time: what waits before that may be much, and is in nobody's way."""
+        """Push all that came since the last time. Older entries that wait may be many, and are skipped."""
         passed = 0
         while True:
             found = await self._store.get_outbox(ENTRIES, ENTRIES_BYTES, since_ms=self._new_ms, skip=passed)
@@ -143,9 +141,10 @@ class Outbox:
             passed += await self._push_found(found)
 
     async def _push_left(self) -> bool:
-        """Push all that has waited for long, oldest first, up to some that has to wait on; the next time from there."""
+        """Push all that has waited for long, oldest first, past WALK entries that have to wait on; the next call
+        continues."""
         if not self._walked:
-            # What was not met from the front to the end was pushed by somebody else.
+            # Entries not seen in a whole walk were pushed by another daemon.
             began_s, self._walk_began_s = self._walk_began_s, self._clock.mono_s()
             self._rests = {entry: rest for entry, rest in self._rests.items() if rest.met_s >= began_s}
         end = self._walked + WALK
@@ -164,15 +163,15 @@ class Outbox:
 
     async def _look_at_shelves(self) -> None:
         self.shelves = await self._store.list_shelves(SHELVES_MAX)
-        self._told_s = self._clock.mono_s()
+        self._shelves_at_s = self._clock.mono_s()
 
     async def _try_shelves(self) -> None:
-        """Push what there is room for now, of some tenants whose turn it is."""
+        """Push what there is room for now, of tenants whose turn it is."""
         for _ in range(min(SHELVES, len(self.shelves))):
-            # One entry first: it tells whether there is room.
+            # One entry first, to see whether there is room.
             tenant, entries = await self._store.get_shelf(1, ENTRIES_BYTES, SHELF_S)
             if not entries:
-                break  # no other's turn has come
+                break  # no shelf is due
             await self._try_shelf(tenant, entries)
 
     async def _try_shelf(self, tenant: str, entries: Sequence[bytes]) -> None:
@@ -186,17 +185,16 @@ class Outbox:
             tried += len(entries)
             _, entries = await self._store.get_shelf(ENTRIES, ENTRIES_BYTES, SHELF_S, tenant=tenant, skip=len(wait))
         if entries:
-            return  # there is more, perhaps for the quota: what went back now would be laid there again
+            return  # there is more, perhaps for the quota: what went back now would return to the shelf
         for at in range(0, len(wait), ENTRIES):
             await self._store.put_back(tenant, wait[at : at + ENTRIES])
 
     async def _push_some(
         self, entries: Sequence[bytes], shelf: str | None
     ) -> tuple[list[bytes], dict[str, list[bytes]]]:
-        """Push them, and take those that are done out of where they lie.
+        """Push entries, and remove those that are done.
 
-        Returns those that have to wait there, and those that have to wait for the quotas of their tenants.
-        """
+        Returns those that have to wait where they are, and those that wait for the quotas of their tenants."""
         now_s = self._clock.mono_s()
         rest = {entry for entry in entries if self._rests.get(entry, NO_REST).until_s > now_s}
         self._rests |= {entry: self._rests[entry]._replace(met_s=now_s) for entry in rest}
@@ -212,14 +210,14 @@ class Outbox:
             await self._store.drop_outbox(done, shelf)
         for entry in due:
             if entry not in waits:
-                self._rests.pop(entry, None)  # whoever reads the complaint is not told of what is done
+                self._rests.pop(entry, None)
         for entry, why in waits.items():
             before = self._rests.get(entry, NO_REST)
             if before.why != why:
                 self._log.warning("outbox.waits", parent=_parent(entry), why=why)
             self._rests[entry] = OutboxRest(self._clock.mono_s() + REST_S, why, min(before.since_s, now_s), now_s)
-        if self.shelves and self._clock.mono_s() - self._told_s > SHELF_LOOK_S:
-            await self._look_at_shelves()  # a turn may last: pushes are not to pass by what waits meanwhile
+        if self.shelves and self._clock.mono_s() - self._shelves_at_s > SHELF_LOOK_S:
+            await self._look_at_shelves()  # a round may last: pushes must not overtake jobs shelved meanwhile
         return [*rest, *waits], spent
 
 

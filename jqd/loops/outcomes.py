@@ -1,14 +1,13 @@
 """What stopped in the runner → journal (outcomes) or store (jobs handed back untried).
 
-An outcome is a promise to a worker as a push is one to a pusher: it goes to the journal first, and the `outcomes`
-lane of `ingest` applies it from there. A job handed back promises nothing; it goes straight to `release_jobs`. Nor does
-an interruption: while the journal refuses, that is a return that nobody counts.
-Jobs stay in hand until the store knows what became of them.
+An outcome is acknowledged to the worker, as a push is to its client: it goes to the journal first, and the `outcomes`
+lane of `ingest` applies it. A job handed back goes straight to `release_jobs`; while the journal refuses, so does an
+interrupted attempt, uncounted. Jobs stay in flight until the store knows their end.
 """
 
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice, takewhile
 from typing import TypeVar
 
@@ -21,18 +20,18 @@ from jqd.domain.record import Lane, encode_outcomes
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
-from jqd.runner import Runner, Stopped
+from jqd.runner import Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Release, Store
 
 OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
 T = TypeVar("T")
 
-REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered again this often
+REFUSED_WAIT_S = 0.5  # until outcomes that the journal refused are offered again
 
 
 class OutcomesLoop:
-    """Takes each stopped job once, and keeps it until its end is written or it is handed back."""
+    """Takes each stopped job once, and keeps it until its outcome is written or it is handed back."""
 
     def __init__(
         self,
@@ -42,19 +41,19 @@ class OutcomesLoop:
         runner: Runner,
         scheduler: Scheduler,
         membership: Membership,
-        say_view: Callable[[], Awaitable[None]],
+        publish_view: Callable[[], Awaitable[None]],
         source: random.Random,
     ) -> None:
-        """`say_view`: tells the store which workers get nothing for now, if it has not heard it."""
+        """`publish_view`: tells the store which workers are backed off, if it does not know."""
         self.backoff = LoopBackoff("outcomes", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
         self._scheduler = scheduler
         self._membership = membership
-        self._say_view = say_view
+        self._publish_view = publish_view
         self._returned: deque[tuple[Release, tuple[str, int]]] = deque()
-        self._unheard: deque[tuple[Release, tuple[str, int]]] = deque()
+        self._undelivered: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
         self._unwritten = 0
         self._log = get_logger("outcomes")
@@ -62,7 +61,7 @@ class OutcomesLoop:
     @property
     def pending(self) -> int:
         """Jobs taken from the runner whose end is not yet in the journal or the store."""
-        return self._unwritten + len(self._returned) + len(self._unheard)
+        return self._unwritten + len(self._returned) + len(self._undelivered)
 
     @property
     def unwritten(self) -> int:
@@ -70,7 +69,7 @@ class OutcomesLoop:
         return self._unwritten
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write outcomes until cancelled. A journal that refuses is asked again: the jobs stay in hand meanwhile."""
+        """A journal that refuses is asked again: the jobs stay in flight meanwhile."""
         task_status.started()
         while True:
             await self._runner.wait_stopped()
@@ -80,32 +79,33 @@ class OutcomesLoop:
                 self._unwritten = 0
 
     async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hand jobs back to the store until cancelled."""
+        """Hand jobs back to the store."""
         task_status.started()
         while True:
             await self._back.wait()
             self._back = trio.Event()
-            while self._returned or self._unheard:
+            while self._returned or self._undelivered:
                 try:
                     if self._returned:
                         await self._release()
                     else:
-                        await self._release_unheard()
+                        await self._release_undelivered()
                 except (StoreAway, StoreRefused) as error:
                     await self.backoff.wait_after_failure(error)
                 else:
                     self.backoff.succeeded()
 
     def _take(self) -> Sequence[Outcome]:
-        """What stopped: outcomes to be written. All else goes to `run_returns`."""
+        """Outcomes to be written. All else goes to `run_returns`."""
         stopped = self._runner.get_stopped_jobs(OUTCOMES)
-        for jobtype, count in Counter(_jobtypes(stopped)).items():
+        jobtypes = [one.jobtype for one in stopped.outcomes] + [one.job.jobtype for one in stopped.returned]
+        for jobtype, count in Counter(jobtypes).items():
             self._scheduler.jobs_stopped(jobtype, count)
         unsent, told = set(map(_claim, stopped.unsent)), set(stopped.told)
         returned = map(_claim, stopped.returned)
         self._returned += ((Release.UNSENT if claim in unsent else Release.UNGET, claim) for claim in returned)
-        self._unheard += ((Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard)
-        if self._returned or self._unheard:
+        self._undelivered += ((Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard)
+        if self._returned or self._undelivered:
             self._back.set()
         return stopped.outcomes
 
@@ -124,7 +124,7 @@ class OutcomesLoop:
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
-        """Return what promises nobody anything, these or what stopped since. Gives those that wait for the disk."""
+        """Return interrupted jobs, of these or stopped since. Gives the outcomes that wait for the disk."""
         self._runner.refused(error)
         cut = [(one.job_id, one.fence) for one in outcomes if one.reason == INTERRUPTED]
         self._returned += ((Release.UNGET, claim) for claim in cut)
@@ -134,11 +134,11 @@ class OutcomesLoop:
         return [one for one in outcomes if one.reason != INTERRUPTED]
 
     async def _release(self) -> None:
-        said = len(self._returned)
+        left = len(self._returned)
         if self._membership.owner is not None:
-            await self._say_view()  # or another daemon would send them where they were refused
-        while said:
-            said -= await self._release_alike(said)
+            await self._publish_view()  # or another daemon would send them to the worker that refused them
+        while left:
+            left -= await self._release_alike(left)
 
     async def _release_alike(self, most: int) -> int:
         how, batch = _alike([*islice(self._returned, min(most, OUTCOMES))])
@@ -147,7 +147,7 @@ class OutcomesLoop:
             try:
                 await self._store.release_jobs(owner, dict(batch), how)
             except StaleOwner as error:
-                # Our epoch was burnt, and these jobs were made ready with that.
+                # Our epoch was burnt, which made these jobs ready.
                 self._log.warning("outcomes.stale_release", count=len(batch), error=str(error))
         self._runner.forget(batch)
         for _ in batch:
@@ -155,25 +155,20 @@ class OutcomesLoop:
         self._log.info("outcomes.returned", count=len(batch))
         return len(batch)
 
-    async def _release_unheard(self) -> None:
-        """Give back what is in the hands of workers that do not know it. Else silence would, and cost an attempt."""
-        how, batch = _alike(self._unheard)
+    async def _release_undelivered(self) -> None:
+        """Give back jobs in batches that the worker never received, before a worker timeout would count an attempt."""
+        how, batch = _alike(self._undelivered)
         released = await self._store.release_entrusted(batch, how)
         for _ in batch:
-            self._unheard.popleft()
+            self._undelivered.popleft()
         self._log.info("outcomes.undelivered", count=len(released))
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """What goes back in one call: those at the head of a queue, which is not empty, that go back in one way."""
+    """The head of a queue, which is not empty, that one call can give back: all released in one way."""
     how, _ = next(iter(queue))
     return how, [one for _, one in islice(takewhile(lambda one: one[0] is how, queue), OUTCOMES)]
 
 
 def _claim(held: Held) -> tuple[str, int]:
     return held.job.id, held.fence
-
-
-def _jobtypes(stopped: Stopped) -> Iterator[str]:
-    yield from (outcome.jobtype for outcome in stopped.outcomes)
-    yield from (held.job.jobtype for held in stopped.returned)

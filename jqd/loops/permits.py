@@ -5,8 +5,8 @@
                         ▼
                      all partitions ──▶ home ──▶ the claim again, with what was granted
 
-Daemons only carry numbers. Whatever of this is lost, late or told twice, no partition takes itself to have more than
-the bucket's home granted.
+Daemons only carry numbers. Whatever of this is lost, late or repeated, no partition assumes more than the bucket's home
+granted.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -20,40 +20,38 @@ from jqd.domain.errors import StoreError, StoreRefused, StoreUnsettled
 from jqd.domain.log import get_logger
 from jqd.store import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted, Store
 
-# For all that others are asked: a partition that does not answer must not hold up what it does not count.
-GIVEN_S = 0.25
+GIVEN_S = 0.25  # for each question to a partition: one that does not answer must not hold up what others count
 SILENT_S = 2.0  # a partition that did not answer is not asked again for so long
-# In which what was granted of a rate is to be used; windows are longer by that. It is so many times what it took the
-# last time, or a part of the window in so many: the only start of a day must not be lost by a slow answer.
+# How long a granted rate may be used; windows are longer by that. It is LASTING_ROUNDS times what it took the last
+# time, or one part in WINDOWS of the window: the only start of a day must not be lost by a slow answer.
 LASTING_MIN_S, LASTING_MAX_S = 0.05, 2.0
 LASTING_ROUNDS = 4
 WINDOWS = 50
 WAIT_US = 1_000_000  # until it is tried again, where nobody answered
-STEPS = 3  # who is asked of what it has, who is asked to give back, and what the home says then
+STEPS = 3  # partitions report what they have, then give back, then the home grants
 
 T = TypeVar("T")
 
 
 class Permits:
-    """Of one partition: what others let it start."""
+    """What other partitions grant to this one."""
 
     def __init__(self, number: int, stores: Sequence[Store], clock: Clock) -> None:
         """`stores`: of all partitions, in their order; `number`: ours."""
         self.silent: dict[int, str] = {}
-        """Partitions that did not say the last time what they were asked, and why."""
+        """Partitions that did not answer the last question, and why."""
         self._number = number
         self._stores = stores
         self._clock = clock
         self._silent_until_s: dict[int, float] = {}
         self._lasting_s = LASTING_MIN_S
         self._late: dict[bytes, tuple[float, Permit]] = {}
-        """Of rates, what came when nobody waited for it any more, and until when it may be used. It is spent: the next
-        who lacks it takes it."""
+        """Rates granted after the claim gave up waiting, and until when they may be used: they are spent already."""
         self._nursery: trio.Nursery | None = None
         self._log = get_logger("permits")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep calls that nobody waits for any more: a call that was sent is not given up."""
+        """Holds calls that nobody waits for any more: a call that was sent is not cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -63,12 +61,12 @@ class Permits:
                 self._nursery = None
 
     def took(self, seconds: float) -> None:
-        """So long it took from what was lacking to the claim with it: rates are asked for with that in mind."""
+        """How long it took from the lack to the claim with permits: rates are asked for with that in mind."""
         least_s = max(LASTING_MIN_S, 0.9 * self._lasting_s)
         self._lasting_s = min(LASTING_MAX_S, max(least_s, LASTING_ROUNDS * seconds))
 
     async def get(self, lacking: Sequence[Lack]) -> list[Permit]:
-        """What others say of it; of those that do not answer in time, that there is none."""
+        """The grants; a partition that does not answer in time grants nothing."""
         told: dict[bytes, Permit] = {}
         homes = {one.home for one in lacking}
         async with trio.open_nursery() as nursery:
@@ -101,7 +99,7 @@ class Permits:
             told |= {one.bucket: one for one in permits(granted)} if granted else {}
 
     def _lasting_us(self, one: RateWanted) -> int:
-        """In which it is to be used: so much longer is the window, so it is long where that matters little."""
+        """In which it is to be used: the window is longer by that, so it is long where that matters little."""
         return max(round(self._lasting_s * 1_000_000), min(round(LASTING_MAX_S * 1_000_000), one.window_us // WINDOWS))
 
     async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
@@ -117,10 +115,10 @@ class Permits:
                 return
             async with trio.open_nursery() as nursery:
                 for number in sorted({number for one in left for number in one.answer.others}):
-                    nursery.start_soon(self._tell, number, left)
+                    nursery.start_soon(self._collect, number, left)
 
-    async def _tell(self, number: int, asked: Sequence["_Asked"]) -> None:
-        """Have a partition say what it has; where all have spoken, others than ours give back what is free there."""
+    async def _collect(self, number: int, asked: Sequence["_Asked"]) -> None:
+        """Have a partition report what it has; once all have, others than ours give back what is free there."""
         for give_back in (False, True) if number != self._number else (False,):
             its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
             rows = [(one.wanted.bucket, one.answer.era, *one.answer.others[number]) for one in its]
@@ -133,7 +131,7 @@ class Permits:
     async def _ask(
         self, number: int, call: Callable[[Store], Awaitable[T]], late: Callable[[T], None] | None = None
     ) -> T | None:
-        """What a partition answers; None when it does not, or did not a moment ago. `late`: told what it says then."""
+        """A partition's answer; None when there is none, or was none a moment ago. `late`: called with a late one."""
         if self._nursery is None or self._silent_until_s.get(number, 0.0) > self._clock.mono_s():
             return None
         answers: list[T] = []
@@ -143,7 +141,7 @@ class Permits:
             try:
                 answers.append(await call(self._stores[number]))
             except (StoreUnsettled, StoreRefused) as error:
-                self._note(number, str(error))  # an answer, too: what else it counts it may grant
+                self._note(number, str(error))  # an answer: other buckets it may grant
             except StoreError as error:
                 self._fell_silent(number, str(error))
             if given_up.is_set() and answers and late is not None:
@@ -182,8 +180,6 @@ async def _report(
 
 
 class _Asked:
-    """Slots of one bucket that are asked for."""
-
     def __init__(self, wanted: SlotsWanted) -> None:
         self.wanted = wanted
         self.reports: list[Report] = [wanted.own]
@@ -196,7 +192,7 @@ class _Asked:
 
     @property
     def is_known(self) -> bool:
-        """Whether all partitions have said what they have."""
+        """Whether all partitions have reported what they have."""
         return self.answer.granted >= 0
 
     def rest(self) -> SlotsWanted:
@@ -213,7 +209,7 @@ class _Asked:
 
 
 def _refused(lack: Lack) -> Permit:
-    """Nobody who counts it could be asked."""
+    """For when no partition that counts it could be asked."""
     if isinstance(lack, RateWanted):
         return Permit("rate", lack.bucket, (0, lack.at_us + round(LASTING_MAX_S * 1_000_000), WAIT_US, 0), False)
     return Permit("slots", lack.bucket, (0, 0, 0, 0), True)

@@ -1,48 +1,46 @@
-"""When a suspect is claimed: a job that was in the hands of two daemons when they died.
+"""When to claim a suspect: a job that was in flight at two daemons when they died.
 
-It runs alone, so that no other job dies with it. A daemon that always has long work in hand would never claim it, nor
-one whose ended jobs a partition of the store cannot be told; so after a while it claims the suspect in company, and a
-death is not blamed on it then. Where there are many suspects, other jobs get most of the time.
+It runs alone, so that no other job dies with it. A daemon whose other jobs take too long, or whose outcomes a partition
+of the store cannot take, claims the suspect in company after a while; a death then does not count against it. Where
+there are many suspects, other jobs get most of the time.
 """
 
 from jqd.domain.clock import Clock
 from jqd.store import Suspects
 
-EMPTYING_S = 10.0  # so long nothing new is claimed, so that our hand becomes empty: most work is done in that time
-TELLING_S = 0.5  # so long what has ended may take to be told to the store: one that is away holds up no other partition
-AGAIN_S = 60.0  # so long none follows a wait in vain: waiting costs a seventh of the time at most
-OTHERS = 3  # times the time that a suspect took belong to other jobs afterwards
+EMPTYING_S = 10.0  # how long nothing new is claimed so that the daemon becomes empty: most jobs end in that time
+TELLING_S = 0.5  # for the outcomes to reach the store: one that is away must not hold up the others
+AGAIN_S = 60.0  # after a wait in vain: waiting costs a seventh of the time at most
+OTHERS = 3  # times as long as a suspect ran, other jobs run afterwards
 
 
 class PoisonGuard:
-    """Remembers since when our hand is being emptied, and what suspects cost. Pure but for the clock.
+    """Remembers since when this daemon empties itself for a suspect, and what suspects cost. Pure but for the clock.
 
-    One for all partitions of the store: jobs of all of them die with us.
-    """
+    One for all partitions of the store: a crash ends jobs of all of them."""
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
-        """`alone_s`: so long at most a suspect has our hand for itself."""
+        """`alone_s`: how long at most a suspect runs alone."""
         self._clock = clock
         self._alone_s = alone_s
         self._since_s: float | None = None
-        """Since when nothing new is claimed, so that our hand becomes empty."""
+        """Since when nothing new is claimed."""
         self._ended_s: float | None = None
-        """Since when all in it has ended, meanwhile, and the store is to hear of it."""
+        """Since when all jobs have ended, meanwhile, and their outcomes are on the way to the store."""
         self._taken_s: float | None = None
-        """Since when a suspect has our hand for itself."""
+        """Since when a suspect runs alone."""
         self._again_at_s = 0.0
         self._others_until_s = 0.0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether our hand is to become empty for a suspect, or a suspect has it."""
+        """Whether this daemon is being emptied for a suspect, or runs one alone."""
         return self._since_s is not None or self._taken_s is not None
 
     def judge(self, *, suspect: bool, empty: bool, working: bool) -> Suspects | None:
-        """How suspects are to be taken, or None: take nothing at all now.
+        """How suspects are to be claimed, or None: claim nothing at all now.
 
-        `suspect`: the best job that waits is one. `empty`: we hold nothing. `working`: something is queued or running.
-        """
+        `suspect`: the best job that waits is one. `empty`: no job is in flight. `working`: one is queued or running."""
         now_s = self._clock.mono_s()
         if empty and self._taken_s is not None:
             self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
@@ -50,8 +48,8 @@ class PoisonGuard:
         if self._taken_s is not None and now_s - self._taken_s < self._alone_s:
             return None
         if not suspect:
-            self._since_s = None  # what is better goes first, and the waiting begins anew
-            return Suspects.NONE  # a suspect that came first since the look is claimed when the next look shows it
+            self._since_s = None  # a better job goes first, and waiting starts over
+            return Suspects.NONE  # one that came since is claimed after the next look
         if self._taken_s is not None or now_s < self._others_until_s:
             return Suspects.NONE
         if empty:
@@ -60,7 +58,7 @@ class PoisonGuard:
         return self._wait(now_s, working=working)
 
     def taken(self, count: int) -> None:
-        """What came of a suspect that was to have our hand: one job, unless another daemon was quicker."""
+        """The number of jobs that a claim of a suspect brought: one, unless another daemon was quicker."""
         if count != 1:
             self._taken_s = None
 

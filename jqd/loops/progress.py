@@ -1,8 +1,8 @@
-"""Says when what waits in the journal stands still, whatever the cause.
+"""Reports a lane whose ingest does not move, whatever the cause.
 
-Known causes say so themselves: the store is away, the disk cannot be read, another daemon is waited for. This is for
-causes that nobody thought of: a lane has something to read, nothing known holds it up, and neither its read point nor
-its position in the store moves. Acknowledged jobs must not wait for ever behind a green light.
+Known causes are reported elsewhere: the store is away, the disk cannot be read, another daemon is waited for. This
+catches the unknown ones: a lane has records to read, and neither its read point nor its position in the store moves.
+Acknowledged jobs must not wait for ever while health is green.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,21 +16,19 @@ from jqd.domain.record import Lane
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest
 
-LOOK_S = 5.0  # between looks: costs nothing, and is short beside STALLED_S
-STALLED_S = 30.0  # a chunk takes milliseconds, and a call that is not answered fails, and says so, in less
+LOOK_S = 5.0  # short beside STALLED_S
+STALLED_S = 30.0  # a chunk takes milliseconds, and an unanswered call fails in less
 
 Mark = tuple[int | None, int]
 
 
 class Progress:
-    """Of the lanes of one partition."""
-
     def __init__(
         self, *, journal: Journal, lanes: Iterable[Ingest[Any]], clock: Clock, excused: Callable[[], bool]
     ) -> None:
-        """`excused`: whether a known cause holds the lanes up, which is reported elsewhere."""
+        """`excused`: whether a known cause holds the lanes up."""
         self.reason: str | None = None
-        """Which lane stands still, for how long, and what to do, for `/readyz`; None while all is well."""
+        """Which lane does not move, for how long, and what to do, for `/readyz`; None while all is well."""
         self._journal = journal
         self._lanes = list(lanes)
         self._clock = clock
@@ -46,10 +44,10 @@ class Progress:
             await trio.sleep(LOOK_S)
 
     def look(self) -> None:
-        """Compare with the look before."""
+        """Compare with the last look."""
         now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
         for ingest in self._lanes:
-            waits = ingest.waits
+            waits = ingest.is_behind
             mark = ingest.last_position, self._journal.read_point(ingest.lane, ingest.reader)
             seen, since_s = self._marks.get(ingest.lane, (None, now_s))
             if excused or not waits or mark != seen:

@@ -1,4 +1,7 @@
-"""Gives back what dead daemons held. A daemon is dead when its heartbeat stood still for a lease on *our* clock."""
+"""Gives back jobs whose holder is gone: those of dead daemons, and those of a claim of ours whose answer was lost.
+
+A daemon is dead when its heartbeat has not changed for a lease on *our* clock.
+"""
 
 import random
 
@@ -10,7 +13,8 @@ from jqd.domain.lease import Heartbeats
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
-from jqd.store import Member, Store
+from jqd.runner import Runner
+from jqd.store import Member, Owner, Store
 
 REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
 
@@ -28,7 +32,7 @@ class Reap:
         self._found = trio.Event()
         self._log = get_logger("reap")
 
-    def seen(self, members: dict[str, Member]) -> None:
+    def note_members(self, members: dict[str, Member]) -> None:
         """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
         ours = self._membership.sysid
         others = {sysid: member for sysid, member in members.items() if sysid != ours}
@@ -41,7 +45,7 @@ class Reap:
             self._found.set()
 
     def store_changed(self) -> None:
-        """The store was away, or is another one: the heartbeats seen before say nothing."""
+        """The store was away, or is another one: earlier heartbeats say nothing."""
         self._heartbeats.forget()
         self._dead.clear()
 
@@ -65,3 +69,14 @@ class Reap:
         while moved := await self._store.reap(sysid, member, REAP_JOBS):
             total += moved
         self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)
+
+
+async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:
+    """Give back what the store holds for us and we do not know of. No claim may be running. Raises StoreError."""
+    before = runner.get_running_jobs()
+    held = await store.get_held(owner)
+    ours = before | runner.get_running_jobs()  # what left our hand meanwhile did so because the store knows of it
+    unknown = {job_id: fence for job_id, fence in held.items() if fence not in (ours.get(job_id), before.get(job_id))}
+    if unknown:
+        await store.release_jobs(owner, unknown)
+        get_logger("reconcile").warning("reconcile.given_back", count=len(unknown))

@@ -1,47 +1,58 @@
-"""Rules between daemons: what others said comes here, and what is of no use any more goes.
+"""Syncs settings between daemons, and drops those that nobody needs.
 
-A rule goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition that
-answers has all of them. It comes back by asking, twice a second, what is new there. The same call tells which workers
-were heard of here, whom others heard of, and how this daemon sees the workers (docs/adr/0028).
+A setting goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition
+that answers has all of them. New ones are fetched twice a second. The same call exchanges workers' signs of life, and
+how each daemon sees the workers (docs/adr/0028).
 """
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 import trio
 
+from jqd.domain.audit import IN_A_ROW, is_old, stale
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, JournalRefused, JournalStuck, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, decode_rules, encode_rules
-from jqd.domain.settings import Setting
+from jqd.domain.settings import AUDIT, FIRED, SCHEDULE, Setting, SettingTable
+from jqd.domain.tenant import tenant_of
+from jqd.domain.tokens import TOKEN, over
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
-from jqd.loops.settings_gc import useless
 from jqd.runner import WorkerRegistry, WorkerViews
-from jqd.runner.registry import KIND
+from jqd.runner.handler import is_deleted
+from jqd.runner.registry import HANDLER, KIND
 from jqd.runner.worker_health import VIEW
 from jqd.store import Store
 
-FIRST_S = 0.02  # between two looks whether the first question can be asked: pushes wait for its answer
+SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
+DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
+# registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
+ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
+FIRED_S = 7 * 86_400.0  # what is known of the dates of a schedule is kept so long after it was deleted
+SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs that make up names leave some with each.
+# What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
+FIRST_S = 0.02  # between tries of the first question: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
-SAID_S = 0.25  # between two views that are said: each stops claims of all others until they have heard it
-AGAIN_S = 0.1  # between two questions at least, however many want to know: ids that there are not cost no more
-SIGNS_PER_CALL = 500  # ids told in one call
-TIDY_S = 60.0  # between two looks for what is of no use any more
+SAID_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
+AGAIN_S = 0.1  # between two questions at least, however many wait for one
+SIGNS_PER_CALL = 500  # ids in one call
+TIDY_S = 60.0  # between looks for settings that nobody needs
 TIDY_RULES = 500  # dropped in one call
-TIDY_CALLS = 20  # in a row: as many as may become useless in TIDY_S, and more
+TIDY_CALLS = 20  # in a row: more than may be added in TIDY_S
 KEPT_RULES = 100  # of others in one frame
-KEPT_BYTES = 1 << 20  # and of larger ones so much: a worker that names a thousand jobtypes takes up to 130 kB
+KEPT_BYTES = 1 << 20  # and of larger ones: a worker that names a thousand jobtypes takes up to 130 kB
 
-Say = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
-"""Journals the rules that its argument makes, and makes them known here. Raises JournalRefused."""
+Save = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
+"""Journals the settings that its argument makes, and applies them here. Raises JournalRefused."""
 
 
 class SettingsSync:
-    """One partition of the store."""
+    """Syncs with one partition of the store."""
 
     def __init__(
         self,
@@ -54,26 +65,27 @@ class SettingsSync:
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`told`: whether all rules of ours are in that store: before that it may know no worker of a sign."""
+        """`own_applied`: whether all settings of our journal are in that store: before that it may not know our
+        workers."""
         self.backoff = LoopBackoff("settings", source=source)
         self.unknown: set[str] = set()
-        """Workers that we heard of and that no rule in the store knows."""
+        """Workers that sent signs of life here and that no setting in the store knows."""
         self.learned: list[Setting] = []
-        """What others said, until it stands in our journal, too."""
-        self.told_at_s: float | None = None
-        """All that was said before is known here, on the clock since boot. None: nothing was told yet."""
+        """Settings of other daemons that are not in our journal yet."""
+        self.synced_at_s: float | None = None
+        """On the clock since boot: everything saved before is known here. None before the first answer."""
         self._store = store
         self._membership = membership
         self._settings = workers.settings
         self._workers = workers
         self._views = views
-        self._viewed = 0  # the revision of our view that this store has
-        self._says_at_s = 0.0  # it is told no other before that
-        self._told = told
+        self._published = 0  # the revision of our view that this store has
+        self._publish_at_s = 0.0  # it is told no other before that
+        self._own_applied = told
         self._clock = clock
         self._signs = workers.signs()
         self.rules_at = self._signs_at = 0
-        """Up to where this store told us rules."""
+        """Up to where we have the settings of this store."""
         self._asking = trio.Lock()
         self._life: str | None = None
         self._answered = 0  # of those who wanted to know
@@ -81,18 +93,18 @@ class SettingsSync:
 
     @property
     def life(self) -> str:
-        """Of the store, as we know it: what it forgot since we have told it again. Empty without a seat there."""
+        """The life of the store that we recovered; empty without a membership there."""
         return (self._membership.life or "").partition(".")[2]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         self._settings.askers += 1
-        await self._settings.loaded.wait()  # what our journal says is no news
+        await self._settings.loaded.wait()  # the settings of our journal are not news
         while True:
             try:
-                more = await self.hear()
+                more = await self.refresh()
             except StoreChanged as error:
-                self._life = None  # the barrier looks who answers there now
+                self._life = None  # `recovery` finds out who answers there now
                 self._log.debug("settings.store_changed", error=str(error))
                 await trio.sleep(FOLLOW_S)
             except (StoreAway, StoreRefused) as error:
@@ -102,25 +114,25 @@ class SettingsSync:
                 if not more:
                     await self._rest()
 
-    async def hear(self) -> bool:
-        """Ask at once what is new; whether there is more. Raises StoreAway, StoreRefused, StoreChanged."""
+    async def refresh(self) -> bool:
+        """Fetch what is new now. Returns whether there is more. Raises StoreAway, StoreRefused, StoreChanged."""
         async with self._asking:
             return self._membership.life is not None and await self._ask()
 
-    async def say_view(self) -> None:
-        """How we see the workers now, if the store has not heard it: before jobs go back that a worker wants later.
+    async def publish_view(self) -> None:
+        """Tell the store our view of the workers, if it is not known there: before jobs go back that a worker refused
+        for now.
 
-        Raises StoreAway, StoreRefused. Where the store's life is another, what went back before its end counts no more.
-        """
+        Raises StoreAway, StoreRefused. In another life of the store earlier releases count no more."""
         revision = self._views.look().revision
         if self._has_view(revision):
             return
-        await trio.sleep_until(self._says_at_s)
+        await trio.sleep_until(self._publish_at_s)
         async with self._asking:
             if self._has_view(revision):
                 return
-            self._settings.look_again()  # the other partitions are told, too, without anybody waiting for them
-            self._says_at_s = 0.0
+            self._settings.look_again()  # the other partitions get it, too, without anybody waiting for them
+            self._publish_at_s = 0.0
             try:
                 await self._ask()
             except StoreChanged as error:
@@ -129,10 +141,10 @@ class SettingsSync:
 
     def _has_view(self, revision: int) -> bool:
         life = self._membership.life
-        return life is None or (self._life == life and self._viewed >= revision)
+        return life is None or (self._life == life and self._published >= revision)
 
     async def _rest(self) -> None:
-        """Until the next question is due, or somebody wants to know what is new."""
+        """Wait until the next question is due, or somebody wants to know what is new."""
         if not self._settings.told.is_set():
             await trio.sleep(FIRST_S)
             return
@@ -143,21 +155,21 @@ class SettingsSync:
                 await asked.wait()
 
     async def _ask(self) -> bool:
-        """One question; whether there is more to be told."""
+        """Returns whether there is more."""
         if self._life != self._membership.life:
-            # Numbers of another life say nothing; nor do we know what it has of us.
-            self._life, self.rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
+            # Numbers of another life mean nothing, and it may lack our view.
+            self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0
         wanted = self._settings.asking()
         asked_at_s = self._clock.boot_s()
-        # Ours of an earlier life is heard first: a pause outlasts a restart.
-        is_due = self._settings.told.is_set() and (not self._viewed or trio.current_time() >= self._says_at_s)
+        # Our view from before a restart is read first: a worker's backoff outlasts it.
+        is_due = self._settings.told.is_set() and (not self._published or trio.current_time() >= self._publish_at_s)
         view = self._views.look() if is_due else None
-        said = [view] if view is not None and view.revision != self._viewed else []
-        signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
+        said = [view] if view is not None and view.revision != self._published else []
+        signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._own_applied() else []
         answer = await self._store.follow_settings(self.rules_at, self._signs_at, signs, said)
         self._settings.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
         if view is not None and said:
-            self._viewed, self._says_at_s = view.revision, trio.current_time() + SAID_S
+            self._published, self._publish_at_s = view.revision, trio.current_time() + SAID_S
         self._signs.difference_update(signs)
         self.rules_at, self._signs_at = answer.rules_at, answer.signs_at
         news = self._settings.take(answer.settings)
@@ -165,26 +177,25 @@ class SettingsSync:
         self._workers.heard_from(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
-            self.told_at_s = asked_at_s
+            self.synced_at_s = asked_at_s
             self._settings.told.set()
             self._answered = wanted
             self._settings.looked(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:
-        """Drop in this partition what nobody needs any more; those that stay in it, or may."""
+        """Drop settings in this partition. Returns those that stay in it, or may."""
         if self._life is None or self._life != self._membership.life:
-            return settings  # our number of the last sign is of another life
+            return settings  # `_signs_at` is of another life
         try:
             return await self._store.forget_settings(self._signs_at, settings)
         except (StoreAway, StoreRefused) as error:
-            self._log.warning("settings.not_forgotten", error=str(error))  # they are looked at again in TIDY_S
+            self._log.warning("settings.not_forgotten", error=str(error))  # tried again in TIDY_S
             return settings
 
 
 class SettingsUpkeep:
-    """What the rules of this daemon need besides: those in its journal are read at the start, and it says what it found
-    out."""
+    """Reads the settings of this daemon's journal at the start, and saves what it learns of others."""
 
     def __init__(
         self,
@@ -193,31 +204,30 @@ class SettingsUpkeep:
         workers: WorkerRegistry,
         follows: Sequence[SettingsSync],
         views: WorkerViews,
-        say: Say,
+        say: Save,
         unneeded: Callable[[], Mapping[tuple[str, str], bytes]],
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`unneeded`: what is to be said of options that nobody needs."""
+        """`unneeded`: makes deletions of options that nobody needs."""
         self.backoff = LoopBackoff("settings", source=source)
         self._follows = follows
         self._journal = journal
         self._settings = workers.settings
         self._workers = workers
         self._views = views
-        self._say = say
+        self._save = say
         self._unneeded = unneeded
         self._clock = clock
         self._log = get_logger("settings")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Say until cancelled which workers left, and once more what a store does not know."""
         task_status.started()
         await self._read_own()
         tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
             try:
-                await self._say_news()
+                await self._save_news()
             except JournalRefused as error:
                 await self.backoff.wait_after_failure(error)
             else:
@@ -230,11 +240,10 @@ class SettingsUpkeep:
     async def tidy(self) -> None:
         """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps.
 
-        Raises JournalRefused.
-        """
+        Raises JournalRefused."""
         self._workers.forget_silent()
-        await self._say(self._unneeded)
-        gone_all = await useless(self._settings, self._workers, self._clock.wall_ms()) + self._views.stale()
+        await self._save(self._unneeded)
+        gone_all = await find_unneeded(self._settings, self._workers, self._clock.wall_ms()) + self._views.stale()
         for at in range(0, min(len(gone_all), TIDY_RULES * TIDY_CALLS), TIDY_RULES):
             gone = gone_all[at : at + TIDY_RULES]
             kept = {setting.key for follow in self._follows for setting in await follow.forget(gone)}
@@ -244,27 +253,26 @@ class SettingsUpkeep:
             self._log.info("settings.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
-        """What this journal has said so far: what is said from now on must be above it, also while no store answers."""
+        """Revisions must continue above those of our journal, also while no store answers."""
         try:
             async with aclosing(self._journal.read_range(Lane.RULES, self._journal.start, self._journal.end)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
                         self._settings.take(decode_rules(piece.body)[piece.first : piece.stop])
         except (JournalDamaged, JournalStuck) as error:
-            # The lane reports it, too, and turns health red. What a store knows of our rules comes from there.
+            # The lane reports it, too, and turns health red. A store that has our settings sends them back.
             self._log.error("settings.unreadable", error=str(error))
         self._settings.loaded.set()
 
-    async def _say_news(self) -> None:
-        await self._say(self._workers.farewells)
+    async def _save_news(self) -> None:
+        await self._save(self._workers.farewells)
         await self._keep()
 
     async def _keep(self) -> None:
-        """Journal rules as others said them: they hold here from the next start on, and any store gets them again.
+        """Journal settings of others: they hold here from the next start on, and any store gets them again.
 
-        What a store does not know of a worker comes again in the same way: under a new revision it would beat a
-        deletion that has not come here yet.
-        """
+        A worker that a store does not know is journaled again unchanged: a new revision would beat a deletion that has
+        not arrived here yet."""
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
         learned = [setting for follow in self._follows for setting in follow.learned if self._settings.holds(setting)]
         kept = [
@@ -280,7 +288,7 @@ class SettingsUpkeep:
 
 
 def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Such as one frame takes."""
+    """Such as fit one frame."""
     piece: list[Setting] = []
     size_bytes = 0
     for setting in settings:
@@ -291,3 +299,58 @@ def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
         size_bytes += setting.size_bytes
     if piece:
         yield piece
+
+
+async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms: int) -> list[Setting]:
+    """Settings to be dropped everywhere, the oldest of each sort first. There may be 100,000, so it yields between
+    steps."""
+    silent = sorted(workers.silent(), key=lambda one: one[0])
+    deleted = sorted(await _filter(settings.every(but=AUDIT), _is_deleted), key=lambda setting: setting.at_ms)
+    kept, left, gone = Counter[str](), Counter(map(_kind_and_tenant, deleted)), list[Setting]()
+    for since_s, setting in silent:
+        kept[tenant_of(setting.name)] += 1
+        if since_s > SILENT_S or kept[tenant_of(setting.name)] > SILENT_MAX:
+            gone.append(setting)
+    gone.reverse()
+    # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
+    ended = {
+        setting.name for setting in deleted if setting.kind == SCHEDULE and now_ms - setting.at_ms > FIRED_S * 1000
+    }
+    gone += [setting for setting in settings.all(FIRED) if setting.name in ended and not setting.is_deleted]
+    gone += await stale(settings, now_ms)
+    gone += [setting for setting in settings.all(TOKEN) if over(setting, now_ms)]
+    for setting in deleted:
+        if is_stale(setting, now_ms) or left[_kind_and_tenant(setting)] > DELETED_MAX:
+            left[_kind_and_tenant(setting)] -= 1
+            gone.append(setting)
+    return gone
+
+
+def carried(settings: SettingTable, frame: Sequence[Setting], now_ms: int) -> list[Setting]:
+    """Settings of a frame that are copied when its segment goes: those that hold and that somebody needs."""
+    return [setting for setting in frame if settings.holds(setting) and not is_stale(setting, now_ms)]
+
+
+def is_stale(setting: Setting, now_ms: int) -> bool:
+    """Whether it is an old deletion or audit record, or a token that ran out."""
+    if is_old(setting, now_ms) or over(setting, now_ms):
+        return True
+    kept_s = DELETED_S if setting.kind == KIND else ENDED_S
+    return now_ms - setting.at_ms > kept_s * 1000 and _is_deleted(setting)
+
+
+async def _filter(settings: Sequence[Setting], is_so: Callable[[Setting], bool]) -> list[Setting]:
+    found: list[Setting] = []
+    for at in range(0, len(settings), IN_A_ROW):
+        if at:
+            await trio.lowlevel.checkpoint()
+        found += filter(is_so, settings[at : at + IN_A_ROW])
+    return found
+
+
+def _kind_and_tenant(setting: Setting) -> tuple[str, str]:
+    return setting.kind, tenant_of(setting.name)
+
+
+def _is_deleted(setting: Setting) -> bool:
+    return setting.is_deleted or (setting.kind == HANDLER and is_deleted(setting.body))

@@ -31,7 +31,7 @@ NAMED_MAX = 3  # of the daemons that are waited for: an operator looks at one af
 
 
 class Past(Enum):
-    """Of a daemon that is through no life of the store: why not."""
+    """Why a daemon is through no life of the store."""
 
     START = "start"
     RESIGNED = "resigned"
@@ -45,12 +45,12 @@ class Known(NamedTuple):
     settled: bool
     """Noted in the store: all daemons came through."""
     waits_for: tuple[str, ...] | None = None
-    """Daemons that are not through; None until a renewal said who is."""
+    """Daemons that are not through; None until a renewal answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """Nobody has looked at the store that answers now."""
+    """The store that answers now was not looked at yet."""
 
     past: Past | str
     """The life that this daemon came through last."""
@@ -65,7 +65,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The store is known, and we have no seat that is good there."""
+    """The store is known, and we are no member there."""
 
     back: Out
     """Where a disturbance takes us."""
@@ -74,7 +74,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Seated:
-    """The seat is ours, and everybody waits for what we know."""
+    """We are a member, and everybody waits for what our journal knows."""
 
     back: Out
     known: Known
@@ -91,7 +91,7 @@ class Through:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """This daemon stops, and takes no seat any more."""
+    """This daemon stops, and joins no more."""
 
     past: Past = Past.START
 
@@ -110,12 +110,12 @@ def back(state: State) -> Out | Suspect | Left:
 
 
 def is_settled(state: State, *, waited: bool) -> bool:
-    """Whether all daemons are through, so that nothing old can come up. `waited`: a lease has passed since the look."""
+    """Whether all daemons are through, so that nothing old can be applied. `waited`: for a lease since the look."""
     return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
 
 
-def hold_up(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
-    """Why no jobs may be claimed, or None. The one place that says it: `/readyz` and the log repeat this."""
+def not_ready_reason(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
+    """Why no jobs may be claimed, or None. `/readyz` and the log repeat this."""
     match state:
         case Out(Past.START):
             return "this daemon has not looked at the store yet since it started"

@@ -1,14 +1,14 @@
-"""Tells the service manager that the daemon takes jobs, how it does, and that it goes on (sd_notify(3)).
+"""Tells the service manager that the daemon takes jobs, how it does, and that it is alive (sd_notify(3)).
 
     READY=1     once jobs are taken
-    WATCHDOG=1  at every beat; once jobs are taken, as long as the dispatcher came round since the last one
+    WATCHDOG=1  at every beat; once jobs are taken, only if the dispatcher made a round since the last one
     STOPPING=1  at the first signal, with the time that the drain may take
 
-The dispatcher comes round twenty times a second, whatever store, workers and disk do. If it stands still that is a
-mistake of ours, which a new start mends. A disk or a store that hangs is none, and no new start would mend it.
-Without a service manager nothing is said.
+The dispatcher makes twenty rounds a second, whatever store, workers and disk do. If it stops that is an internal error,
+which a restart mends; a disk or store that hangs is not, and no restart would mend it.
 """
 
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,26 +17,24 @@ import trio
 
 from jqd.domain.log import get_logger
 
-BEAT_S = 5.0  # between two lines of status, where no watchdog asks for more
-BEATS_A_WATCH = 3  # as sd_watchdog_enabled(3) has it, two at least: one may come late
-ENDING_S = 10.0  # past the drain, for what follows it
+BEAT_S = 5.0  # between status lines, where no watchdog requires more
+BEATS_A_WATCH = 3  # sd_watchdog_enabled(3) wants two at least: one may be late
+ENDING_S = 10.0  # for the stages of shutdown after the drain
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """What a service manager told us of itself."""
+    """How to reach the service manager."""
 
     address: str = ""
-    """Of its socket: a path, or @ and an abstract name. Empty: there is none."""
+    """Of its socket: a path, or @ and an abstract name. Empty: there is none, and nothing is sent."""
     watchdog_s: float | None = None
-    """We are killed when nothing was said for so long. None: no watch is kept."""
+    """The daemon is killed after so long without a message. None: no watchdog."""
 
 
 class SystemdNotifier:
-    """What the manager is told."""
-
     def __init__(self, manager: Manager, rounds: Callable[[], int], status: Callable[[], str]) -> None:
-        """`rounds`: how often the dispatcher came round; `status`: how the daemon does, in a line."""
+        """`rounds`: of the dispatcher so far; `status`: how the daemon does, in a line."""
         self._manager = manager
         self._rounds = rounds
         self._status = status
@@ -46,12 +44,12 @@ class SystemdNotifier:
         self._log = get_logger("systemd")
 
     def ready(self) -> None:
-        """Jobs are taken. From here on the dispatcher is judged: before, it may not have begun."""
+        """Jobs are taken. From here on the dispatcher is watched: before, it may not have begun."""
         self._ready = True
         self._say("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
-        """The end has begun; from here on the loop alone shows that something goes on."""
+        """Shutdown has begun; the dispatcher is not watched any more."""
         self._stopping = True
         self._say("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 
@@ -74,15 +72,13 @@ class SystemdNotifier:
     def _say(self, *lines: str) -> None:
         if not self._manager.address:
             return
-        address = (
-            self._manager.address.replace("@", "\0", 1) if self._manager.address[0] == "@" else self._manager.address
-        )
+        address = re.sub("^@", "\0", self._manager.address)  # an abstract name
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
                 manager.setblocking(False)
                 manager.sendto("\n".join(lines).encode(), address)
             self._failing = False
-        except OSError as error:  # the manager is busy or gone; the next beat says it again
+        except OSError as error:  # the manager is busy or gone; the next beat repeats it
             if not self._failing:
                 self._log.warning("systemd.not_reached", error=str(error))
             self._failing = True

@@ -1,4 +1,4 @@
-"""Who waits for which job to end: long polls register here, the ingest of outcomes and cancels rings."""
+"""Who waits for which job to end: long polls register here, ingest of outcomes and cancels wakes them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ import trio
 
 
 class Waiters:
-    """A bell per waited-for job. A hint only: a job may end through another daemon, so waiters also look by time."""
+    """Events by job. A hint only: a job may end through another daemon, so waiters also look by time."""
 
     def __init__(self) -> None:
         self._bells: dict[str, list[trio.Event]] = {}
@@ -26,7 +26,6 @@ class Waiters:
                 del self._bells[job_id]
 
     def ring(self, job_ids: Iterable[str]) -> None:
-        """Wake whoever waits for these."""
         if self._bells:
             for job_id in job_ids:
                 for bell in self._bells.get(job_id, ()):

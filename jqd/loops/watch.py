@@ -1,7 +1,7 @@
-"""Looks at the store's settings, and at the journal's disk, again and again: a change while we run may lose jobs.
+"""Examines the store's settings, and the journal's disk, again and again: a change at run time may lose jobs.
 
-A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs that are in
-the store already run and end, and pushes are taken as ever. All goes on as soon as the setting is mended.
+A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs already in
+the store run and end, and pushes are accepted. All goes on as soon as the setting is mended.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from jqd.domain.errors import StoreAway, StoreUnsafe
 from jqd.domain.log import get_logger
 from jqd.store import StoreConfig, examine
 
-LOOK_S = 10.0  # between looks; so long may a bad setting go unnoticed
+LOOK_S = 10.0  # how long a bad setting may go unnoticed
 
 Examine = Callable[[], Awaitable[list[Diagnostic]]]
 Record = TypeVar("Record", contravariant=True)
@@ -28,13 +28,11 @@ class Apply(Protocol[Record]):
 
 
 class Watch:
-    """What the last look at the store found."""
-
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: the operator accepts settings that lose jobs. They are reported, and stop nothing."""
+        """`accept_loss`: findings that lose jobs are reported, and stop nothing."""
         self._examine = examine
         self._accept_loss = accept_loss
-        self._known = False  # whether the server that answers now was looked at
+        self._known = False  # whether the server that answers now was examined
         self._findings: list[Diagnostic] = []
         self._log = get_logger("watch")
 
@@ -47,7 +45,7 @@ class Watch:
 
     @property
     def warnings(self) -> list[str]:
-        """What would lose jobs, and is accepted; and what has come over a server that was set up well."""
+        """Losses that are accepted, and passing conditions of a server that was set up well."""
         accepted = refusals(self._findings) if self._accept_loss else []
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
@@ -59,8 +57,9 @@ class Watch:
         except StoreAway as error:
             self._log.warning("watch.store_away", error=str(error))
         if self.reason is not None:
-            # Accepting a loss opens no server that refuses us, and makes no wrong partition right.
-            accept = "To run all the same: --i-accept-loss. " if _acceptable(self._findings) else ""
+            # Only losses can be accepted, not a server that refuses us or a wrong partition.
+            acceptable = all(finding.is_loss for finding in refusals(self._findings))
+            accept = "To run all the same: --i-accept-loss. " if acceptable else ""
             raise StoreUnsafe(f"{self.reason}. {accept}`jqd doctor` tells more")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -69,16 +68,16 @@ class Watch:
             try:
                 await self.look()
             except StoreAway as error:
-                # The loops that need it report it. Another server may answer afterwards: it is looked at first.
+                # The loops that need it report it. Another server may answer afterwards: it is examined first.
                 self._log.debug("watch.store_away", error=str(error))
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look now. Raises StoreAway."""
+        """Raises StoreAway."""
         self._known = False
         try:
             findings = await self._examine()
-        except OSError as error:  # no descriptor, no memory: it is ours, and may be over at the next look
+        except OSError as error:  # no descriptor, no memory: a fault of this machine that may pass
             raise StoreAway(f"it cannot be looked at now: {error}") from error
         self._known = True
         before, self._findings = self._findings, findings
@@ -92,7 +91,7 @@ class Watch:
         """`apply`, but only into a store that keeps what it takes. Raises StoreUnsafe, or StoreAway, before it."""
 
         async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
-            if not self._known or self.reason is not None:  # while it is bad, each try looks anew
+            if not self._known or self.reason is not None:  # while it is bad, each try examines it anew
                 await self.look()
             if self.reason is not None:
                 raise StoreUnsafe(self.reason)
@@ -105,17 +104,12 @@ class Watch:
         note("watch.finding", code=finding.code, what=finding.what, why=finding.why, mend=finding.mend)
 
 
-def _acceptable(findings: list[Diagnostic]) -> bool:
-    return all(finding.is_loss for finding in refusals(findings))
-
-
 def watch_over(settings: StoreConfig) -> Watch:
-    """A watch over the server that a store is kept in."""
     return Watch(partial(examine, settings), accept_loss=settings.i_accept_loss)
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
-    """A watch over what these find of the disk, which may stand still: each look waits for at most one thread."""
+    """The disk may hang: each look waits for at most one thread."""
     limiter = trio.CapacityLimiter(1)
 
     async def look() -> list[Diagnostic]:

@@ -1,4 +1,4 @@
-"""Frees the slots of workers that keep jobs for themselves (a 202), when another daemon heard how those ended."""
+"""Frees the slots of workers that keep jobs for themselves (a 202), when another daemon received their outcomes."""
 
 import random
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.runner import Capacity
 from jqd.store import CALL_JOBS_MAX, Hold, Store
 
-LOOK_S = 0.25  # a slot may be free for so long before it is used; what this daemon hears itself frees it at once
+LOOK_S = 0.25  # a slot may be free for so long before it is used; an outcome received here frees it at once
 
 
 class WorkerSlots:

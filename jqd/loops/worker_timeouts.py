@@ -1,12 +1,12 @@
-"""Ends the attempts of workers that fell silent, of what they hold by themselves.
+"""Ends the attempts of workers that hold jobs by themselves and sent no sign of life for too long.
 
-    look ──▶ where the sequence of signs of life stands now, noted with our own second
-      │      each length of silence that leases have ──▶ where it stood that long ago
-      └────▶ what has a lower number was silent for so long: set aside, its attempts end as timed out, journaled
+    look ──▶ the current number of the sequence of signs of life, noted with our own second
+      │      for each timeout that leases have ──▶ the number that long ago
+      └────▶ leases with a lower number have timed out: set aside, their attempts end as timed out, journaled
 
-No clock but ours judges a worker, and no look costs more with the number of leases. All daemons look; a lease is told
-to one of them. Should that one die before it wrote, another is told after a lease of daemons. What has no other mark
-yet, because this daemon just started or the store is another one, is given its whole time again.
+No clock but ours judges a worker, and no look costs more with the number of leases. All daemons look; a lease is given
+to one of them. Should that one die before it wrote, another gets it after a lease of daemons. Where no mark is old
+enough, because this daemon just started or the store is another one, workers get their whole time again.
 """
 
 import random
@@ -26,11 +26,11 @@ from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
 from jqd.runner import Report, end_attempt
-from jqd.store import Lease, Silent, Store
+from jqd.store import Lease, Store
 
-LOOK_S = 0.5  # a silent worker is noticed so late, and by so much its time is measured too long: within 2 s in all
-LOOK_JOBS = 500  # told of in one look: a script must stay below about 5 ms
-NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker fell silent
+LOOK_S = 0.5  # a timeout is noticed so late, and measured too long by as much: within 2 s in all
+LOOK_JOBS = 500  # ended in one look: a script must stay below about 5 ms
+NO_HEARTBEAT = "NO_HEARTBEAT"  # begins the message of an attempt whose worker timed out
 
 
 class WorkerTimeouts:
@@ -68,11 +68,11 @@ class WorkerTimeouts:
                 self._marks.forget()
                 await self.backoff.wait_after_failure(error)
             except (StoreAway, StoreRefused, JournalRefused) as error:
-                await self.backoff.wait_after_failure(error)  # what was set aside is told again after a while
+                await self.backoff.wait_after_failure(error)  # leases set aside are returned again after a while
             await trio.sleep(LOOK_S)
 
     async def _look(self) -> bool:
-        """Whether there is more to be told of."""
+        """Returns whether there is more."""
         life, now_s = self._membership.life, self._clock.mono_s()
         if life != self._life:
             self._life = life
@@ -87,7 +87,7 @@ class WorkerTimeouts:
         if outcomes:
             position = self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
             await self._journal.wsync(position)
-        return _jobs(found) >= LOOK_JOBS
+        return found.given_back + sum(len(lease.jobs) for lease in found.leases) >= LOOK_JOBS
 
     def _old_marks(self, now_s: float) -> Iterator[tuple[int, int]]:
         for silence_s in self._silences_s:
@@ -103,7 +103,7 @@ class WorkerTimeouts:
         report = Report(
             status=504,
             reason="timeout",
-            retry_after_s=0.0,  # it was waited for long enough
+            retry_after_s=0.0,
             message=f"{NO_HEARTBEAT}: worker {bare(lease.worker)} held this job and was not heard of {silent}",
         )
         for held in lease.jobs:
@@ -117,7 +117,3 @@ class WorkerTimeouts:
                 finished_at_ms=self._clock.wall_ms(),
                 result_bytes_max=0,
             )
-
-
-def _jobs(found: Silent) -> int:
-    return found.given_back + sum(len(lease.jobs) for lease in found.leases)

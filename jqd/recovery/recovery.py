@@ -1,23 +1,22 @@
-"""The recovery barrier: nothing is claimed from a store that may have forgotten what our journal knows.
+"""Nothing is claimed from a store that may have forgotten what our journal knows.
 
 Each life of the store is entered by one pass:
 
     calm       the store is as all daemons left it, and this one just started: it applies its endings, then its
-               changes, and takes a seat
-    disturbed  the store is another one, older, or empty, or our seat was taken from us: take a seat (the claims of
-               all daemons stop) → apply again what the store forgot → let the store arbitrate what we hold → through;
-               claims begin when all members are through (`standing.py`)
+               changes, and joins
+    disturbed  the store is another one, older, or empty, or burnt our epoch: join (the claims of all daemons stop) →
+               apply again what the store forgot → let the store arbitrate what we hold → through; claims begin when
+               all members are through (`store_standing.py`)
 
-    resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
-               seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0006)
+    resigned   catching up made no progress for a minute while all others wait, or we died at it again and again:
+               leave, let them go on, and come back as after a start, when our endings can be read (docs/adr/0006)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
-older content must not start when a newer one was acknowledged (docs/adr/0010), and that of rules, which hold for all.
-What ended here and is not on our disk yet stays in our hand, and nobody claims it; if the store gives it to another
-hand, it is waited for as well.
-Nobody waits for jobs that are not ingested yet: what the store noted of them is there when they come. But none of our
-jobs is applied before our seat has stopped the claims of all daemons, nor, in the calm, before our endings and changes.
-The protocol was walked in a model first (docs/adr/0006).
+older content must not start when a newer one was acknowledged (docs/adr/0010), and that of settings. A job that ended
+here with its outcome not on our disk yet stays in flight, and nobody claims it; if the store gives it to another
+daemon, its outcome is waited for as well. Nobody waits for jobs that are not ingested yet: what the store noted of them
+is there when they come. But no job of ours is applied before our membership has stopped the claims of all daemons, nor,
+when calm, before our endings and changes. The protocol was verified in a model first (docs/adr/0006).
 """
 
 import random
@@ -39,26 +38,25 @@ from jqd.domain.errors import (
     SysidTaken,
 )
 from jqd.domain.log import get_logger
-from jqd.domain.record import ENDINGS, Lane
+from jqd.domain.record import CARRIED, ENDINGS, Lane
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.ingest import Ingest
-from jqd.loops.lane_frames import expect_readable
+from jqd.loops.lane_records import expect_readable
 from jqd.loops.membership import Membership
-from jqd.loops.reap import Reap
-from jqd.loops.reconcile import reconcile
+from jqd.loops.reap import Reap, reconcile
 from jqd.loops.store_standing import Past
 from jqd.runner import Runner
 from jqd.store import Owner, Store, StoreLook
 
-WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # what the store must know before anybody may claim a job
-RESIGN_S = 60.0  # a disk that still works takes less; so long one bad disk may stop the claims of all daemons
-LEAVE_S = 5.0  # to give the seat back; where that fails, the others take us for dead after a lease
-NOTICE_S = 1.0  # so often the store is asked whether it is still the same, while its lanes are waited for
+WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # lanes that must be applied before anybody may claim a job
+RESIGN_S = 60.0  # how long one bad disk may stop the claims of all daemons; one that works takes less
+LEAVE_S = 5.0  # to leave the store; where that fails, the others declare us dead after a lease
+NOTICE_S = 1.0  # between checks that the store is still the same, while its lanes are waited for
 
 
 class Recovery:
-    """Takes the seat at every life of the store, and sees this daemon through."""
+    """Joins in every life of the store, and brings this daemon through."""
 
     def __init__(
         self,
@@ -73,10 +71,9 @@ class Recovery:
         source: random.Random,
         period_ms: int = 0,
     ) -> None:
-        """`claims`: held while a claim is under way, so that its jobs are in hand before we compare.
+        """`claims`: held during a claim, so that its jobs are in flight before we compare.
 
-        `period_ms`: in which a job that waits gains a step of priority.
-        """
+        `period_ms`: in which a waiting job gains a step of priority."""
         self.backoff = LoopBackoff("recovery", source=source)
         self._journal = journal
         self._store = store
@@ -87,12 +84,12 @@ class Recovery:
         self._claims = claims
         self._period_ms = period_ms
         for lane in lanes.values():
-            lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
-        self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
+            lane.pause()  # nothing goes to a store before it was looked at: it may be another's
+        self._answer_lost = False  # a membership was asked for and the store never answered: we may have it
         self._log = get_logger("recovery")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
+        """Come through, and again after every disturbance. Raises JournalForked."""
         task_status.started()
         while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
@@ -104,16 +101,15 @@ class Recovery:
     def rolled_back(self) -> None:
         """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
 
-        Before that it would take a forgotten claim for one that was given back, so nothing at all goes to it.
-        """
+        Before that it would confuse a forgotten claim with a released one, so nothing at all is sent."""
         if self._membership.rolled_back():
             for lane in self._lanes.values():
-                lane.hold()
+                lane.pause()
 
     def _hold(self) -> None:
         """Nothing that can be claimed goes to the store until it is known what it lacks."""
-        self._lanes[Lane.JOBS].hold()
-        self._lanes[Lane.CHANGES].hold()
+        self._lanes[Lane.JOBS].pause()
+        self._lanes[Lane.CHANGES].pause()
 
     async def _come_through(self) -> None:
         while True:
@@ -137,12 +133,12 @@ class Recovery:
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
-        is_new = not isinstance(past, str)  # through no life of the store yet, or not since we resigned
+        is_new = not isinstance(past, str)  # after a start, or since we resigned
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
-        if is_new:  # who cannot read what the others wait for sits down nowhere
+        if is_new:  # a daemon that cannot read what the others wait for must not join
             await expect_readable(self._journal, WORDS, await self._store.applied(self._journal.journal_id))
         for ending in (*ENDINGS, Lane.RULES):
-            self._lanes[ending].let_go()
+            self._lanes[ending].resume()
         membership.looked(look)
         calm = look.settled and is_new
         goal = self._journal.end
@@ -150,19 +146,19 @@ class Recovery:
             lane.recheck()
         if calm:
             await self._catch_up(goal, ENDINGS, others_wait=False)
-            self._lanes[Lane.CHANGES].let_go()
+            self._lanes[Lane.CHANGES].resume()
             await self._catch_up(goal, WORDS, others_wait=False)
             await self._take_seat(look, through=True)
-            self._lanes[Lane.JOBS].let_go()
+            self._lanes[Lane.JOBS].resume()
         else:
             note = self._log.info if is_new else self._log.warning
             note("recovery.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
-            self._lanes[Lane.CHANGES].let_go()
-            self._lanes[Lane.JOBS].let_go()
+            self._lanes[Lane.CHANGES].resume()
+            self._lanes[Lane.JOBS].resume()
             await self._catch_up(goal, WORDS, others_wait=True)
-            await self._arbitrate(waits=not is_new)  # who has resigned holds nobody up once more
+            await self._arbitrate(waits=not is_new)  # a daemon that resigned makes nobody wait again
         membership.came_through()
         self._log.info("recovery.through", calm=calm, position=goal)
 
@@ -175,9 +171,9 @@ class Recovery:
             self._log.info("recovery.life_is_over", error=str(error))
 
     async def _take_seat(self, look: StoreLook, *, through: bool) -> None:
-        """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
+        """A new epoch, unless the old one is still good. What an earlier epoch of ours holds is made ready first."""
         membership = self._membership
-        # Who sits under our name is an earlier process of ours, as the journal's lock proves, or we do since an answer
+        # A member under our name is an earlier process of ours, as the journal's lock proves, or we, since an answer
         # was lost. Only in the life of the store that we came through is it another copy of this journal.
         ours = self._answer_lost or look.identity != membership.past
         self._answer_lost = True
@@ -200,14 +196,14 @@ class Recovery:
             answer = await self._store.renew_sysid(owner, through=False)
         except StaleOwner:
             return None
-        self._runner.cancel(answer.cancels)  # nobody is told them again
+        self._runner.cancel(answer.cancels)  # the store reports each once
         return owner
 
     async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
-        """Return once the store has all records of these lanes up to `goal`, and has said where the other lanes stand.
+        """Return once the store has all records of these lanes up to `goal`, and its position of all other lanes is
+        known.
 
-        Raises JournalStuck when other daemons wait for that and nothing moves.
-        """
+        Raises JournalStuck when other daemons wait for that and nothing moves."""
         left, since_s = self._left(goal, lanes), trio.current_time()
         for lane, ingest in self._lanes.items():
             caught_up = False
@@ -216,7 +212,7 @@ class Recovery:
                     await ingest.wait_caught_up(goal if lane in lanes else 0)
                     caught_up = True
                 if not caught_up:
-                    # A lane only waits when another store answers, and without a seat no renewal notices: ask here.
+                    # A lane only waits when another store answers, and without a membership no renewal notices that.
                     await self._store.applied(self._journal.journal_id)
                     if left != (now_left := self._left(goal, lanes)):
                         left, since_s = now_left, trio.current_time()
@@ -229,7 +225,7 @@ class Recovery:
                         )
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
-        """The lanes that are behind, and where they stand. Those that are not move with everything written."""
+        """The lanes that are behind, and their positions."""
         stands = [
             (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
         ]
@@ -240,7 +236,7 @@ class Recovery:
         ]
 
     async def _resign(self, error: JournalStuck | SysidRefused) -> None:
-        """End the work in hand and give the seat back, as at an orderly stop: nobody waits for us any more."""
+        """Stop the jobs in flight and leave the store, as at an orderly stop: nobody waits for us any more."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
@@ -253,10 +249,9 @@ class Recovery:
                     self._log.warning("recovery.not_left", error=str(error))
 
     async def _arbitrate(self, *, waits: bool) -> None:
-        """Let the store say which jobs in our hand are still ours, and give back what we do not hold.
+        """Let the store say which jobs in flight are still ours, and give back what we do not hold.
 
-        `waits`: until it knows how those ended that are out of our hand. Raises JournalStuck.
-        """
+        `waits`: until it knows how those ended that it gave to others. Raises JournalStuck."""
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:
@@ -266,13 +261,12 @@ class Recovery:
         if lost:
             self._log.warning("recovery.lost", count=len(lost))
         if waits:
-            await self._tell_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
+            await self._wait_ended([job_id for job_id in lost if self._runner.ended(job_id) is not None])
 
-    async def _tell_ended(self, job_ids: Collection[str]) -> None:
-        """Return once the store knows how these ended. They lie in no hand of ours that would keep others from them.
+    async def _wait_ended(self, job_ids: Collection[str]) -> None:
+        """Return once the store knows how these ended: others may hold them.
 
-        Raises JournalStuck when the journal takes no endings for so long.
-        """
+        Raises JournalStuck when the journal accepts no outcomes for too long."""
         begun_s = trio.current_time()
         for job_id in job_ids:
             is_noted = False
@@ -295,3 +289,17 @@ class Recovery:
 async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
+
+
+async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:
+    """Mark as applied under `journal_id` what is applied of `journal`. May be repeated. Raises StoreError."""
+    stored = await store.applied(journal.journal_id)
+    await store.applied(journal_id)
+    for lane, ingest in lanes.items():
+        position = ingest.last_position
+        if position is None:
+            position = min(stored[lane], journal.opened_at)
+        if position:
+            # What the store lacks under the old id it lacks under the new one. `gone` says so of all: else a copied job
+            # would be lost.
+            await store.skip(journal_id, lane, 0, position, gone=lane in CARRIED)

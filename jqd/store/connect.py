@@ -60,12 +60,7 @@ class Connection:
     """Calls to the accepted server: `calls_max` at once, beside those that are done one behind the other."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        keys: Keys,
-        calls_max: int,
-        now_ms: Callable[[], int] | None,
-        finder: Finder | None,
+        self, config: StoreConfig, keys: Keys, calls_max: int, now_ms: Callable[[], int] | None, finder: Finder | None
     ) -> None:
         self._config, self._keys, self._calls_max, self._finder = config, keys, calls_max, finder
         self._limiter = trio.CapacityLimiter(OPENING)

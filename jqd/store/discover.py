@@ -30,10 +30,7 @@ ASK_S = 1.0  # of one answer; a seed that takes longer is as good as gone, and t
 SEEDS_MAX = 16  # asked at once, each in a thread for a moment
 NOWHERE = "found.invalid"  # stands for the server in a URL until it is found; RFC 2606: no such host can be
 
-FORMS = {
-    "cluster": "redis+cluster://host:port,host:port",
-    "sentinel": "redis+sentinel://host:port,host:port/service/0",
-}
+FORMS = {"cluster": "redis+cluster://host:port,host:port", "sentinel": "redis+sentinel://host:port,host:port/service/0"}
 
 _SCHEME = re.compile(r"(rediss?)\+(cluster|sentinel)")
 _LINE = re.compile(rb"^(\w+):(\w+)", re.MULTILINE)

@@ -28,18 +28,7 @@ from jqd.store.keys import KINDS, STEMS, Keys
 _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
 
 # First words of server errors that pass by themselves or after a failover; anything else needs a human.
-WEATHER = frozenset(
-    {
-        "LOADING",
-        "BUSY",
-        "MASTERDOWN",
-        "MISCONF",
-        "OOM",
-        "TRYAGAIN",
-        "NOREPLICAS",
-        "ASK",
-    }
-)
+WEATHER = frozenset({"LOADING", "BUSY", "MASTERDOWN", "MISCONF", "OOM", "TRYAGAIN", "NOREPLICAS", "ASK"})
 
 
 class OtherServer(redis.ConnectionError):

@@ -9,7 +9,7 @@ from jqd.domain.audit import FULL_PART, IN_A_ROW, KEPT_MAX, KEPT_S, Doer, kept_o
 from jqd.domain.errors import JournalRefused
 from jqd.domain.settings import AUDIT, Setting
 from jqd.domain.tenant import annotate
-from jqd.loops.settings_gc import carried, useless
+from jqd.loops.settings import carried, find_unneeded
 from tests.api.tokened import ROOT, call
 from tests.api.tokened import edge as edge  # the fixture
 from tests.api.whole import Whole
@@ -101,7 +101,7 @@ async def test_notes_go_when_they_are_old_or_many(edge):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
-        gone = await useless(settings, edge.workers, now_ms)
+        gone = await find_unneeded(settings, edge.workers, now_ms)
         nursery.cancel_scope.cancel()
     assert [setting.name for setting in gone] == ["0", "000000001", "000000002"]
     assert turns >= len(many) // IN_A_ROW, "100,000 notes in a row would hold the loop for a quarter of a second"

@@ -11,7 +11,7 @@ from jqd.api.compat.skygear import SkyRefusal
 from jqd.domain.jobid import IdSource
 from jqd.domain.tokens import MAY, OVER_S, Role
 from jqd.http import RequestHead, Urgency
-from jqd.loops.settings_gc import carried, useless
+from jqd.loops.settings import carried, find_unneeded
 from jqd.routes import ROUTES
 from tests.api.tokened import ROOT, call, make
 from tests.api.tokened import edge as edge  # the fixture
@@ -91,10 +91,10 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
     await make(edge, "push", tenant="other")
     settings = edge.workers.settings
     gone = {told.body["token_id"] for told in made[:2]}
-    assert await useless(settings, edge.workers, edge.clock.wall_ms()) == []
+    assert await find_unneeded(settings, edge.workers, edge.clock.wall_ms()) == []
     edge.clock.advance(OVER_S + 1)
     frame = [setting for setting in settings.every() if setting.name in gone]
-    assert await useless(settings, edge.workers, edge.clock.wall_ms()) == frame
+    assert await find_unneeded(settings, edge.workers, edge.clock.wall_ms()) == frame
     assert carried(settings, frame, edge.clock.wall_ms()) == []
     for setting in frame:
         settings.forget(setting)

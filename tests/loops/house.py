@@ -157,7 +157,7 @@ class House:
             source=source,
             stop_work=self.runner.stop_work,
             cancelled=self.runner.cancel,
-            seen=self.reap.seen,
+            seen=self.reap.note_members,
         )
         self.started: list[str] = []
         self.claims = Claims(
@@ -171,7 +171,7 @@ class House:
             constraints=Constraints(SettingTable()),
             outdated=lambda: None,
             rules_at=lambda: 0,
-            hear=trio.lowlevel.checkpoint,
+            refresh_settings=trio.lowlevel.checkpoint,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, PoisonGuard(clock))
         self.viewed = 0  # so often it was asked whether the store has heard how workers are seen here
@@ -181,7 +181,7 @@ class House:
             runner=runner,
             scheduler=self.scheduler,
             membership=self.membership,
-            say_view=self._say_view,
+            publish_view=self._publish_view,
             source=source,
         )
         settings: dict[Lane, LaneRules[Any]] = {
@@ -218,7 +218,7 @@ class House:
         )
         self._position = 0
 
-    async def _say_view(self) -> None:
+    async def _publish_view(self) -> None:
         self.viewed += 1
 
     async def add(self, *jobs: Job) -> None:
@@ -230,14 +230,14 @@ class House:
 
     async def wait_claimable(self) -> Owner:
         """Return the owner once it may claim."""
-        await until(lambda: self.membership.hold_up() is None)
+        await until(lambda: self.membership.not_ready_reason() is None)
         owner = self.membership.seated
         assert owner is not None
         return owner
 
     async def join(self, nursery: trio.Nursery) -> None:
         """Start the lanes and what takes and keeps the seat."""
-        for loop in (*(lane.run for lane in self.lanes.values()), self.renew.run, self.renew.run_doubt):
+        for loop in (*(lane.run for lane in self.lanes.values()), self.renew.run, self.renew.run_trust_check):
             await nursery.start(loop)
         await nursery.start(self.barrier.run)
 

@@ -37,7 +37,7 @@ async def small(
             here,
             Retention(
                 journal=journal,
-                keepers=[PartitionRetention(here.store, here.membership, here.lanes, unsafe)],
+                partitions=[PartitionRetention(here.store, here.membership, here.lanes, unsafe)],
                 settings=SettingTable(),
                 clock=clock,
                 source=random.Random(2),

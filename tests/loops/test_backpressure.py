@@ -53,16 +53,16 @@ def test_it_begins_at_the_limit_and_ends_below_a_share_of_it() -> None:
 def test_the_journal_is_looked_at_and_the_answer_says_when_to_come_again() -> None:
     house = House()
     house.behind = 999
-    house.pressure.look(0.0)
+    house.pressure.update(0.0)
     assert house.pressure.refusal() is None
     house.behind = 1_000
-    house.pressure.look(0.0)
+    house.pressure.update(0.0)
     told = [house.pressure.refusal() for _ in range(50)]
     after = {one.retry_after_s for one in told if one}
     assert after == set(range(RETRY_S["journal_bytes"], 2 * RETRY_S["journal_bytes"] + 1)), "spread"
     assert "1000 bytes of the journal are not in the store yet (pressure.journal_bytes_max = 1000)" in str(told[0])
     house.behind = 499
-    house.pressure.look(0.0)
+    house.pressure.update(0.0)
     assert (house.pressure.reason, house.pressure.refusal()) == (None, None)
     assert house.pressure.stats()["refused"] == 50
 
@@ -70,13 +70,13 @@ def test_the_journal_is_looked_at_and_the_answer_says_when_to_come_again() -> No
 def test_one_late_turn_is_no_pressure_and_several_are() -> None:
     house = House()
     for _ in range(LAGS - 1):
-        house.pressure.look(9.0)
-    house.pressure.look(0.0)
+        house.pressure.update(9.0)
+    house.pressure.update(0.0)
     assert not house.pressure.reason
     for _ in range(LAGS):
-        house.pressure.look(3.0)
+        house.pressure.update(3.0)
     assert "3.0 s behind" in str(house.pressure.reason)
-    house.pressure.look(0.9)
+    house.pressure.update(0.9)
     assert house.pressure.reason is None
 
 
@@ -111,9 +111,9 @@ async def test_a_loop_that_turns_late_is_noticed(mock_clock: trio.testing.MockCl
 def test_limits_can_be_changed_while_it_runs() -> None:
     house = House()
     house.behind = 1_000
-    house.pressure.look(0.0)
+    house.pressure.update(0.0)
     house.pressure.config = BackpressureConfig(journal_bytes_max=4_000)
-    house.pressure.look(0.0)
+    house.pressure.update(0.0)
     assert house.pressure.reason is None
 
 
@@ -129,7 +129,7 @@ def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> Non
     pressure = Control(shared, parts, nobody, nobody).pressure
 
     def behind() -> object:
-        pressure.look(0.0)
+        pressure.update(0.0)
         figures: Any = pressure.stats()["journal_bytes"]
         return figures["value"]
 

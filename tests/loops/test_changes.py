@@ -101,7 +101,7 @@ async def test_an_older_content_does_not_start_while_the_editor_has_a_backlog(au
         backlog = hold_up(editor, Lane.JOBS)
         pusher.store.restart(None)
         pusher.store.wipe()
-        await until(lambda: pusher.membership.hold_up() is not None)
+        await until(lambda: pusher.membership.not_ready_reason() is not None)
         owner = await pusher.wait_claimable()
         await pusher.lanes[Lane.JOBS].wait_caught_up(pusher.journal.end)
         assert contents(await claim(pusher, owner)) == ([] if date else [NEW]), "the backlog is not waited for"
@@ -118,7 +118,7 @@ async def test_nobody_claims_while_a_member_has_changes_to_tell(autojump_clock: 
         pusher.store.wipe()
         await trio.sleep(100)
         assert pusher.membership.through
-        assert "another daemon applies what the store forgot" in str(pusher.membership.hold_up())
+        assert "another daemon applies what the store forgot" in str(pusher.membership.not_ready_reason())
         assert pusher.membership.owner is not None
         assert await claim(pusher, pusher.membership.owner) == [], "nor does the store give anything"
         changes.set()

@@ -6,7 +6,7 @@ from typing import Any
 from jqd.domain.job import Fate, Outcome
 from jqd.domain.record import Lane
 from jqd.journal import Slice
-from jqd.loops.chunks import CHUNK_BYTES, chunks
+from jqd.loops.lane_records import CHUNK_BYTES, chunks
 
 
 def pieces(*frames: tuple[int, int]) -> list[Slice]:

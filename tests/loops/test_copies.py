@@ -138,14 +138,14 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
         jobs, copy = here.lanes[Lane.JOBS], retention._copy_forward
 
         async def copy_and_hold(start: int, end: int, kept: set[str]) -> Copied:
-            jobs.hold()
+            jobs.pause()
             return await copy(start, end, kept)
 
         retention._copy_forward = copy_and_hold  # type: ignore[method-assign,assignment]
         await retention._free()
         assert here.journal.start > 0
         if how == "emptied":  # that life lacks what was deleted: to it the copy is the job
-            jobs.let_go()
+            jobs.resume()
             here.store.wipe()
             await trio.sleep(10)
             assert await here.store.unfinished(ids) == [ids[3]]
@@ -164,7 +164,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
         if how:
             await change(here)
             await here.lanes[Lane.CHANGES].wait_caught_up(here.journal.end)
-        jobs.let_go()
+        jobs.resume()
         await jobs.wait_caught_up(here.journal.end)
         assert await here.store.get_job(ids[3]) is None
         nursery.cancel_scope.cancel()

@@ -55,7 +55,7 @@ class Side:
             constraints=Constraints(SettingTable()),
             outdated=lambda: None,
             rules_at=lambda: 0,
-            hear=trio.lowlevel.checkpoint,
+            refresh_settings=trio.lowlevel.checkpoint,
             drained=lambda: self.drained,
             permits=self._permits(),
         )

@@ -46,7 +46,7 @@ async def flap(daemon: Any, source: random.Random) -> None:
             gate = daemon.capacity.gate(source.choice(workers))
             gate.back_off(trio.current_time(), trio.current_time(), 1.0)
         refused = daemon.worker_views.look().revision
-        await follow.say_view()
+        await follow.publish_view()
         assert follow._viewed >= refused, "jobs would go back before all know who refused them"
         await trio.sleep(0.01)
 

@@ -76,7 +76,7 @@ class Way:
 @pytest.fixture
 async def way(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Bench, Way, list[str]]]:
     """A lane with seven chunks of two jobs to bring into the store, and the way there."""
-    monkeypatch.setattr("jqd.loops.chunks.CHUNK_RECORDS", CHUNK)
+    monkeypatch.setattr("jqd.loops.lane_records.CHUNK_RECORDS", CHUNK)
     async with bench() as made, trio.open_nursery() as nursery:
         ids = await made.push(6) + await made.push(8)
         way = Way(made)
@@ -130,7 +130,7 @@ async def test_a_later_one_that_fails_is_not_done_because_one_before_it_is(autoj
 
 async def test_answers_that_come_at_once_are_each_given(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their callers go on in any order. An answer of the outcomes' lane says which hand-overs came too late."""
-    monkeypatch.setattr("jqd.loops.chunks.CHUNK_RECORDS", CHUNK)
+    monkeypatch.setattr("jqd.loops.lane_records.CHUNK_RECORDS", CHUNK)
     for _ in range(20):
         async with bench() as made, trio.open_nursery() as nursery:
             await made.push(CHUNK * FLIGHTS_MAX)
@@ -213,12 +213,12 @@ async def test_a_backlog_stops_when_the_store_is_to_be_asked_and_goes_on_from_wh
 async def test_a_backlog_stops_while_it_is_held(autojump_clock: None, way: Under) -> None:
     made, there, ids = way
     here = await there.several()
-    made.ingest.hold()
+    made.ingest.pause()
     for start in here:
         await there.end(start)
     assert await there.several() == []
     assert made.applied == ids[: 2 * FLIGHTS_MAX]
-    made.ingest.let_go()
+    made.ingest.resume()
     await there.end_all()
     assert made.applied == ids
 

@@ -65,7 +65,11 @@ async def pair(**config: Any) -> AsyncIterator[tuple[Home, Home]]:
                 Home(
                     house,
                     Retention(
-                        journal=journal, keepers=[keeper], settings=SettingTable(), clock=clock, source=random.Random(2)
+                        journal=journal,
+                        partitions=[keeper],
+                        settings=SettingTable(),
+                        clock=clock,
+                        source=random.Random(2),
                     ),
                 )
             )
@@ -152,7 +156,11 @@ async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(aut
         a = Home(
             again,
             Retention(
-                journal=journal, keepers=[keeper], settings=SettingTable(), clock=again.clock, source=random.Random(2)
+                journal=journal,
+                partitions=[keeper],
+                settings=SettingTable(),
+                clock=again.clock,
+                source=random.Random(2),
             ),
         )
         await a.move_in(nursery)

@@ -11,8 +11,8 @@ from trio.testing import MockClock
 from jqd.domain.errors import JqdError, StoreAway, StoreRefused
 from jqd.domain.job import Job, State
 from jqd.domain.record import Lane
-from jqd.loops.chunks import CHUNK_BYTES, CHUNK_RECORDS
 from jqd.loops.ingest import SKIP_BYTES
+from jqd.loops.lane_records import CHUNK_BYTES, CHUNK_RECORDS
 from jqd.partition import GATHER_S
 from jqd.store import JobView
 from tests.loops.lane import bench, run

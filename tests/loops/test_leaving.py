@@ -74,7 +74,7 @@ async def test_a_seat_whose_outcomes_are_not_in_the_store_is_kept_for_the_next_p
 
         here.stores[0].release_sysid = release  # type: ignore[method-assign]
         partition = here.daemon.partitions[0]
-        partition.lanes[Lane.OUTCOMES].hold()
+        partition.lanes[Lane.OUTCOMES].pause()
         ended = Outcome("01M81P7PRD0003DVSZ7S5VD4F0", 1, Fate.SUCCEEDED, "a", 0, 1)
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([ended])))
         await partition.shut_down(6.0)

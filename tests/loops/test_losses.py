@@ -40,7 +40,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
         else:
             here.store.restart(image if loss == "older" else None)
         lost_s = trio.current_time()
-        await until(lambda: here.membership.hold_up() is not None)
+        await until(lambda: here.membership.not_ready_reason() is not None)
         claimer = await here.wait_claimable()
         lease_s = here.membership.config.lease_s
         assert lease_s < trio.current_time() - lost_s < 2 * lease_s, "daemons that have not looked get a lease"
@@ -165,8 +165,8 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
             here.store.wipe()
             await trio.sleep(100)
             assert here.membership.through
-            assert "another daemon" in (here.membership.hold_up() or "")
-            assert other.membership.hold_up() is not None
+            assert "another daemon" in (here.membership.not_ready_reason() or "")
+            assert other.membership.not_ready_reason() is not None
             gate.set()
             await here.wait_claimable()
             assert await state(here, job_id) is State.SUCCEEDED

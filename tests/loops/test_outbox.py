@@ -79,7 +79,7 @@ async def room(nursery: trio.Nursery) -> Room:
 
 async def test_what_our_own_outcome_left_goes_at_once(autojump_clock: None, room: Room) -> None:
     await room.put(b"a")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert (room.pushes.taken, await room.left()) == ([b"a"], [])
 
@@ -97,11 +97,11 @@ async def test_what_has_to_wait_holds_up_nothing_and_goes_later(autojump_clock: 
     stuck = [b"stuck %03d" % number for number in range(ENTRIES + 5)]
     room.pushes.waits = set(stuck)
     await room.put(*stuck, b"z")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert room.pushes.taken == [b"z"]
     calls = len(room.pushes.calls)
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert len(room.pushes.calls) == calls, "it is not asked for again and again"
     room.pushes.waits = {stuck[0]}
@@ -135,7 +135,7 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     room.pushes.waits = set(stuck)
     await room.put(*stuck)
     for _ in range(2):  # the first time all of it is new
-        room.outbox.ring()
+        room.outbox.wake()
         await trio.sleep(4 * LOOK_S)
     given, get_outbox = [0], room.store.get_outbox
 
@@ -147,7 +147,7 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     monkeypatch.setattr(room.store, "get_outbox", count)
     for number in range(8):  # a daemon that is busy looks for what was left all the same
         await room.put(b"%d" % number)
-        room.outbox.ring()
+        room.outbox.wake()
         await trio.testing.wait_all_tasks_blocked()
         assert room.pushes.taken[-1] == b"%d" % number
         given.append(0)
@@ -169,7 +169,7 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
 async def test_a_disk_that_is_full_and_a_store_that_is_away_are_weather(autojump_clock: None, room: Room) -> None:
     room.pushes.refuses = JournalRefused("the disk is full", full=True)
     await room.put(b"a")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.sleep(1)
     assert room.outbox.backoff.reason is not None
     room.pushes.refuses, room.store.away = None, "cable pulled"
@@ -185,7 +185,7 @@ async def test_what_a_quota_has_no_room_for_is_in_nobodys_way_and_goes_as_there_
     acme = [b"acme %03d" % number for number in range(2 * ENTRIES)]
     room.pushes.room = 5
     await room.put(*acme, b"a")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert (room.pushes.taken, await room.left()) == ([*acme[:5], b"a"], [])
     assert {tenant: shelf.entries for tenant, shelf in room.outbox.shelves.items()} == {"acme": len(acme) - 5}
@@ -193,7 +193,7 @@ async def test_what_a_quota_has_no_room_for_is_in_nobodys_way_and_goes_as_there_
     await trio.sleep(SHELF_S + 2 * SHELF_LOOK_S)
     assert {len(call) for call in room.pushes.calls} == {1}, "one of them is asked for, whatever waits"
     await room.put(b"b")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert room.pushes.calls[-1] == [b"b"], "and none of them before what others are to do"
     room.pushes.taken.clear()
@@ -218,7 +218,7 @@ async def test_what_waits_for_something_else_keeps_no_shelf(
     room.pushes.room = others.room = 0
     room.pushes.waits = others.waits = set(acme[:25])
     await room.put(*acme)
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert (await room.left(), room.outbox.owes("acme"), room.outbox.owes("other")) == (acme[:25], True, False)
     await room.store.put_off("acme", (await room.store.get_outbox(1000, 1 << 20)).entries, SHELF_S)
@@ -239,7 +239,7 @@ async def test_what_waits_for_something_else_keeps_no_shelf(
 async def test_a_store_that_is_away_keeps_nobody_waiting(autojump_clock: None, room: Room) -> None:
     room.pushes.room = 0
     await room.put(b"acme")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.sleep(10)
     assert room.outbox.owes("acme")
     room.store.away = "cable pulled"
@@ -263,7 +263,7 @@ async def test_a_shelf_whose_turn_has_not_come_costs_one_question(
     monkeypatch.setattr(room.store, "get_shelf", count)
     room.pushes.room = 0
     await room.put(b"acme")
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     for number in range(50):
         await room.store.put_off(f"t{number}", (await room.store.get_outbox(1, 1)).entries, SHELF_S)
@@ -278,7 +278,7 @@ async def test_a_shelf_counts_as_long_as_it_is_worked_on(autojump_clock: None, r
     acme = [b"acme %03d" % number for number in range(6 * ENTRIES)]
     room.pushes.room = 0
     await room.put(*acme)
-    room.outbox.ring()
+    room.outbox.wake()
     await trio.testing.wait_all_tasks_blocked()
     room.pushes.room, room.pushes.takes_s = 10_000, SHELVES_HOLD_S / 2
     owed = set()

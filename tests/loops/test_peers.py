@@ -35,7 +35,7 @@ async def test_a_burnt_daemon_does_not_live(autojump_clock: None) -> None:
         await here.store.reserve_sysid("d0", True, through=True)
         await here.join(nursery)
         await until(lambda: len(here.renew.peers()) == 2)
-        here.renew._hear({"d0": here.renew._peers["d0"][0]._replace(epoch=0)})
+        here.renew._note_members({"d0": here.renew._peers["d0"][0]._replace(epoch=0)})
         (row,) = here.renew.peers()
         assert (row.epoch, row.living) == (0, False)
         nursery.cancel_scope.cancel()

@@ -5,7 +5,7 @@ import pytest
 
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import Fate, Held, Outcome
-from jqd.loops.retention.quota_shelves import owing
+from jqd.loops.retention.partition import still_waiting
 from jqd.store import CALL_JOBS_MAX
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -36,20 +36,20 @@ async def test_only_what_waits_in_the_outbox_or_on_a_shelf_is_owed(bench: StoreB
     pushed, waits, lies = [await leave(bench) for _ in range(3)]
     await bench.store.drop_outbox([entry(pushed)])
     await bench.store.put_off("acme", [entry(lies)], 1.0)
-    owed = await owing([bench.store], [pushed, waits, lies, outcome(Held(bench.make(), 5, 1), Fate.SUCCEEDED)])
+    owed = await still_waiting([bench.store], [pushed, waits, lies, outcome(Held(bench.make(), 5, 1), Fate.SUCCEEDED)])
     assert [(one.job_id, one.result) for one in owed] == [(waits.job_id, b"\xc0"), (lies.job_id, b"\xc0")]
     await bench.store.drop_outbox([entry(waits)])
     await bench.store.drop_outbox([entry(lies)], "acme")
-    assert await owing([bench.store], [pushed, waits, lies]) == []
+    assert await still_waiting([bench.store], [pushed, waits, lies]) == []
 
 
 async def test_a_frame_may_have_more_of_them_than_a_call_takes(bench: StoreBench) -> None:
     """A report of 10,000 outcomes is one frame."""
     waits = await leave(bench)
     more = [outcome(Held(bench.make(), 5, 1), Fate.SUCCEEDED, follows=FOLLOWS) for _ in range(CALL_JOBS_MAX)]
-    assert [one.job_id for one in await owing([bench.store], [*more, waits])] == [waits.job_id]
+    assert [one.job_id for one in await still_waiting([bench.store], [*more, waits])] == [waits.job_id]
 
 
 async def test_what_cannot_be_decoded_is_damage(bench: StoreBench) -> None:
     with pytest.raises(JournalDamaged, match="what follows job"):
-        await owing([bench.store], [outcome(Held(bench.make(), 5, 1), Fate.SUCCEEDED, follows=b"\x80")])
+        await still_waiting([bench.store], [outcome(Held(bench.make(), 5, 1), Fate.SUCCEEDED, follows=b"\x80")])

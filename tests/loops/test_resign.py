@@ -121,7 +121,7 @@ async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(
             await bad.join(nursery)
             await until(lambda: here.membership.settled)
             await trio.sleep(3 * RESIGN_S)
-            assert here.membership.hold_up() is None
+            assert here.membership.not_ready_reason() is None
             assert "d2" not in here.store.places.members()
             nursery.cancel_scope.cancel()
 
@@ -160,8 +160,8 @@ async def test_a_daemon_that_dies_again_and_again_at_it_stops_the_others_for_a_w
             await until(lambda: here.membership.settled)
             assert await claimed(here, store) == [waiting]
         await until(lambda: lives == 4 * SEATS_MAX)
-        assert here.membership.hold_up() is None
+        assert here.membership.not_ready_reason() is None
         ill = False
         await until(lambda: any(peer.sysid == "d2" and peer.epoch for peer in here.renew.peers()))
-        assert here.membership.hold_up() is None
+        assert here.membership.not_ready_reason() is None
         nursery.cancel_scope.cancel()

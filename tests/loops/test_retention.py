@@ -74,7 +74,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
-        write, keepers = here.journal.write, retention._keepers
+        write, keepers = here.journal.write, retention._partitions
 
         async def not_durable(replicas: int = 0, timeout_s: float = 5.0, where: object = None) -> bool:
             return False
@@ -85,7 +85,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         match why:
             case "not applied":
                 unknown = {**here.lanes, Lane.JOBS: _never_asked(here)}
-                retention._keepers = [keepers[0]._replace(lanes=unknown)]
+                retention._partitions = [keepers[0]._replace(lanes=unknown)]
             case "not durable":
                 here.store.wait_durable = not_durable  # type: ignore[method-assign]
             case "away":
@@ -97,7 +97,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         assert here.journal.start == 0
         assert (retention.backoff.reason is not None) == (why in ("away", "full"))
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
-        retention._keepers = keepers
+        retention._partitions = keepers
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
         nursery.cancel_scope.cancel()

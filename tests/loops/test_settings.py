@@ -15,9 +15,17 @@ from jqd.domain.errors import NotFound, NotYet
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops import settings_gc as useless_module
-from jqd.loops.settings import SettingsSync, SettingsUpkeep
-from jqd.loops.settings_gc import DELETED_S, ENDED_S, FIRED_S, SILENT_S, carried, useless
+from jqd.loops import settings as useless_module
+from jqd.loops.settings import (
+    DELETED_S,
+    ENDED_S,
+    FIRED_S,
+    SILENT_S,
+    SettingsSync,
+    SettingsUpkeep,
+    carried,
+    find_unneeded,
+)
 from jqd.runner import WorkerRegistry, WorkerSpec
 from jqd.runner.handler import Handler
 from jqd.runner.registry import body_of
@@ -187,8 +195,8 @@ async def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later
     workers = WorkerRegistry(SettingTable(), clock=ManualClock())
     dates = {("fired", "s"): b"\x01", ("fired", "other"): b"\x01", ("schedule", "other"): b"\x01"}
     settings.take(settings.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
-    assert await useless(settings, workers, week_ms) == []
-    assert [setting.key for setting in await useless(settings, workers, week_ms + 1)] == [("fired", "s")]
+    assert await find_unneeded(settings, workers, week_ms) == []
+    assert [setting.key for setting in await find_unneeded(settings, workers, week_ms + 1)] == [("fired", "s")]
 
 
 async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
@@ -248,7 +256,7 @@ async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_
     )
     assert carried(settings, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
     workers = WorkerRegistry(SettingTable(), clock=ManualClock())
-    assert await useless(settings, workers, week_ms) == [newer[1]]
+    assert await find_unneeded(settings, workers, week_ms) == [newer[1]]
 
 
 async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +271,7 @@ async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pyt
         workers.register(WorkerSpec(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
         clock.advance(5.0)
     assert workers.list() == []
-    assert [setting.name for setting in await useless(settings, workers, clock.wall_ms())] == [
+    assert [setting.name for setting in await find_unneeded(settings, workers, clock.wall_ms())] == [
         *("silent0", "silent1", "silent2"),
         *("left0", "left1"),
     ]

@@ -79,7 +79,7 @@ WALK = reached(START)
 
 
 def said(state: State, *, trusted: bool, waited: bool) -> str | None:
-    return store_standing.hold_up(state, trusted=trusted, waited=waited, lease_s=10.0)
+    return store_standing.not_ready_reason(state, trusted=trusted, waited=waited, lease_s=10.0)
 
 
 def claims(state: State, *, waited: bool = True) -> bool:

@@ -68,8 +68,8 @@ def _pass_by(real: Real) -> Real:
         for lane in self._lanes.values():
             lane.recheck()
         await self._take_seat(look, through=True)
-        self._lanes[Lane.JOBS].let_go()
-        self._lanes[Lane.CHANGES].let_go()
+        self._lanes[Lane.JOBS].resume()
+        self._lanes[Lane.CHANGES].resume()
         self._membership.came_through()
 
     return go_through

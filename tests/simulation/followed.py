@@ -106,7 +106,7 @@ FOLLOWED: dict[str, Mistake] = {
         14,
         "unfollowed",
         "a journal gives up what alone says the followers that wait for a quota",
-        (retention_module, "owing", _say_nothing),
+        (retention_module, "still_waiting", _say_nothing),
         follows=True,
         quotas=True,
         dense=3,

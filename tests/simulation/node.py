@@ -21,7 +21,7 @@ from jqd.domain.errors import JournalError, JournalRefused
 from jqd.domain.job import Outcome
 from jqd.http import Urgency
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops import chunks as chunks_module
+from jqd.loops import lane_records as chunks_module
 from jqd.loops import reap as reap_module
 from jqd.loops import settings as rules_module
 from jqd.recovery import recovery as barrier_module

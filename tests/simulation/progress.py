@@ -82,7 +82,7 @@ class Progress:
         if life.dead or life.requests is None or life.stop.is_set() or self._stage.is_frozen(life):
             return False
         assert life.daemon is not None, "requests are served after it is built"
-        return life.daemon.partitions[home].membership.hold_up() is None
+        return life.daemon.partitions[home].membership.not_ready_reason() is None
 
     def _at_work(self, life: Life) -> int:
         history = self._stage.history
@@ -126,7 +126,7 @@ class Patience:
         if life is None or life.dead or life.daemon is None:
             return
         now_s = trio.current_time()
-        waits = any("another daemon" in str(each.membership.hold_up()) for each in life.daemon.partitions)
+        waits = any("another daemon" in str(each.membership.not_ready_reason()) for each in life.daemon.partitions)
         if not waits:
             self._since.pop(life.label, None)
         elif now_s - self._since.setdefault(life.label, now_s) > PATIENCE_S:

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from jqd.domain.settings import Setting, SettingTable
-from jqd.loops import settings_gc
+from jqd.loops import settings as settings_gc
 from jqd.loops.retention import retention
 from jqd.loops.settings import SettingsSync
 from jqd.service import handlers, pauses
@@ -72,7 +72,7 @@ UNSAID: dict[str, Mistake] = {
         33,
         "pressed",
         "jobs that a worker refused go back before the store is told that it wants none",
-        (SettingsSync, "say_view", lambda real: _at_once),
+        (SettingsSync, "publish_view", lambda real: _at_once),
     ),
     "claims-unheard": mistake(
         "workers",

@@ -363,7 +363,7 @@ def _restless_part(partition: Partition, journal: Journal) -> str | None:
     for lane, ingest in partition.lanes.items():
         if ingest.position is None or max(ingest.position, journal.read_point(lane, partition.number)) < journal.end:
             return f"has not applied its {lane.name.lower()}{where}"
-    hold_up = partition.membership.hold_up()
+    hold_up = partition.membership.not_ready_reason()
     return None if hold_up is None else f"may not claim{where}: {hold_up}"
 
 

@@ -7,7 +7,7 @@ from jqd.domain.record import Lane
 
 @dataclass(slots=True)
 class Copied:
-    """How far a piece of the journal was copied to its end, kept when the disk refuses: what was synced stays done."""
+    """How far a piece was copied, kept when the disk refuses: what was synced stays done."""
 
     start: int
     end: int
@@ -21,12 +21,12 @@ class Copied:
     done_at: int | None = None
     """Where the journal ended when all was copied."""
     owed_behind: int | None = None
-    """Position up to which outcomes that say what waits for a quota are written once more and synced."""
-    said: bool = False
+    """Position up to which outcomes whose followers wait for a quota are written once more and synced."""
+    ends_written: bool = False
     """How they ended meanwhile stands behind the copies, durably."""
     applied_at_ms: list[int] | None = None
-    """By the clock of each partition, however it is set, all that follows outcomes of the piece came before."""
+    """By the clock of each partition: all followers of outcomes of the piece were in the outbox before."""
     patient_until_s: float = 0.0
-    """So long they are waited for, by the monotonic clock."""
-    owes: bool = False
-    """Whether some of that was not pushed then, or waited for a quota: only outcomes of the piece may say it."""
+    """How long they are waited for, by the monotonic clock."""
+    has_waiting: bool = False
+    """Whether some followers were not pushed then, or waited for a quota: only outcomes of the piece have them."""

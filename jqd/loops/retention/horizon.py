@@ -2,12 +2,12 @@
 
 An ending is needed as long as the job it ends may be applied again, from whichever journal. A frame of jobs is written,
 and copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends
-none of that journal's jobs. What was before what, the store's growing sequence tells:
+none of that journal's jobs. The store's growing sequence orders the two:
 
     a mark     written ┐           ┌ applied        "jobs from `written` on come later than `now`, and
                        └── now ────┘                 endings up to `applied` came before it"
-    journal A  tells   since = now of its last mark before which all jobs are retired
-    journal B  gives back endings up to `applied` of its last mark whose now ≤ every other journal's `since`
+    journal A  reports since = now of its last mark before which all jobs are retired
+    journal B  drops endings up to `applied` of its last mark whose now ≤ every other journal's `since`
 
 docs/adr/0008.
 """
@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from jqd.store import DurableReply, KeptJob
 
-MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark goes, which only keeps endings a little longer
-EDIT_US = 60_000_000  # the store agrees to an edit before it is written: no request takes a minute in between
+MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark goes, which keeps endings a little longer
+EDIT_US = 60_000_000  # the store agrees to an edit before it is written, less than a minute later
 
 
 class Mark(NamedTuple):
-    """What was where at one moment of the store."""
+    """Positions at one moment of the store."""
 
     now: int
     applied: int
@@ -32,15 +32,15 @@ class Mark(NamedTuple):
 
 
 class Horizon:
-    """What one partition's journals told, and what we may conclude."""
+    """What the journals of one partition reported, and what follows."""
 
     def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
-        """`forgot`: before this start other journals may have told what an emptied store does not know any more."""
+        """`forgot`: the store may have been emptied, with reports of other journals, before this start."""
         self._journal_id = journal_id
         self._forgot = forgot
-        """Once it answered: whether it knows nothing of what we told, either, so that it was emptied."""
+        """Once it answered: whether it has no report of ours either, so that it was emptied."""
         self._began = 0
-        """When the life of the store began in which we first asked. Nobody is given up for his silence before that."""
+        """When the store's life began in which we first asked. Silence before that counts against nobody."""
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
@@ -51,7 +51,7 @@ class Horizon:
             self._forgot = self._forgot and not answer.journals[self._journal_id].since
         mark = Mark(answer.now, applied, written)
         if len(self._marks) > 1 and self._marks[-2][1:] == self._marks[-1][1:] == mark[1:]:
-            del self._marks[-1]  # of a quiet time the first tells of endings, the last of jobs
+            del self._marks[-1]  # of a quiet time the first matters for endings, the last for jobs
         self._marks.append(mark)
         if len(self._marks) > MARKS_MAX:
             del self._marks[1:-1:2]
@@ -61,16 +61,15 @@ class Horizon:
                 self._others[journal_id] = DurableReply(max(told.since, known.since), max(told.at, known.at))
 
     def since(self, retired: int) -> int:
-        """What to tell: all jobs from `retired` on were written after it."""
+        """What to report: all jobs from `retired` on were written after it."""
         return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
 
     def unneeded(self, others_s: float) -> int | None:
-        """Endings before that position nobody needs; None: nobody else is there.
+        """Endings before that position nobody needs; None: there is no other journal.
 
-        A journal that was not heard of for `others_s` is not waited for.
-        """
+        A journal that reported nothing for `others_s` is not waited for."""
         if self._forgot and self._now - self._began <= others_s * 1_000_000:
-            return 0  # whoever is away has had no time to tell it again
+            return 0  # a daemon that is away has had no time to report again
         since = [told.since for told in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 

@@ -1,33 +1,96 @@
-"""What retention must know of a partition of the store before it deletes what that may need."""
+"""What retention asks of a partition of the store before it deletes what that may need.
 
-from collections.abc import Callable, Mapping
+Outcomes whose followers wait for a tenant's quota may be needed for days, and pin no journal: such an outcome is
+written once more at the end (docs/adr/0047). What waits moves between outbox and shelf, so both are asked at once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from jqd.domain.chaining import read_entry
+from jqd.domain.errors import JournalDamaged
+from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.job import NIL, Outcome
+from jqd.domain.jobid import partition_of
 from jqd.domain.record import Lane
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.store import Store
+
+CALL_BYTES = 4 << 20  # asked for in one call
+CALL_ENTRIES = 500  # too: with as many shelves as one call looks at some 30 ms of the server
 
 
 class RetentionStand(NamedTuple):
     """What a partition of the store has applied of our journal."""
 
     life: str
-    """In which of its lives: in the next one it has forgotten perhaps, and may be told again up to the same place."""
+    """The store's life. In the next one it may have forgotten all, and have applied it again up to the same place."""
     positions: Mapping[Lane, int]
 
 
 class PartitionRetention(NamedTuple):
-    """What is known of a partition of the store, which keeps jobs of this journal."""
-
     store: Store
     membership: Membership
     lanes: Mapping[Lane, Ingest[Any]]
     unsafe: Callable[[], bool] = lambda: False
-    """Whether its settings would lose jobs: what it says is not relied upon then."""
+    """Whether its settings would lose jobs: its answers are not relied upon then."""
 
     def stand(self) -> RetentionStand | None:
         """What it has applied; None while that may change, or cannot be relied upon."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
         return RetentionStand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
+
+
+async def has_shelves(stores: Iterable[Store]) -> bool:
+    """Whether anything waits for a quota."""
+    return any([bool(await store.list_shelves(1)) for store in stores])
+
+
+async def still_waiting(stores: Sequence[Store], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Those of these whose followers are not pushed yet, without their results: these were applied before.
+
+    Raises JournalDamaged for followers that cannot be decoded."""
+    owed: list[Outcome] = []
+    groups: dict[tuple[int, str], list[tuple[bytes, Outcome]]] = {}
+    for outcome in outcomes:
+        if outcome.follows:
+            place = partition_of(outcome.job_id, len(stores)), _tenant(outcome)
+            groups.setdefault(place, []).append((_entry(outcome), outcome))
+    for (number, tenant), pairs in groups.items():
+        for some in _pieces(pairs):
+            waits = await stores[number].is_owed(tenant, [entry for entry, _ in some])
+            owed += [_bare(one) for (_, one), is_owed in zip(some, waits, strict=True) if is_owed]
+    return owed
+
+
+def _entry(outcome: Outcome) -> bytes:
+    return outcome.job_id.encode() + b" " + outcome.follows
+
+
+def _tenant(outcome: Outcome) -> str:
+    """On whose shelf the followers may lie. Raises JournalDamaged."""
+    try:
+        return read_entry(_entry(outcome)).tenant
+    except DECODE_ERRORS as error:
+        raise JournalDamaged(f"what follows job {outcome.job_id} cannot be decoded: {error}") from error
+
+
+def _bare(outcome: Outcome) -> Outcome:
+    return replace(outcome, result=NIL, log="")
+
+
+def _pieces(pairs: Sequence[tuple[bytes, Outcome]]) -> Iterable[list[tuple[bytes, Outcome]]]:
+    piece: list[tuple[bytes, Outcome]] = []
+    size = 0
+    for entry, outcome in pairs:
+        if piece and (size + len(entry) > CALL_BYTES or len(piece) == CALL_ENTRIES):
+            yield piece
+            piece, size = [], 0
+        piece.append((entry, outcome))
+        size += len(entry)
+    if piece:
+        yield piece

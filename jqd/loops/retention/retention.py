@@ -1,10 +1,10 @@
-"""Gives the journal's space back: deletes segments that nobody can need any more.
+"""Deletes segments of the journal that nobody can need any more.
 
 Two steps. First jobs are *retired*: those that are applied in a store that would survive a crash, and past the
-retention. Jobs that have not ended, and dead ones, are copied to the journal's end before that, so one job of next year
-pins nothing. A piece of which more than half would have to be copied stays: copying would free little, again and again.
-A slow or refusing disk is given little at once, and nothing twice. Then a segment goes, when all its jobs are retired
-and its endings are needed by no other daemon's jobs (horizon.py).
+retention. Unfinished and dead jobs are copied to the journal's end before that, so one job of next year pins nothing. A
+piece of which more than half would have to be copied stays: copying would free little, again and again. A slow or
+refusing disk gets small writes, and nothing twice. Then a segment goes, when all its jobs are retired and no other
+daemon's jobs need its endings (horizon.py).
 
     journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
               start            retired     └── unfinished jobs, copied ──▶ end
@@ -38,23 +38,22 @@ from jqd.domain.record import (
 from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal, Slice
 from jqd.loops.backoff import LoopBackoff
-from jqd.loops.lane_frames import unreadable
+from jqd.loops.lane_records import unreadable
 from jqd.loops.retention.copies import Copied
 from jqd.loops.retention.horizon import Horizon
-from jqd.loops.retention.partition import PartitionRetention, RetentionStand
-from jqd.loops.retention.quota_shelves import has_shelves, owing
-from jqd.loops.settings_gc import carried
+from jqd.loops.retention.partition import PartitionRetention, RetentionStand, has_shelves, still_waiting
+from jqd.loops.settings import carried
 from jqd.store import CALL_JOBS_MAX
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
 LOOK_BYTES = 256 << 20  # looked at in one go
-REST = 50  # looks that freed nothing may take one part in so many of the time
-PUSHED_S = 60.0  # what follows jobs takes seconds into a journal; what has to wait for more is written once more
+REST = 50  # looks that freed nothing may take one part in REST of the time
+PUSHED_S = 60.0  # followers take seconds into a journal; outcomes of those that wait longer are written again
 DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
-COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
+COPY_PART = 2  # at most one part in COPY_PART may be unfinished: each byte freed costs at most one byte copied
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
-PASS_S = 5.0  # for one call to each partition; a store that takes longer is asked at the next look
-ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
+PASS_S = 5.0  # for one call to each partition; a slower store is asked at the next look
+ENDS_PER_FRAME = 50  # outcomes may have kilobytes each
 SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
 
@@ -65,20 +64,20 @@ class Retention:
         self,
         *,
         journal: Journal,
-        keepers: Sequence[PartitionRetention],
+        partitions: Sequence[PartitionRetention],
         settings: SettingTable,
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`keepers`: in the order of their partitions. `rules`: what holds of them is kept."""
+        """`partitions`: in the order of their partitions."""
         self.backoff = LoopBackoff("retention", source=source)
         self._journal = journal
-        self._keepers = keepers
+        self._partitions = partitions
         self._settings = settings
         self._clock = clock
         self._horizons = [
-            Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not keeper.membership.sole)
-            for keeper in keepers
+            Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not partition.membership.sole)
+            for partition in partitions
         ]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
@@ -88,22 +87,22 @@ class Retention:
         self._log = get_logger("retention")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Free what can be freed until cancelled. A store that is away or a full disk only delays it."""
+        """A store that is away or a full disk only delays it."""
         task_status.started()
         while True:
             await trio.sleep(EVERY_S)
             try:
                 await self._free()
             except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
-                await self.backoff.wait_after_failure(error)  # what cannot be read is kept, and what lies behind it
+                await self.backoff.wait_after_failure(error)  # what cannot be read is kept, and all behind it
             else:
                 self.backoff.succeeded()
 
     async def _free(self) -> None:
-        stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
-        await self._tell()
-        if len(stands) < len(self._keepers) or not self._settings.loaded.is_set():
-            return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
+        stands = [found for partition in self._partitions if (found := partition.stand()) is not None]
+        await self._exchange_kept()
+        if len(stands) < len(self._partitions) or not self._settings.loaded.is_set():
+            return  # a life of the store is being entered, or may be soon: it may lack what these segments have
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
             await self._copy(applied, stands)
@@ -112,16 +111,16 @@ class Retention:
         await self._trim(applied, stands)
 
     def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
-        return [self._journal.read_point(lane, n) for n in range(len(self._keepers)) for lane in lanes]
+        return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
 
-    async def _tell(self) -> None:
-        """Tell others since when we keep jobs, and hear it of them; also while one partition is away."""
+    async def _exchange_kept(self) -> None:
+        """Exchange with other daemons since when jobs are kept; also while one partition is away."""
         journal, failed = self._journal, None
-        for number, (keeper, horizon) in enumerate(zip(self._keepers, self._horizons, strict=True)):
+        for number, (partition, horizon) in enumerate(zip(self._partitions, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
             try:
-                if keeper.stand() is not None:
-                    answer = await keeper.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
+                if partition.stand() is not None:
+                    answer = await partition.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
                     horizon.note(answer, applied=applied, written=journal.written)
             except (StoreAway, StoreRefused) as error:
                 failed = error
@@ -129,14 +128,14 @@ class Retention:
             raise failed
 
     async def _copy(self, applied: int, stands: Sequence[RetentionStand]) -> None:
-        """Copy what must be, of the jobs that are to be retired; unless it would not pay, or there are none."""
+        """Copy the unfinished among the jobs that are to be retired, if there are any and it pays."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
         if expired <= start or early or not await self._passed(expired, stands) or not await self._is_durable():
             return
         began_s = self._clock.mono_s()
-        # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
+        # A piece at a time bounds the ids in memory; a piece that could not go is extended.
         reach = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
         end = journal.retirable(min(applied, reach))
         if end <= start:
@@ -152,36 +151,36 @@ class Retention:
             return
         self._look_at_bytes = 0
         copied = await self._copy_forward(start, end, kept)
-        # A store that was asked while it had forgotten may have all again by the time they are retired.
+        # A store that forgot may have had everything applied again since.
         await self._expect_remembered(stands)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
     async def _retire(self, copied: Copied, done_at: int, stands: Sequence[RetentionStand]) -> None:
-        """Retire what was copied, once all endings that were journaled before the copies are known.
+        """Retire what was copied, once all endings that were journaled before the copies are applied.
 
-        An ending may be deleted before the copy of its job. So it is written again behind the copies: how the job
-        ended, or that it is dead; and a cancel where that is not known any more, or waits for a job in hand.
-        """
+        An ending may be deleted before the copy of its job. So it is written again behind the copies: the outcome, or
+        that the job is dead; and a cancel where that is not known any more, or waits for a job in flight."""
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
         if not await self._passed(copied.end, stands) or not await self._all_follow(copied):
             return
-        if not copied.said:
-            await self._say_ends(copied, stands)
-            copied.said = True
+        if not copied.ends_written:
+            await self._write_ends(copied, stands)
+            copied.ends_written = True
         await self._expect_remembered(stands)
         await self._journal.retire(copied.end)
         self._copied = None
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _all_follow(self, copied: Copied) -> bool:
-        """Whether the jobs that follow these are in a journal, or may wait long: until then these alone say them."""
-        found = [await keeper.store.get_outbox(0, 1) for keeper in self._keepers]
+        """Whether the followers of these jobs are journaled, or may wait long: until then these outcomes alone have
+        them."""
+        found = [await partition.store.get_outbox(0, 1) for partition in self._partitions]
         if copied.applied_at_ms is None:
             copied.applied_at_ms = [max(each.now_ms, each.newest_ms or 0) for each in found]
             copied.patient_until_s = self._clock.mono_s() + PUSHED_S
-        # How long what may follow these has waited. The longest wait tells of all: what nobody can push stays the
-        # oldest, and would make each piece wait anew.
+        # How long followers of this piece may have waited. The longest wait counts: an entry that nobody can push stays
+        # the oldest, and would make each piece wait anew.
         waited_s = [
             (each.now_ms - each.oldest_ms) / 1000
             for each, at_ms in zip(found, copied.applied_at_ms, strict=True)
@@ -190,21 +189,21 @@ class Retention:
         is_waited = bool(waited_s)
         if is_waited and max(waited_s) < PUSHED_S and self._clock.mono_s() < copied.patient_until_s:
             return False
-        # By the same answer: what moves between outbox and shelf meanwhile is seen in one of them.
-        copied.owes = is_waited or any(each.shelves for each in found)
+        # From the same answer, as entries move between outbox and shelf.
+        copied.has_waiting = is_waited or any(each.shelves for each in found)
         return True
 
-    async def _say_ends(self, copied: Copied, stands: Sequence[RetentionStand]) -> None:
+    async def _write_ends(self, copied: Copied, stands: Sequence[RetentionStand]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
         for number, its in self._by_partition(sorted(copied.ids)):
-            found = await self._keepers[number].store.get_ends(its)
+            found = await self._partitions[number].store.get_ends(its)
             ends += found.outcomes
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
         await self._expect_remembered(stands)
-        async with aclosing(self._owed_in(copied.owed_behind or copied.start, copied.end, copied.owes)) as owed:
+        async with aclosing(self._owed_in(copied.owed_behind or copied.start, copied.end, copied.has_waiting)) as owed:
             async for at, said in owed:
                 self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
                 await self._journal.wsync()
@@ -224,15 +223,15 @@ class Retention:
         wanted, free = journal.closed(retired), journal.closed(min([retired, *unneeded]))
         end = max(free, journal.closed(journal.overdue(retired)))
         if free < wanted:
-            self._say_held(wanted, kept=wanted - end, given_up=end - free)
+            self._log_held(wanted, kept=wanted - end, given_up=end - free)
         if end <= journal.start or not await self._is_durable():
             return
         await self._expect_remembered(stands)
         freed = journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end)
 
-    def _say_held(self, wanted: int, *, kept: int, given_up: int) -> None:
-        """Now and then: whose jobs keep so many bytes here, and of how many they were not waited for."""
+    def _log_held(self, wanted: int, *, kept: int, given_up: int) -> None:
+        """Log now and then whose jobs keep so many bytes here, and how many were deleted without waiting for them."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
         self._given_up += given_up
         if now_s < self._say_at_s:
@@ -243,38 +242,37 @@ class Retention:
         say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
     async def _passed(self, position: int, stands: Sequence[RetentionStand]) -> bool:
-        """Whether the stores know that the lanes of jobs are done up to there, also one that was quiet for long.
+        """Whether the stores know that the job lanes are done up to there, also one that was quiet for long.
 
-        A store whose position lies before our oldest job is taken to lack what stood there: it would begin copies of
-        ended jobs anew.
-        """
+        A store whose position lies before our oldest job is assumed to lack all before: it would start copies of ended
+        jobs anew."""
         behind = [
             ingest
-            for keeper in self._keepers
+            for partition in self._partitions
             for lane in CARRIED
-            if (ingest := keeper.lanes[lane]).position is None or ingest.position < position
+            if (ingest := partition.lanes[lane]).position is None or ingest.position < position
         ]
         if not behind:
             return True
         await self._expect_remembered(stands)
         with trio.move_on_after(PASS_S) as scope:
             for ingest in behind:
-                await ingest.pass_over(position)
+                await ingest.wait_skipped(position)
         return not scope.cancelled_caught and await self._is_durable()
 
     async def _is_durable(self) -> bool:
-        for keeper in self._keepers:
-            if not await keeper.store.wait_durable(timeout_s=DURABLE_S):
+        for partition in self._partitions:
+            if not await partition.store.wait_durable(timeout_s=DURABLE_S):
                 return False
         return True
 
     async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
-        """Ids of jobs that have not ended or are dead, and what copying costs. Gives up early when it is too much."""
+        """Ids of unfinished and dead jobs, and the bytes to copy. Gives up early when these are too many."""
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         async with aclosing(self._rules_in(start, end)) as frames:
             total = sum([len(encode_rules(settings)) async for settings in frames])
-        shelves = await has_shelves([keeper.store for keeper in self._keepers])
+        shelves = await has_shelves([partition.store for partition in self._partitions])
         async with aclosing(self._owed_in(start, end, shelves)) as owed:
             total += sum([len(encode_outcomes(some)) async for _, some in owed])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
@@ -298,43 +296,38 @@ class Retention:
             async with aclosing(self._journal.read_range(lane, start, end)) as pieces:
                 async for slices in pieces:
                     for piece in slices:
-                        if not piece.first:  # else it is the rest of a frame that was given before
+                        if not piece.first:  # else it is the rest of a frame that was yielded before
                             yield piece
 
     def _by_partition(self, ids: Sequence[str]) -> list[tuple[int, list[str]]]:
-        partitions, found = len(self._keepers), []
+        partitions, found = len(self._partitions), []
         for number in range(partitions):
             its = [job_id for job_id in ids if partition_of(job_id, partitions) == number]
             found += [(number, its[at : at + CALL_JOBS_MAX]) for at in range(0, len(its), CALL_JOBS_MAX)]
         return found
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
-        stores = [keeper.store for keeper in self._keepers]
+        stores = [partition.store for partition in self._partitions]
         return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
 
     async def _expect_remembered(self, stands: Sequence[RetentionStand]) -> None:
-        """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.
+        """All answers of the store hold only if it has forgotten nothing since. Raises StoreAway.
 
-        An emptied store answers "not there" of every job, and nobody may have noticed yet. Or somebody has, and all was
-        applied again since.
-        """
-        for keeper, known in zip(self._keepers, stands, strict=True):
-            stored = await keeper.store.applied(self._journal.journal_id)
+        An emptied store answers "not there" of every job before anybody noticed; or all was applied again since."""
+        for partition, known in zip(self._partitions, stands, strict=True):
+            stored = await partition.store.applied(self._journal.journal_id)
             if any(stored[lane] < position for lane, position in known.positions.items()):
-                for ingest in keeper.lanes.values():
+                for ingest in partition.lanes.values():
                     ingest.recheck()
                 raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
-            if keeper.membership.life != known.life:
+            if partition.membership.life != known.life:
                 raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> Copied:
-        """Write them to the end again, durably. The store leaves a job alone that it has.
-
-        Goes on where it stopped when the disk refused.
-        """
+        """Write them to the end again, durably; the store ignores a job that it has. Goes on where the disk refused."""
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
-            # What had ended is unfinished again: the store forgot, or it was retried. It lies before where we stopped.
+            # Jobs before where we stopped are unfinished again: the store forgot, or they were retried.
             copied = self._copied = Copied(start, end, unfinished)
         copied.unfinished = unfinished
         for lane in (Lane.JOBS, Lane.CHANGES):
@@ -343,21 +336,21 @@ class Retention:
         return copied
 
     async def _copy_rules(self, start: int, end: int) -> None:
-        """Write once more what holds. Where the disk refused some may come twice: it is all the same."""
+        """Write settings that hold once more. Where the disk refused some may come twice, which is harmless."""
         async with aclosing(self._rules_in(start, end)) as frames:
             async for settings in frames:
                 self._journal.write(Lane.RULES, len(settings), encode_rules(settings))
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
-        """Outcomes that alone say what waits to be pushed, by frames and where these begin; none while nothing does."""
-        stores = [keeper.store for keeper in self._keepers]
+        """Outcomes whose followers wait, by frames and where these begin."""
+        stores = [partition.store for partition in self._partitions]
         if not owes:
             return
         async with aclosing(self._read(start, end, Lane.OUTCOMES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
-                    owed = await owing(stores, decode_outcomes(piece.body))
+                    owed = await still_waiting(stores, decode_outcomes(piece.body))
                 if owed:
                     yield piece.start, owed
 
@@ -383,7 +376,7 @@ class Retention:
                     if unsynced and unsynced + len(body) > COPY_BYTES:
                         await self._journal.wsync()
                         copied.behind[lane], unsynced = behind, 0
-                    copied.ids |= ids  # from here on one of them may lie there
+                    copied.ids |= ids
                     self._journal.write(into, records, body)
                     unsynced += len(body)
                 behind = piece.start + 1  # of this frame nothing is left
@@ -393,7 +386,7 @@ class Retention:
 
     @contextmanager
     def _blame(self, piece: Slice) -> Iterator[None]:
-        """Raises JournalStuck for a frame that is whole, and that we cannot decode."""
+        """Raises JournalStuck for a frame that is whole and cannot be decoded."""
         try:
             yield
         except JournalDamaged as error:

@@ -12,8 +12,8 @@ from jqd.domain.job import Job
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Head, Lane, decode_in_pieces, decode_jobs, encode_jobs
 from jqd.journal import Journal, Slice
-from jqd.loops import lane_frames
-from jqd.loops.lane_frames import LARGE_BYTES, LaneFrames
+from jqd.loops import lane_records
+from jqd.loops.lane_records import LARGE_BYTES, LaneFrames
 from jqd.testing.clock import ManualClock
 
 SIZE = 9
@@ -45,7 +45,7 @@ async def test_a_large_frame_is_decoded_once_however_many_reads_it_takes(
         decoded.append(len(body))
         return decode_in_pieces(body)
 
-    monkeypatch.setattr(lane_frames, "decode_in_pieces", decode)
+    monkeypatch.setattr(lane_records, "decode_in_pieces", decode)
     held = made()
     assert len(LARGE) > LARGE_BYTES
     for first in range(0, SIZE, 3):

@@ -1,0 +1,117 @@
+"""Records of a lane as read from the journal: frames are decoded, and cut into chunks for one script call each.
+
+A large frame is decoded in pieces, and once, however many reads it takes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import trio
+
+from jqd.domain.array_split import in_steps
+from jqd.domain.errors import JournalDamaged, JournalStuck
+from jqd.domain.record import CARRIED, DECODERS, Lane, decode_in_pieces
+from jqd.journal import Journal, Slice
+
+CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
+CHUNK_BYTES = 1 << 20
+
+LARGE_BYTES = 262_144  # of a frame: some 2 ms of decoding where its jobs are small, 0.5 where they are large
+BREATH_S = 0.001  # between pieces, for other tasks: a push needs some ten passes of the event loop
+
+Record = TypeVar("Record")
+
+
+class LaneFrames(Generic[Record]):
+    def __init__(self, lane: Lane, journal: Journal) -> None:
+        self._lane = lane
+        self._journal = journal
+        self._large: dict[int, Sequence[Any]] = {}
+        """By position, of large frames that were read last."""
+
+    async def open(self, slices: Sequence[Slice]) -> None:
+        """Decode large frames ahead, so that `records` need not."""
+        before, self._large = self._large, {}
+        if self._lane not in CARRIED:
+            return
+        for piece in slices:
+            if len(piece.body) <= LARGE_BYTES:
+                continue
+            if piece.start in before:
+                self._large[piece.start] = before[piece.start]
+                continue
+            with suppress(JournalDamaged):  # `records` raises it, when all before it was sent
+                self._large[piece.start] = await in_steps(decode_in_pieces(piece.body), partial(trio.sleep, BREATH_S))
+
+    def records(self, piece: Slice) -> Sequence[Record]:
+        """The records of a slice's frame. Raises JournalStuck for one that cannot be decoded."""
+        if (known := self._large.get(piece.start)) is not None:
+            if piece.stop == len(known):
+                del self._large[piece.start]
+            return known
+        try:
+            return DECODERS[self._lane](piece.body)
+        except JournalDamaged as error:
+            raise unreadable(self._journal, piece.start, error) from error
+
+
+async def expect_readable(journal: Journal, lanes: Iterable[Lane], applied: Mapping[Lane, int]) -> None:
+    """Read all that a store has not applied of these lanes. Waits for a disk that fails; raises JournalStuck."""
+    for lane in lanes:
+        frames = LaneFrames[Any](lane, journal)
+        async with aclosing(journal.read_range(lane, applied[lane], journal.end)) as pieces:
+            async for slices in pieces:
+                await trio.to_thread.run_sync(_decode, frames, slices, abandon_on_cancel=True)
+
+
+def _decode(frames: LaneFrames[Any], slices: Sequence[Slice]) -> None:
+    for piece in slices:
+        frames.records(piece)
+
+
+def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalStuck:
+    """The error for a frame that is as it was written, and that cannot be decoded."""
+    return JournalStuck(
+        f"{journal.place_of(position)}: {error}. Nothing of it is lost, and nothing behind it is read. This is a "
+        "mistake in jqd: report it with the output of `jqd journal cat`"
+    )
+
+
+class Chunk(NamedTuple, Generic[Record]):
+    """Consecutive records of a lane, and the position after the last of them."""
+
+    end: int
+    records: list[Record]
+
+
+def chunks(
+    slices: Sequence[Slice],
+    decode: Callable[[Slice], Sequence[Record]],
+    size_bytes: Callable[[Record], int],
+    mine: Callable[[Record], bool] | None = None,
+) -> Iterator[Chunk[Record]]:
+    """Cut slices into bounded chunks that may span frames. Records that are not `mine` are left out; a chunk's end
+    moves over them, so that the store sees no gap. Raises what `decode` raises, after all chunks before it."""
+    batch: list[Record] = []
+    batch_bytes = end = 0
+    for piece in slices:
+        try:
+            records = decode(piece)
+        except JournalStuck:
+            if batch:
+                yield Chunk(end, batch)
+            raise
+        for index in range(piece.first, piece.stop):
+            record = records[index]
+            if mine is None or mine(record):
+                size = size_bytes(record)
+                if batch and (len(batch) == CHUNK_RECORDS or batch_bytes + size > CHUNK_BYTES):
+                    yield Chunk(end, batch)
+                    batch, batch_bytes = [], 0
+                batch.append(record)
+                batch_bytes += size
+            end = piece.end if index == piece.stop - 1 else piece.start + index + 1
+    if batch:
+        yield Chunk(end, batch)
