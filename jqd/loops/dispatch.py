@@ -98,9 +98,8 @@ class Dispatch:
             if awaited is not None and row.rank > awaited:
                 return  # a worker runs jobs in the order it gets them
             if claims.since_s is None and claims.is_fresh:
-                suspects = self._alone.judge(
-                    suspect=row.suspect, empty=self._is_idle(), working=any(one.is_working for one in self._claims)
-                )
+                working = any(each.is_working for each in self._claims)
+                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle(), working=working)
                 if suspects is None:
                     return
                 if place == 0:

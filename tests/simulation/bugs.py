@@ -177,7 +177,7 @@ MISTAKES: dict[str, Mistake] = {
         (Recovery, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 63, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 63, "overlap", "a wall clock judges who is dead", (Reap, "note_members", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
