@@ -24,10 +24,10 @@ from bench.memory import used_bytes
 from bench.result import Result
 from bench.scale import BATCH, CHUNK, JOURNAL, TYPES_LOOKED_AT, Place
 from jqd.domain.clock import SystemClock
-from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, with_digest
 from jqd.domain.job import Held, Job, Wanted
 from jqd.domain.record import Lane
-from jqd.domain.settings import SettingTable
+from jqd.domain.settings import CONSTRAINT, SettingTable
+from jqd.rate_limits.constraints import Constraint, Constraints, Rate, body_of, with_digest
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, RedisStore, StoreConfig, WaitingType, open_embedded, open_store
 

@@ -25,7 +25,6 @@ from jqd.cron.loop import CronLoop
 from jqd.cron.schedules import Schedules
 from jqd.domain import root_token
 from jqd.domain.clock import Clock, SystemClock
-from jqd.domain.constraints import Constraints
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
 from jqd.domain.joblog import JobLog
@@ -41,6 +40,8 @@ from jqd.loops.systemd import SystemdNotifier
 from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
+from jqd.rate_limits.constraints import Constraints
+from jqd.rate_limits.service import why_limited
 from jqd.recovery.recovery import hand_down
 from jqd.reload import Reload
 from jqd.routes import ROUTES
@@ -197,7 +198,8 @@ class Daemon:
             workers=self.workers,
             control=self.control,
             clock=self.clock,
-            constraints=self.constraints,
+            why_limited=why_limited,
+            features={Constraints: self.constraints},
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from jqd.config import Config
 from jqd.domain.clock import Clock
-from jqd.domain.constraints import Constraints
 from jqd.domain.dates import iso
 from jqd.domain.errors import StoreError
 from jqd.domain.job import Fate, Job, Outcome
@@ -34,7 +33,6 @@ from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
 from jqd.loops.outbox import Outbox, Push
 from jqd.loops.outcomes import OutcomesLoop
-from jqd.loops.permits import Permits
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
@@ -44,6 +42,8 @@ from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch
 from jqd.loops.worker_slots import WorkerSlots
 from jqd.loops.worker_timeouts import WorkerTimeouts
+from jqd.rate_limits.constraints import Constraints
+from jqd.rate_limits.permits import Permits
 from jqd.recovery.recovery import Recovery
 from jqd.runner import Capacity, Pool, Runner, WorkerRegistry, WorkerViews
 from jqd.scheduler import Scheduler

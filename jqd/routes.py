@@ -13,7 +13,6 @@ from jqd.api.route import Document, Route
 from jqd.api.v1 import (
     audit,
     bulk,
-    constraints,
     drains,
     events,
     explain,
@@ -38,9 +37,10 @@ from jqd.domain import media
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.tokens import Role
 from jqd.http import Urgency
+from jqd.rate_limits import api as constraints
+from jqd.rate_limits.service import Limits, Trial
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
-from jqd.service.constraints import Limits
 from jqd.service.edit import Edit
 from jqd.service.quotas import Allowance
 from jqd.service.tokens import TokenWanted
@@ -67,7 +67,7 @@ SKYGEAR: Facts = {
 }
 DATED = {200: schedules.SchedulePage}
 SCHEDULED = {200: schedules.ScheduleView, 201: schedules.ScheduleView}
-LIMITED = {200: (constraints.Constraint, constraints.Trial), 201: constraints.Constraint}
+LIMITED = {200: (constraints.ConstraintView, Trial), 201: constraints.ConstraintView}
 OPEN: Facts = {"roles": ()}
 PUSH: Facts = {"roles": (Role.PUSH,)}
 READ: Facts = {"roles": (Role.PUSH, Role.VIEWER)}
@@ -127,9 +127,9 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.ScheduleView}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.ScheduleView}),
-    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.Constraints}, **PAGE),
+    Route("GET", "/v1/constraints", constraints.list_constraints, {200: constraints.ConstraintPage}, **PAGE),
     Route("PUT", "/v1/constraints/<name>", constraints.put, LIMITED, Limits, constraints.PutQuery, **ONE),
-    Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.Constraint}),
+    Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.ConstraintView}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
     Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance, **MASTER, **ONE, **ALL),

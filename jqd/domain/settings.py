@@ -20,6 +20,7 @@ from jqd.domain.tenant import bare, of_tenant, tenant_of
 
 NIL = b"\xc0"
 SCHEDULE, FIRED = "schedule", "fired"  # kinds: a schedule, and up to which of its dates it was fired
+CONSTRAINT = "constraint"  # a kind
 AUDIT = "audit"  # a kind whose rules nobody can delete, so they are counted apart: domain/audit.py bounds them
 RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
 WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more

@@ -6,23 +6,22 @@ One call at a time: `dispatch` starts it, and goes on with the other partitions 
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.constraints import Constraints, limits
 from jqd.domain.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.job import Held
 from jqd.domain.log import get_logger, logging_with
+from jqd.domain.queue_name import QueueNames, limits
 from jqd.loops.ageing import Ageing
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
-from jqd.loops.permits import Permits
 from jqd.loops.reap import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Ages, Claimed, Owner, Permit, Store, Suspects
+from jqd.store import Ages, Claimed, Lack, Owner, Permit, Store, Suspects
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
 UNWANTED_S = 0.5  # the same while no worker takes any job: the first look with one promotes first
@@ -34,6 +33,13 @@ PROMOTE_JOBS = 500
 PERMIT_TRIES = 4  # of a claim that asks other partitions: for slots, for rates, for both of what these uncovered
 MATCH_S = 0.005  # of matching constraints before a checkpoint
 OUTDATED_S = 5.0  # settings are known everywhere in half a second: a longer delay is reported
+
+
+class Permits(Protocol):
+    """Gets what a claim lacks of constraints that other partitions count (rate_limits/permits.py)."""
+
+    async def get(self, lacking: Sequence[Lack]) -> list[Permit]: ...
+    def took(self, seconds: float) -> None: ...
 
 
 class Row(NamedTuple):
@@ -69,7 +75,7 @@ class Claims:
         clock: Clock,
         source: random.Random,
         started: Callable[[str, Sequence[Held]], None],
-        constraints: Constraints,
+        constraints: QueueNames,
         outdated: Callable[[], object],
         rules_at: Callable[[], int],
         refresh_settings: Callable[[], Awaitable[object]],

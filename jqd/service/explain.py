@@ -9,13 +9,11 @@ The first of these that holds is told:
 
 from typing import NamedTuple
 
-from jqd.domain.constraints import FAILED, WITHIN, home_of
 from jqd.domain.dates import iso
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import INTERRUPTED, State
 from jqd.domain.tenant import bare, tenant_of
-from jqd.service.constraints import job_of
 from jqd.service.find import Coming, worker_of
 from jqd.service.health import why_waiting
 from jqd.service.polls import look
@@ -109,12 +107,6 @@ def _dated(view: JobView) -> WaitReason:
     return WaitReason(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
 
 
-def _may_know(services: Services, constraint: str) -> bool:
-    """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
-    who = services.principal
-    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
-
-
 def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> WaitReason:
     """Of a job that somebody takes."""
     held_up = services.control.run_ready()
@@ -128,20 +120,7 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> Wai
         )
         return WaitReason(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
-        until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
-        name, _, key = place.limited_by.partition(WITHIN)
-        held = place.holds if _may_know(services, name) else ()
-        holds = f", which counts {', '.join(held)} in a hand" if held else ""
-        by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
-        if key == FAILED:
-            text = (
-                f"constraint {by!r} could not be asked about it{_failure(services, name, view)}, and holds such jobs up"
-                ": it waits until the constraint is said anew or deleted"
-            )
-            return WaitReason(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
-        for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
-        text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(services, name, key)}"
-        return WaitReason(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
+        return services.why_limited(services, view, place)
     if held_up:
         return WaitReason(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
     knows = services.principal.can_access
@@ -166,17 +145,3 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> Wai
         better=better,
         more_better=more,
     )
-
-
-def _counted(services: Services, name: str, key: str) -> str:
-    """Where that is counted, if it could be elsewhere: while that partition is away nothing of it starts."""
-    known = services.constraints.known.get(name)
-    if services.partitions == 1 or known is None or not known.counts:
-        return ""
-    return f"; partition {home_of(name, key, services.partitions)} of {services.partitions} counts it"
-
-
-def _failure(services: Services, name: str, view: JobView) -> str:
-    """What goes wrong with this job, for who may see the constraint. It may have been said otherwise meanwhile."""
-    error = services.constraints.failure_of(name, job_of(view)) if services.principal.can_see(tenant_of(name)) else ""
-    return f" ({error})" if error else ""

@@ -10,7 +10,6 @@ import trio
 
 from jqd.domain.audit import read_notes
 from jqd.domain.clock import Clock
-from jqd.domain.constraints import Constraints
 from jqd.domain.errors import Invalid, Overloaded
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of
@@ -32,9 +31,11 @@ from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.recent_pushes import RecentPushes
 from jqd.service.registered_options import RegisteredOptions
-from jqd.store import EdgeStore
+from jqd.service.wait_reason import WaitReason
+from jqd.store import EdgeStore, JobView, QueuePlace
 
 F = TypeVar("F")
+WhyLimited = Callable[["Services", JobView, QueuePlace], WaitReason]
 
 
 class Control(Protocol):
@@ -72,7 +73,7 @@ class Services:
     workers: WorkerRegistry
     control: Control
     clock: Clock
-    constraints: Constraints
+    why_limited: WhyLimited
     partitions: int = 1
     ageing_ms: int = 0
     """In which a job that waits gains a step of priority; 0: never."""

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import msgspec
 
-from jqd.domain.constraints import BETWEEN, WITHIN
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
+from jqd.domain.queue_name import BETWEEN, WITHIN
 from jqd.domain.tenant import bare, tenant_of
 from jqd.store import codec
 from jqd.store.config import StoreConfig

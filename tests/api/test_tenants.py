@@ -9,8 +9,9 @@ from jqd.domain.job import Wanted
 from jqd.domain.jobid import parse_id
 from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate, any_of
+from jqd.rate_limits import service as constraints
 from jqd.runner import Running, registry
-from jqd.service import constraints, handlers, pauses, settings, tokens
+from jqd.service import handlers, pauses, settings, tokens
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from tests.api.edge import JSON, Answer

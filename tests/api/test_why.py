@@ -6,12 +6,13 @@ import pytest
 from msgspec import Raw
 from msgspec.msgpack import encode as packb
 
-from jqd.domain import constraints
-from jqd.domain.constraints import CONSTRAINT, FAILED, WITHIN, Constraint
 from jqd.domain.job import State
 from jqd.domain.pauses import PAUSE, body_of
-from jqd.domain.settings import Setting
+from jqd.domain.queue_name import FAILED, WITHIN
+from jqd.domain.settings import CONSTRAINT, Setting
 from jqd.domain.tenant import annotate
+from jqd.rate_limits import constraints
+from jqd.rate_limits.constraints import Constraint, Constraints
 from jqd.runner import Running, WorkerHealth
 from jqd.store import OnItsWay, QueuePlace
 from tests.api.edge import JSON, Edge
@@ -262,7 +263,7 @@ async def test_each_job_that_a_constraint_fails_on_is_told_its_own_failure(edge:
         ({"k": 9, "c": "x"}, "cost: job.argument.c is STRING, not INT"),
         ({"k": 9, "c": 1.5}, "cost: job.argument.c is DOUBLE, not INT"),
     ]
-    known = edge.api._parts.services.constraints.known["cr"]
+    known = edge.api._parts.services.feature(Constraints).known["cr"]
     known.failed, known.error = 1, "of the last one"
     for argument, failure in failures:
         job_id = edge.add(State.WAITING, argument=packb(argument))

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.domain.constraints import BETWEEN, WITHIN
 from jqd.domain.job import ChangeKind, Fate, Wanted
+from jqd.domain.queue_name import BETWEEN, WITHIN
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import annotate
 from jqd.store import Ages, Release, StoreConfig

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.domain.constraints import BETWEEN, WITHIN, items_of
 from jqd.domain.job import Fate, Held, Job, Wanted
 from jqd.domain.jobid import parse_id
+from jqd.domain.queue_name import BETWEEN, WITHIN, items_of
 from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
 from jqd.store import Ages, Owner, StoreConfig

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from jqd.domain.constraints import WITHIN
 from jqd.domain.job import Fate, State
+from jqd.domain.queue_name import WITHIN
 from jqd.store import Release
 from tests.contract.bench import StoreBench, ids, outcome
 from tests.contract.limited import KEYED, claim, heads, item, setting, taken

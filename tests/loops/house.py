@@ -8,7 +8,6 @@ from typing import Any
 
 import trio
 
-from jqd.domain.constraints import Constraints
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Job, Wanted
 from jqd.domain.lease import LeaseConfig
@@ -25,6 +24,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.poison import PoisonGuard
 from jqd.loops.reap import Reap
+from jqd.rate_limits.constraints import Constraints
 from jqd.recovery.recovery import Recovery
 from jqd.runner import Offer, Pull, Stopped, Worker
 from jqd.scheduler import Scheduler

@@ -10,7 +10,6 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from jqd.domain.constraints import Constraints
 from jqd.domain.job import Job, Wanted
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.pauses import PAUSE, Paused, body_of
@@ -21,6 +20,7 @@ from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
 from jqd.loops.poison import EMPTYING_S, TELLING_S, PoisonGuard
 from jqd.loops.store_standing import Known, Through
+from jqd.rate_limits.constraints import Constraints
 from jqd.runner.batch_linger import Linger
 from jqd.scheduler import Scheduler
 from jqd.store import Claimed, RateWanted, Renewed

@@ -24,10 +24,10 @@ from msgspec import Raw, structs
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan as Dates
 from jqd.cron.schedules import Schedules, Template
-from jqd.domain.constraints import CONSTRAINT, Constraint, Constraints, Rate, body_of, digest_of
 from jqd.domain.dates import iso
 from jqd.domain.errors import JqdError, NotFound
-from jqd.domain.settings import NIL, Setting
+from jqd.domain.settings import CONSTRAINT, NIL, Setting
+from jqd.rate_limits.constraints import Constraint, Constraints, Rate, body_of, digest_of
 from jqd.runner import WorkerSpec
 from jqd.runner.handler import Definition, HandlerOptions, is_deleted
 from jqd.runner.registry import HANDLER

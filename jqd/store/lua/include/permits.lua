@@ -25,7 +25,7 @@ function permits.many()
   return permits.count > 1
 end
 
--- jqd/domain/constraints.py does the same.
+-- jqd/domain/queue_name.py does the same.
 function permits.home(bucket)
   local sum = 0
   for at = 1, #bucket do

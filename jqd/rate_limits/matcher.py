@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from jqd.domain.cel import Tree, Unknown
-from jqd.domain.operators import Failed, Missing, Steps, TooLong, type_of
 from jqd.domain.suggest import suggestion
+from jqd.rate_limits.cel import Tree, Unknown
+from jqd.rate_limits.operators import Failed, Missing, Steps, TooLong, type_of
 
 FIELDS = ("name", "argument", "priority", "tags", "tenant")  # of a job, as an expression sees it
 EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads

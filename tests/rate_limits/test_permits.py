@@ -10,11 +10,11 @@ import trio
 import trio.testing
 from msgspec import Raw
 
-from jqd.domain.constraints import home_of
 from jqd.domain.job import Fate, Held, Job
+from jqd.domain.queue_name import home_of
 from jqd.domain.record import Lane
 from jqd.domain.settings import Setting
-from jqd.loops.permits import SILENT_S, Permits
+from jqd.rate_limits.permits import SILENT_S, Permits
 from jqd.store import Claimed, Owner, Permit, RateWanted, StoreConfig
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore

@@ -11,7 +11,19 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from jqd.domain.operators import FUNCTIONS, INT_MAX, LAZY, Failed, Missing, Run, Scope, Steps, TooLong, no_such, type_of
+from jqd.rate_limits.operators import (
+    FUNCTIONS,
+    INT_MAX,
+    LAZY,
+    Failed,
+    Missing,
+    Run,
+    Scope,
+    Steps,
+    TooLong,
+    no_such,
+    type_of,
+)
 
 
 class Unknown(Exception):

@@ -11,13 +11,14 @@ from jqd.api.lists import answer_page
 from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.domain.constraints import EVER_MS, Known, OnError, home_of
+from jqd.domain.queue_name import home_of
 from jqd.domain.tenant import bare
-from jqd.service import constraints
-from jqd.service.constraints import Limits, Rate, Trial
+from jqd.rate_limits import service
+from jqd.rate_limits.constraints import EVER_MS, Constraints, Known, OnError
+from jqd.rate_limits.service import Limits, Rate
 
 
-class Constraint(Struct, frozen=True):
+class ConstraintView(Struct, frozen=True):
     """A constraint, and what this daemon saw of it."""
 
     name: str
@@ -41,10 +42,10 @@ class Constraint(Struct, frozen=True):
     """Whose it is; left out for the tenant ""."""
 
 
-class Constraints(Struct, frozen=True):
+class ConstraintPage(Struct, frozen=True):
     """One page of them, by name."""
 
-    constraints: Sequence[Constraint]
+    constraints: Sequence[ConstraintView]
     cursor: str
     """For those that follow; empty: there are no more."""
 
@@ -63,32 +64,32 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """
     dry_run, wish = read_query(request, PutQuery).dry_run, read_body(request, Limits)
     if dry_run:
-        return answer(200, await constraints.try_out(parts.services, name, wish), request.answer_language())
-    new = await constraints.put(parts.services, name, wish)
-    return answer(201 if new else 200, _row(parts, constraints.find(parts.services, name)), request.answer_language())
+        return answer(200, await service.try_out(parts.services, name, wish), request.answer_language())
+    new = await service.put(parts.services, name, wish)
+    return answer(201 if new else 200, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 
 async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """200 and the constraint."""
-    return answer(200, _row(parts, await constraints.known(parts.services, name)), request.answer_language())
+    return answer(200, _row(parts, await service.known(parts.services, name)), request.answer_language())
 
 
 async def list_constraints(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """200 {constraints, cursor}: those that exist for who asks, by tenant and name."""
-    known, sees = parts.services.constraints.known.values(), parts.services.principal.can_see
+    known, sees = parts.services.feature(Constraints).known.values(), parts.services.principal.can_see
     found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
-    return await answer_page(request, Constraints, found, partial(_row, parts))
+    return await answer_page(request, ConstraintPage, found, partial(_row, parts))
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     """204: nothing waits for it any more."""
-    await constraints.delete(parts.services, name)
+    await service.delete(parts.services, name)
     return ApiResponse(204)
 
 
-def _row(parts: ApiContext, one: Known) -> Constraint:
+def _row(parts: ApiContext, one: Known) -> ConstraintView:
     kept = one.constraint
-    return Constraint(
+    return ConstraintView(
         name=bare(one.name),
         match=kept.match,
         rate=Rate(kept.rate.limit, kept.rate.per_s, kept.rate.burst) if kept.rate else None,
@@ -111,6 +112,3 @@ def _home(parts: ApiContext, one: Known) -> int | None:
     if count == 1 or kept.key or not one.counts:
         return None
     return home_of(one.name, "", count)
-
-
-__all__ = ["Constraint", "Constraints", "PutQuery", "Trial", "delete", "get", "list_constraints", "put"]

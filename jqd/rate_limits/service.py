@@ -8,22 +8,24 @@ import trio
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from jqd.domain import constraints
 from jqd.domain.clock import thread_s
-from jqd.domain.constraints import CONSTRAINT, EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Job, State, is_name
 from jqd.domain.job_spec import Date
-from jqd.domain.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
-from jqd.domain.settings import NIL, SettingTable
+from jqd.domain.queue_name import FAILED, WITHIN, home_of, items_of
+from jqd.domain.settings import CONSTRAINT, NIL, SettingTable
 from jqd.domain.shares import Share
-from jqd.domain.tenant import tenant_of
+from jqd.domain.tenant import bare, tenant_of
+from jqd.rate_limits import constraints
+from jqd.rate_limits.constraints import EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
+from jqd.rate_limits.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, get_or_refresh, save, wait_loaded
-from jqd.store import JobView
+from jqd.service.wait_reason import Cause, WaitReason
+from jqd.store import JobView, QueuePlace
 
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
 # a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
@@ -87,11 +89,13 @@ async def put(services: Services, name: str, wish: Limits) -> bool:
     own, new = services.qualified_name(name), list[bool]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = services.constraints.known.get(own)
+        before = services.feature(Constraints).known.get(own)
         new.append(before is None)
         if before is None:
             expect_bare_ends("constraint", name)
-            expect_room(CONSTRAINTS, tenant_of(own), (one.tenant for one in services.constraints.known.values()))
+            expect_room(
+                CONSTRAINTS, tenant_of(own), (one.tenant for one in services.feature(Constraints).known.values())
+            )
         return {(CONSTRAINT, own): body_of(_rated_on(constraint, before))}
 
     await save(services, make)
@@ -114,13 +118,13 @@ async def delete(services: Services, name: str) -> None:
 
 async def known(services: Services, name: str) -> Known:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
-    await get_or_refresh(services, partial(services.constraints.known.get, services.qualified_name(name)))
+    await get_or_refresh(services, partial(services.feature(Constraints).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
 def find(services: Services, name: str) -> Known:
     """Raises NotFound."""
-    one = services.constraints.known.get(services.qualified_name(name))
+    one = services.feature(Constraints).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no constraint {name[:64]!r}")
     return one
@@ -144,7 +148,7 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
         whole = await services.store.get_job(view.id) if one.reads_argument else view
         await trio.lowlevel.checkpoint()
         began_s, looked = thread_s(), looked + 1
-        for item in constraints.items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
+        for item in items_of(alone.queue_of(job_of(whole if isinstance(whole, JobView) else view))):
             failed += item.cost is None
             matched += item.cost is not None
             if item.cost is not None:
@@ -212,3 +216,45 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
 def job_of(view: JobView) -> Job:
     """As expressions are asked about it."""
     return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))
+
+
+def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:
+    """What keeps a job whose queue is held up by a constraint."""
+    until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
+    name, _, key = place.limited_by.partition(WITHIN)
+    held = place.holds if _may_know(services, name) else ()
+    holds = f", which counts {', '.join(held)} in a hand" if held else ""
+    by, until_ms, ahead, is_exact = bare(name), place.until_ms, place.ahead, place.exact
+    if key == FAILED:
+        text = (
+            f"constraint {by!r} could not be asked about it{_failure(services, name, view)}, and holds such jobs up"
+            ": it waits until the constraint is said anew or deleted"
+        )
+        return WaitReason(Cause.LIMITED, text, by=by, ahead=ahead, is_exact=is_exact)
+    for_key = f" for its key {key[1:]!r}" if key[:1] == "=" else ""
+    text = f"it is limited by constraint {by!r}{for_key}{until}{holds}{_counted(services, name, key)}"
+    return WaitReason(Cause.LIMITED, text, until_ms=until_ms, by=by, ahead=ahead, is_exact=is_exact, holds=held)
+
+
+def _may_know(services: Services, constraint: str) -> bool:
+    """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
+    who = services.principal
+    return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
+
+
+def _counted(services: Services, name: str, key: str) -> str:
+    """Where that is counted, if it could be elsewhere: while that partition is away nothing of it starts."""
+    known = services.feature(Constraints).known.get(name)
+    if services.partitions == 1 or known is None or not known.counts:
+        return ""
+    return f"; partition {home_of(name, key, services.partitions)} of {services.partitions} counts it"
+
+
+def _failure(services: Services, name: str, view: JobView) -> str:
+    """What goes wrong with this job, for who may see the constraint. It may have been said otherwise meanwhile."""
+    error = (
+        services.feature(Constraints).failure_of(name, job_of(view))
+        if services.principal.can_see(tenant_of(name))
+        else ""
+    )
+    return f" ({error})" if error else ""

@@ -6,21 +6,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from jqd.domain.constraints import (
-    BETWEEN,
-    CONSTRAINT,
-    ITEMS_MAX,
-    Constraint,
-    Constraints,
-    Rate,
-    body_of,
-    items_of,
-    limits,
-    with_digest,
-)
 from jqd.domain.job import Job
-from jqd.domain.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood
-from jqd.domain.settings import NIL, Setting, SettingTable
+from jqd.domain.queue_name import BETWEEN, items_of, limits
+from jqd.domain.settings import CONSTRAINT, NIL, Setting, SettingTable
+from jqd.rate_limits.constraints import ITEMS_MAX, Constraint, Constraints, Rate, body_of, with_digest
+from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood
 
 
 def said(*ones: tuple[str, Constraint]) -> Constraints:

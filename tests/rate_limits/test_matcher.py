@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jqd.domain.clock import thread_s
-from jqd.domain.matcher import STEPS_MAX, Expression, NotUnderstood, places_of
-from jqd.domain.operators import Failed, Steps, TooLong
+from jqd.rate_limits.matcher import STEPS_MAX, Expression, NotUnderstood, places_of
+from jqd.rate_limits.operators import Failed, Steps, TooLong
 
 LIST = "job.argument.l"
 ARGUMENT = {"l": [*range(1000)], "s": "ab" * 4_000, "k": ["x" * 15] * 500, "m": {str(n): n for n in range(500)}}

@@ -9,26 +9,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from jqd.domain.clock import Clock
 from jqd.domain.job import Job
-from jqd.domain.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_name
-from jqd.domain.operators import Failed, Missing, Steps
-from jqd.domain.settings import Setting, SettingTable
+from jqd.domain.queue_name import BETWEEN, FAILED, WITHIN
+from jqd.domain.settings import CONSTRAINT, Setting, SettingTable
 from jqd.domain.tenant import bare, tenant_of
+from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_name
+from jqd.rate_limits.operators import Failed, Missing, Steps
 
-CONSTRAINT = "constraint"  # a kind of rule
 EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 STEPS_TOGETHER = 2 * STEPS_MAX  # of all constraints of a tenant on a job: some 8 ms
 ITEMS_MAX = 1_000  # of a list that an expression may go through
 COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
-BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
-FAILED = "!"  # for the key of a job that a matcher failed on
 
 OnError = Literal["hold", "pass"]
 
@@ -187,21 +186,6 @@ def with_digest(name: str, constraint: Constraint) -> Constraint:
     return msgspec.structs.replace(constraint, digest=digest_of(name, constraint))
 
 
-class Item(NamedTuple):
-    """One constraint, in the name of a queue."""
-
-    name: str
-    cost: int | None
-    """None: its matcher failed."""
-    key: str
-
-
-def items_of(queue: str) -> list[Item]:
-    """Which constraints limit the jobs of a queue."""
-    rows = (part.split(WITHIN) for part in queue.split(BETWEEN)[2:])
-    return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
-
-
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Constraint)
 _argument_decoder = msgspec.msgpack.Decoder()
@@ -211,23 +195,10 @@ def body_of(constraint: Constraint) -> bytes:
     return _encoder.encode(constraint)
 
 
-def home_of(name: str, key: str, partitions: int) -> int:
-    """The partition of the store that counts for that value of a constraint's key, as `lua/include/permits.lua` has."""
-    total = 0
-    for byte in f"{name}{WITHIN}{key}".encode():
-        total = (total * 31 + byte) % 2**31
-    return total % partitions
-
-
-def limits(queue: str) -> bool:
-    """Whether jobs of that queue may have to wait for something."""
-    return queue.count(BETWEEN) > 1
-
-
 class Constraints:
     """All that are known here."""
 
-    def __init__(self, settings: SettingTable) -> None:
+    def __init__(self, settings: SettingTable, clock: Clock | None = None) -> None:
         self.known: dict[str, Known] = {}
         """By name."""
         self.version = ""

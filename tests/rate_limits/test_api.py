@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.domain.constraints import CONSTRAINT
+from jqd.domain.settings import CONSTRAINT
 from jqd.domain.shares import Share
-from jqd.service import constraints
+from jqd.rate_limits import service as constraints
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -93,7 +93,7 @@ async def test_what_means_nothing_is_refused_where_it_stands(
 async def test_a_trial_that_takes_long_ends_early_and_says_so(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         await edge.push(name="mail")
-    monkeypatch.setattr("jqd.service.constraints.TRIED_S", -1.0)
+    monkeypatch.setattr("jqd.rate_limits.service.TRIED_S", -1.0)
     told = await ask(edge, "PUT", f"{PATH}?dry_run=1", 200, {"match": "true", "concurrency": 1})
     assert (told["looked_at"], told["matched"]) == (1, 1)
 

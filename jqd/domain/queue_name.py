@@ -1,0 +1,48 @@
+"""The name of a job's queue: its jobtype, the version of all constraints, and those that limit it.
+
+Of each of these it has the name, the cost and the value of the key. `lua/include/limits.lua` reads it (docs/adr/0048).
+"""
+
+from typing import NamedTuple, Protocol
+
+from jqd.domain.job import Job
+
+BETWEEN, WITHIN = "\x1e", "\x1d"  # before each part, and between the parts of one
+FAILED = "!"  # for the key of a job that a matcher failed on
+
+
+class QueueNames(Protocol):
+    """What names the queues of jobs: `jqd.rate_limits`."""
+
+    version: str
+
+    def queue_of(self, job: Job) -> str: ...
+    def is_current(self, queue: str) -> bool: ...
+
+
+class Item(NamedTuple):
+    """One constraint, in the name of a queue."""
+
+    name: str
+    cost: int | None
+    """None: its matcher failed."""
+    key: str
+
+
+def items_of(queue: str) -> list[Item]:
+    """Which constraints limit the jobs of a queue."""
+    rows = (part.split(WITHIN) for part in queue.split(BETWEEN)[2:])
+    return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
+
+
+def home_of(name: str, key: str, partitions: int) -> int:
+    """The partition of the store that counts for that value of a constraint's key, as `lua/include/permits.lua` has."""
+    total = 0
+    for byte in f"{name}{WITHIN}{key}".encode():
+        total = (total * 31 + byte) % 2**31
+    return total % partitions
+
+
+def limits(queue: str) -> bool:
+    """Whether jobs of that queue may have to wait for something."""
+    return queue.count(BETWEEN) > 1

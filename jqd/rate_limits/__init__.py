@@ -1,0 +1,1 @@
+"""Constraints: how many jobs may start, by what they are (docs/use/SCHEDULING.md)."""

@@ -1,0 +1,1 @@
+"""Constraints: `jqd/rate_limits/`."""
