@@ -65,7 +65,7 @@ def _call(route: Route, document: dict[str, Any]) -> str:
     path = _path(route)
     drawn = document[path][route.method.lower()]
     roles = " ".join(route.needs) or "none"
-    query = f"`?{'`, `'.join(route.query.__struct_fields__)}`" if route.query.__struct_fields__ else ""
+    query = "`?`" if route.query.__struct_fields__ else ""
     headers = "".join(f"`{name}` " for name in (*route.headers, *route.heeds))
     body = " or ".join(_type(kind) for kind in _several(route.body))
     kinds: dict[str, list[str]] = {}
