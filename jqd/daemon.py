@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import trio
 
 from jqd.api import Api, ApiContext, Authenticator
+from jqd.chaining.follow import follow
 from jqd.config import Config
 from jqd.control import Control
 from jqd.cron.loop import CronLoop
@@ -47,7 +48,8 @@ from jqd.reload import Reload
 from jqd.routes import ROUTES
 from jqd.runner import Capacity, Runners, SsrfGuard, WorkerRegistry, WorkerViews, make_pool
 from jqd.scheduler import Scheduler, make_policy
-from jqd.service import Services, chaining
+from jqd.service import Services
+from jqd.service.outcome_checks import wrong
 from jqd.service.settings import save
 from jqd.service.workers import unneeded_options
 from jqd.signals import watch_signals
@@ -106,8 +108,8 @@ class Daemon:
             constraints=self.constraints,
             partitions=len(stores),
             stores=stores,
-            wrong=lambda follows, scopes: chaining.wrong(self.config.api, follows, scopes),  # it may be loaded anew
-            push=lambda entries, *, shelved=False: chaining.follow(self.parts.services, entries, shelved=shelved),
+            wrong=lambda follows, scopes: wrong(self.config.api, follows, scopes),  # it may be loaded anew
+            push=lambda entries, *, shelved=False: follow(self.parts.services, entries, shelved=shelved),
         )
         each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
         self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]

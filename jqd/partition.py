@@ -14,6 +14,7 @@ from typing import Any
 import trio
 from msgspec.structs import replace
 
+from jqd.chaining.outbox import Outbox, Push
 from jqd.config import Config
 from jqd.domain.clock import Clock
 from jqd.domain.dates import iso
@@ -31,7 +32,6 @@ from jqd.loops.claims import Claims
 from jqd.loops.heartbeat import Heartbeat
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
-from jqd.loops.outbox import Outbox, Push
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.chaining import named
+from jqd.domain.followers import named
 from jqd.domain.job import BACKOFF_S_MAX, INTERRUPTED, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read

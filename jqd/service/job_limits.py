@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from jqd.domain.chaining import is_made_of
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Fault, Invalid
 from jqd.domain.fields import FAULTS_MAX
+from jqd.domain.followers import is_made_of
 from jqd.domain.job import has_bare_ends, is_name
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import ID_LENGTH, parse_id

@@ -32,10 +32,9 @@ from jqd.domain.jobid import is_id
 from jqd.domain.record import Lane, encode_outcomes
 from jqd.domain.tenant import bare
 from jqd.runner import Report, is_repeat
-from jqd.service.chaining import wrong
 from jqd.service.early_outcomes import lease_of, may_come
 from jqd.service.find import Coming, find, not_found
-from jqd.service.outcome_checks import OutcomeBatch
+from jqd.service.outcome_checks import OutcomeBatch, wrong
 from jqd.service.recent_outcomes import RecentOutcome, frames
 from jqd.service.services import Services
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.domain.chaining import FOLLOWERS_BYTES_MAX
 from jqd.domain.clock import Clock
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
 from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.batch import Item

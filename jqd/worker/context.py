@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol
 
-from jqd.domain.chaining import FOLLOWERS_MAX
 from jqd.domain.dates import date_of
+from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.units import Duration, duration_s
 from jqd.worker.attempt_output import AttemptOutput
 

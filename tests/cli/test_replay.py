@@ -12,8 +12,8 @@ import trio
 
 from jqd.cli import run
 from jqd.cli.replay import Tally, replay
-from jqd.domain.chaining import named
 from jqd.domain.clock import SystemClock
+from jqd.domain.followers import named
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import ALPHABET, partition_of
 from jqd.domain.record import Lane

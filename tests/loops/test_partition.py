@@ -12,7 +12,7 @@ import trio
 from jqd.control import OWED_JOBS_WARN, OWED_S, SHELVES_SHOWN_MAX
 from jqd.cron import service as schedules
 from jqd.cron.schedules import Plan, Schedules, Template
-from jqd.domain.chaining import named
+from jqd.domain.followers import named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.lease import LeaseConfig

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 import trio
 
-from jqd.domain.chaining import named
 from jqd.domain.errors import JournalRefused, StoreAway
+from jqd.domain.followers import named
 from jqd.domain.job import Fate, Job, Outcome, State
 from jqd.domain.record import Lane, decode_outcomes, encode_outcomes
 from jqd.domain.tenant import annotate

@@ -19,8 +19,8 @@ from jqd.domain.job import Held, Job, Outcome
 from jqd.runner import Capacity, Runner, RunnerConfig, Worker, WorkerRegistry, WorkerSpec, crash_isolation, make_pool
 from jqd.runner.registry import KIND, body_of
 from jqd.runner.worker import StyleName
-from jqd.service.chaining import wrong
 from jqd.service.config import ServiceConfig
+from jqd.service.outcome_checks import wrong
 
 WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
 _numbers = itertools.count(1)

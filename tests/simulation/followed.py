@@ -6,14 +6,14 @@ from typing import Any
 
 import trio
 
+from jqd.chaining import follow as following_module
+from jqd.chaining.outbox import Outbox
 from jqd.domain.errors import JqdError
 from jqd.domain.job import Outcome
 from jqd.domain.quotas import FREE, Charge
-from jqd.loops.outbox import Outbox
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.retention import retention as retention_module
 from jqd.partition import Partition
-from jqd.service import chaining as following_module
 from tests.simulation import faults as faults_module
 from tests.simulation.mistake import Mistake, Real, mistake
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from jqd.domain.chaining import read_entry
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.followers import read_entry
 from jqd.domain.job import NIL, Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.record import Lane

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import trio
 
-from jqd.domain.chaining import FOLLOWERS_BYTES_MAX
 from jqd.domain.errors import AnswerGarbled, JqdError
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.runner.config import RunnerConfig
 from jqd.runner.protocols import Answer, Judgement, Reader, Request, Sending, WorkerProtocol, protocol_of
 from jqd.runner.ssrf import AddressPolicy

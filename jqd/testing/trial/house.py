@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import trio
 
 from jqd.api import Api, ApiConfig, ApiContext, Authenticator
+from jqd.chaining.follow import follow
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import SystemClock
 from jqd.domain.job import Held, Wanted
@@ -29,7 +30,8 @@ from jqd.rate_limits.service import why_limited
 from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
-from jqd.service import JobSpec, Services, chaining
+from jqd.service import JobSpec, Services
+from jqd.service.outcome_checks import wrong
 from jqd.store import Owner
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
@@ -171,13 +173,13 @@ class House:
             started_at_ms=self._running.pop(held.job.id),
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=RESULT_BYTES_MAX,
-            wrong=partial(chaining.wrong, self._services.config),
+            wrong=partial(wrong, self._services.config),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self.apply()
         if outcome.follows:
             entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
-            left = await chaining.follow(self._services, entries)
+            left = await follow(self._services, entries)
             assert not left.waits, "there is nothing here to wait for"
             assert not left.over, "nobody has a quota here"
             await self._store.drop_outbox(entries)

@@ -1,4 +1,4 @@
-"""Jobs that follow others: whether they can be taken, and taking them. Once each, whoever does it and however often."""
+"""Pushes jobs that follow others: each once, whoever does it and however often."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -8,35 +8,22 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.domain.chaining import (
-    FOLLOWERS_BYTES_MAX,
-    FOLLOWERS_MAX,
-    UNREADABLE,
-    OutboxDone,
-    OutboxLeft,
-    is_made_of,
-    read_entry,
-)
-from jqd.domain.errors import JournalRefused, JqdError, StoreAway, TooLarge, Unreadable
+from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
+from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
+from jqd.domain.followers import is_made_of, read_entry
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.quotas import FREE, Charge
 from jqd.domain.tenant import annotate
-from jqd.service.batch import DETAIL_LENGTH_MAX, Batch, read_array
-from jqd.service.config import ServiceConfig
+from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
 from jqd.service.find import stands
 from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
-from jqd.service.principal import Principal, in_scope
+from jqd.service.principal import Principal
 from jqd.service.push import take
 from jqd.service.quotas import reserve_owed
 from jqd.service.services import Services
-
-NO_REPLACE = (
-    "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
-    " what came since; push it by itself, or under another job_id"
-)
 
 _jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
@@ -53,32 +40,6 @@ class Following(NamedTuple):
     jobs: list[JobSpec]
     charge: Charge = FREE
     """What they cost the quota of their tenant."""
-
-
-def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
-    """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
-
-    They are pushed later, for their parent's tenant, whoever told of them: so what jobtypes they may be is asked now.
-    `scopes`: of the token that the worker tells of them with, or was registered with where they come in an answer.
-    """
-    if len(follows) > FOLLOWERS_BYTES_MAX:
-        return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
-    try:
-        batch = read_array(follows, False, config)
-    except (Unreadable, TooLarge) as error:
-        return str(error)
-    if batch.refused:
-        first = batch.refused[0]
-        return f"jobs/{first.place}{first.pointer}: {first.detail}"
-    if batch.size > FOLLOWERS_MAX:
-        return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
-    for place, job in enumerate(batch.jobs):
-        if scopes and not in_scope(scopes, job.name):
-            return f"jobs/{place}/name: the worker's token is not for jobs {job.name[:64]!r}"
-        if job.replace:
-            return f"jobs/{place}/replace: {NO_REPLACE}"
-    chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
-    return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
 
 
 async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:

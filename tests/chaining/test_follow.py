@@ -6,11 +6,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from jqd.domain.chaining import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, UNREADABLE, follower_id, named
+from jqd.chaining.follow import follow
+from jqd.chaining.outbox import UNREADABLE
 from jqd.domain.errors import StoreAway
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, follower_id, named
 from jqd.domain.job import Fate
 from jqd.domain.tenant import annotate
-from jqd.service.chaining import follow, wrong
+from jqd.service.outcome_checks import wrong
 from jqd.service.partition_breaker import SHARE, PartitionBreaker
 from jqd.store import NameWanted
 from tests.api.whole import Whole

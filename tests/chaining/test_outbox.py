@@ -8,10 +8,21 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.domain.chaining import OutboxDone, OutboxLeft
+from jqd.chaining.outbox import (
+    COMPLAIN_S,
+    ENTRIES,
+    LEFT_S,
+    LOOK_S,
+    REST_S,
+    SHELF_LOOK_S,
+    SHELF_S,
+    SHELVES_HOLD_S,
+    Outbox,
+    OutboxDone,
+    OutboxLeft,
+)
 from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Fate, Held
-from jqd.loops.outbox import COMPLAIN_S, ENTRIES, LEFT_S, LOOK_S, REST_S, SHELF_LOOK_S, SHELF_S, SHELVES_HOLD_S, Outbox
 from jqd.testing.store import FakeStore
 from tests.contract.bench import StoreBench, outcome
 from tests.loops.house import TrioClock
@@ -130,7 +141,7 @@ async def test_much_that_has_to_wait_is_in_nobodys_way(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room
 ) -> None:
     """Of a partition that is away for an hour: what is new is met without it, and it by some at a time, all in turn."""
-    monkeypatch.setattr("jqd.loops.outbox.WALK", 2 * ENTRIES)
+    monkeypatch.setattr("jqd.chaining.outbox.WALK", 2 * ENTRIES)
     stuck = [b"stuck %04d" % number for number in range(10 * ENTRIES)]
     room.pushes.waits = set(stuck)
     await room.put(*stuck)
@@ -209,7 +220,7 @@ async def test_what_waits_for_something_else_keeps_no_shelf(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch, room: Room, nursery: trio.Nursery
 ) -> None:
     """Its tenant can push nothing as long as there is one, and it may wait for ever."""
-    monkeypatch.setattr("jqd.loops.outbox.ENTRIES", 5)
+    monkeypatch.setattr("jqd.chaining.outbox.ENTRIES", 5)
     acme = [b"acme %02d" % number for number in range(30)]
     others = Pushes()
     other = Outbox(store=room.store, push=others, clock=TrioClock(), source=random.Random(2))

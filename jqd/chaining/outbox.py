@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from jqd.domain.chaining import UNREADABLE, OutboxLeft
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.domain.jobid import ID_LENGTH
@@ -39,6 +38,26 @@ SHELVES = 100  # tried in one look, one call each for those that have no room
 SHELVES_MAX = 1_000  # listed; a tenant beyond them is still tried in its turn
 SHELVED_AT_ONCE = 1_000  # entries off one shelf in one look: new outbox entries wait meanwhile
 SHELVES_HOLD_S = 5.0  # an older list makes nobody wait: the store may be away, and pushes need none
+
+
+UNREADABLE = "they cannot be read"
+"""Begins the reason why such ones wait."""
+
+
+class OutboxDone(NamedTuple):
+    """What has to wait for the quota of a tenant."""
+
+    why: str
+    entries: list[bytes]
+
+
+class OutboxLeft(NamedTuple):
+    """What was not pushed of entries of an outbox; all others are done."""
+
+    waits: dict[bytes, str]
+    """Those that have to wait, and why."""
+    over: dict[str, OutboxDone]
+    """By their tenants: those whose quota has no room."""
 
 
 class Push(Protocol):

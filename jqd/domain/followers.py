@@ -18,9 +18,6 @@ from jqd.domain.tenant import tenant_of
 FOLLOWERS_MAX = 500  # of one success: as many names as one call of the store gives
 FOLLOWERS_BYTES_MAX = 1 << 20  # all of them together: what one call of the store takes
 
-UNREADABLE = "they cannot be read"
-"""Begins the reason why such ones wait."""
-
 _PLACE = re.compile(r"(\.[0-9]+){1,2}")
 _items_decoder = msgspec.msgpack.Decoder(list[dict[str, Raw]])
 _delay_decoder = msgspec.msgpack.Decoder(float)
@@ -55,22 +52,6 @@ class OutboxEntry(NamedTuple):
     tenant: str
     jobs: Raw
     """A MessagePack array."""
-
-
-class OutboxDone(NamedTuple):
-    """What has to wait for the quota of a tenant."""
-
-    why: str
-    entries: list[bytes]
-
-
-class OutboxLeft(NamedTuple):
-    """What was not pushed of entries of an outbox; all others are done."""
-
-    waits: dict[bytes, str]
-    """Those that have to wait, and why."""
-    over: dict[str, OutboxDone]
-    """By their tenants: those whose quota has no room."""
 
 
 def read_entry(entry: bytes) -> OutboxEntry:

@@ -1,0 +1,1 @@
+"""Chaining: `jqd/chaining/`."""
