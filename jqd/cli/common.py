@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from cyclopts import Parameter
 
 from jqd.cli.exits import Usage
@@ -12,7 +13,10 @@ from jqd.cli.render import Output
 from jqd.client import Client, daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.domain.errors import ConfigError
+from jqd.domain.job_spec import DURATIONS, FIELDS, SEVERAL, SWITCHES, JobOptions, help_of
 from jqd.domain.units import has_unit, seconds
+
+T = TypeVar("T")
 
 
 @Parameter(name="*")
@@ -57,42 +61,46 @@ def duration(text: str, flag: str) -> float:
         raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d") from None
 
 
-def waits(text: str) -> float | list[float]:
-    """Of `--backoff`: one wait, or with a comma all of them. Raises Usage."""
-    found = [duration(part, "--backoff") for part in text.split(",") if part.strip()]
-    return found if "," in text else duration(text, "--backoff")
+def waits(text: str, flag: str) -> float | list[float]:
+    """One wait, or with a comma all of them. Raises Usage."""
+    found = [duration(part, flag) for part in text.split(",") if part.strip()]
+    return found if "," in text else duration(text, flag)
+
+
+def _with_flags(options: type[T]) -> type[T]:
+    """Give it a flag for each option of a job."""
+    for field in msgspec.structs.fields(JobOptions):
+        kind = str if field.name in DURATIONS else int if field.name not in SWITCHES else bool
+        flag = Parameter(
+            help=help_of(field),
+            allow_leading_hyphen=field.name in DURATIONS,
+            negative="" if kind is bool else None,
+        )
+        options.__annotations__[field.name] = Annotated[kind | None, flag]
+        setattr(options, field.name, None)
+    return options
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+@_with_flags
 class Options:
-    """What a job is pushed with, now or at dates."""
+    """What a job is pushed with, now or at dates: the fields of `JobOptions`, and these."""
 
     text: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Take the argument, or each line, as a string, also when it looks like JSON."""
-    priority: int | None = None
-    """Smaller runs first."""
-    max_retry: int | None = None
-    """Attempts after the first."""
-    timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """Time one attempt may take: 90, 30s, 5m, 2h."""
-    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m."""
-    keep_result: Annotated[bool | None, Parameter(negative="")] = None
-    """Keep what the worker returns for an hour; push with --wait or --result does so by itself."""
     tag: Annotated[list[str] | None, Parameter(negative="")] = None
     """A word to find it by, as `jobs --tag` does; may be given several times."""
 
     def said(self) -> dict[str, Any]:
         """As the client takes it. Raises Usage."""
-        return {
-            "priority": self.priority,
-            "max_retry": self.max_retry,
-            "timeout": None if self.timeout is None else duration(self.timeout, "--timeout"),
-            "backoff": None if self.backoff is None else waits(self.backoff),
-            "keep_result": self.keep_result,
-            "tags": self.tag,
-        }
+        return {name: self._option(name) for name in FIELDS} | {"tags": self.tag}
+
+    def _option(self, name: str) -> Any:
+        value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+        if value is None or name not in DURATIONS:
+            return value
+        return waits(value, flag) if name in SEVERAL else duration(value, flag)
 
 
 def age(text: str, flag: str) -> float:

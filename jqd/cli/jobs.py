@@ -36,7 +36,6 @@ def push(
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    expires_in: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     common: Common | None = None,
@@ -61,8 +60,6 @@ def push(
         Replace a job with the same id.
     require_result
         Keep the result, and fail the job when it is too large for that; otherwise only the result is dropped.
-    expires_in
-        Fail it unless an attempt has begun so long after its date, or after now: 90, 30s, 5m, 2h, 1d.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     result
@@ -76,9 +73,11 @@ def push(
         "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
-        "expires_in": None if expires_in is None else duration(expires_in, "--expires-in"),
-        "keep_result": "required" if require_result else given.keep_result or result or wait or None,
     }
+    if require_result:
+        options["keep_result"] = "required"
+    elif result or wait:
+        options["keep_result"] = True
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
         if lines is not None:

@@ -13,6 +13,7 @@ from jqd.cli.argument import value as meant
 from jqd.cli.exits import Usage
 from jqd.domain.dates import INSTANT_MS_MAX, iso
 from jqd.domain.job import Job, Outcome
+from jqd.domain.job_spec import KEPT
 from jqd.domain.json_ext import show_packed
 from jqd.domain.record import DECODERS, Lane, split_cancel
 from jqd.domain.settings import Setting
@@ -106,10 +107,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
                 "job_id": what.id,
                 **_named(what.jobtype),
                 "argument": show_packed(what.argument),
-                "priority": what.priority,
-                "max_retry": what.max_retry,
-                "timeout": what.timeout,
-                "keep_result": what.keep_result,
+                **{name: getattr(what, name) for name in KEPT},
                 "eligible_at": _date(what.eligible_at_ms),
                 "chosen_id": bare(what.name) or None,
                 "tags": what.tags,

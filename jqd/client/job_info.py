@@ -3,18 +3,19 @@
 import enum
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import msgspec
 
 from jqd.domain.dates import utc
 from jqd.domain.job import Keep, State
+from jqd.domain.job_spec import JobSpec, PushOptions, plain_option
 from jqd.domain.suggest import suggestion
-from jqd.domain.units import Duration, Durations, duration_s, durations_s
 
 FINAL_STATES = tuple(state.value for state in State if state.is_final)
 
 Ack = Literal["fsync", "memory", "store"]
+FIELDS = JobSpec.__struct_fields__
 
 
 class Cancel(enum.Enum):
@@ -124,36 +125,6 @@ def job_info(told: Any) -> JobInfo:
         raise ValueError(f"not understood: {error}") from None
 
 
-class Usual(TypedDict, total=False):
-    """What may be said of all jobs of a type, where their pusher says nothing; None: the daemon's own default."""
-
-    priority: int | None
-    max_retry: int | None
-    timeout: Duration | None
-    keep_result: Keep | None
-    backoff: Durations | None
-
-
-class Each(Usual, total=False):
-    """And of one job."""
-
-    run_at: datetime | float | str | None
-    delay: Duration | None
-    replace: bool | None
-    tags: Sequence[str] | None
-    expires_in: Duration | None
-
-
-class PushOptions(Each, total=False):
-    """And its id: what may be said of a push."""
-
-    job_id: str | None
-
-
-FIELDS = ("name", "argument", *PushOptions.__annotations__)
-DURATIONS = frozenset({"timeout", "delay", "expires_in"})
-
-
 def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> dict[str, Any]:
     """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
     told: dict[str, Any] = {"name": name} if argument is None else {"name": name, "argument": argument}
@@ -161,25 +132,8 @@ def job_map(name: str, argument: Any = None, **options: Unpack[PushOptions]) -> 
         if field not in FIELDS:
             raise TypeError(f"a push has no option {field!r}{suggestion(field, FIELDS)}")
         if value is not None:
-            told[field] = _plain(field, value)
+            told[field] = plain_option(field, value)
     return told
-
-
-def _plain(field: str, value: Any) -> Any:
-    """An option as it is sent. Raises TypeError and ValueError."""
-    if field in DURATIONS:
-        return duration_s(value)
-    if field == "backoff":
-        return durations_s(value)
-    if field == "tags":
-        if isinstance(value, str):
-            raise TypeError(f"tags is a list of strings, not the string {value!r}")
-        return list(value)
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError(f"{field} {value} has no time zone; write datetime.now(UTC) + … or use delay")
-        return value.isoformat()
-    return value
 
 
 def listed_job(index: int, job: Any) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class PushOptions(OnePush, total=False):
 
 def _kinds(field: structs.FieldInfo) -> tuple[Any, ...]:
     hint = _unlimited(field.type)
-    return get_args(hint) or (hint,)
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 DURATIONS = frozenset(
@@ -267,10 +267,22 @@ SEVERAL = frozenset(
 )
 
 
+SWITCHES = frozenset(field.name for field in structs.fields(JobSpec) if bool in _kinds(field))
+
+
+def help_of(option: structs.FieldInfo) -> str:
+    """What the command line says of an option."""
+    return next(str(meta.extra["help"]) for meta in option.type.__metadata__ if meta.extra)
+
+
 def plain_option(field: str, value: Any) -> Any:
     """An option of a push as it is sent. Raises TypeError and ValueError."""
     if field in DURATIONS:
         return durations_s(value) if field in SEVERAL else duration_s(value)
+    if field in SEVERAL:
+        if isinstance(value, str):
+            raise TypeError(f"{field} is a list of strings, not the string {value!r}")
+        return list(value)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError(f"{field} {value} has no time zone; write datetime.now(UTC) + … or use delay")

@@ -21,13 +21,15 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, overload
 
+import msgspec
+
 from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
-from jqd.client.job_info import Usual
 from jqd.domain.extras import install_with
-from jqd.domain.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
+from jqd.domain.fields import allowed
+from jqd.domain.job_spec import DURATIONS, JobOptionsDict, TypeOptions, plain_option
 from jqd.domain.suggest import suggestion
-from jqd.domain.units import Duration, duration_s, durations_s
+from jqd.domain.units import Duration, duration_s
 from jqd.worker.context import at_work
 from jqd.worker.job import Job, Loop
 from jqd.worker.push_batch import PushBatch
@@ -41,7 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Declaring(Usual, total=False):
+class Declaring(JobOptionsDict, total=False):
     """What may be said where a job is declared."""
 
     server_only: bool | None
@@ -218,10 +220,10 @@ class App:
 
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
         tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
-        (seconds, or like "20s"), `keep_result` and `backoff` (the first wait after a failed attempt, or a list of all)
-        hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has it.
-        `server_only`: it is pushed, changed and cancelled with the master key only, or by jobs. Raises ValueError or
-        TypeError for what can never work.
+        (seconds, or like "20s"), `keep_result`, `expires_in` and `backoff` (the first wait after a failed attempt, or a
+        list of all) hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has
+        it. `server_only`: it is pushed, changed and cancelled with the master key only, or by jobs. Raises ValueError
+        or TypeError for what can never work.
         """
         for given in (one for one in options if one not in DECLARED):
             raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
@@ -254,33 +256,14 @@ def _loop(loop: Loop) -> Loop:
 
 
 def _options(**given: Any) -> dict[str, Any]:
-    """The options that were given, checked as a daemon would. Raises ValueError."""
-    said = {name: value for name, value in given.items() if value is not None}
-    if "timeout" in said:
-        said["timeout"] = duration_s(said["timeout"])
-    if "backoff" in said:
-        said["backoff"] = durations_s(said["backoff"])
-    for name, value in said.items():
-        if name == "server_only":
-            fits, allowed = isinstance(value, bool), "True or False"
-        elif name == "keep_result":
-            fits, allowed = isinstance(value, bool) or value == "required", 'True, False or "required"'
-        elif name == "timeout":
-            fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX
-            allowed = f'a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}, or like "20s"'
-        elif name == "backoff":
-            waits = value if isinstance(value, list) else [value]
-            fits = len(waits) <= WAITS_MAX and all(
-                _is_number(wait, int, float) and 0 < wait <= BACKOFF_S_MAX for wait in waits
-            )
-            allowed = f'a wait like "20s", above 0 and at most {BACKOFF_S_MAX:.0f} s, or a list of at most {WAITS_MAX}'
-        else:
-            least, most = (0, MAX_RETRY_MAX) if name == "max_retry" else (PRIORITY_MIN, PRIORITY_MAX)
-            fits, allowed = _is_number(value, int) and least <= value <= most, f"a whole number from {least} to {most}"
-        if not fits:
-            raise ValueError(f"a job's {name} is {allowed}; got {value!r}")
+    """The options that were given, as they are sent. Raises ValueError for what a daemon would refuse."""
+    said = {name: plain_option(name, value) for name, value in given.items() if value is not None}
+    for field in msgspec.structs.fields(TypeOptions):
+        if field.name in said:
+            try:
+                msgspec.convert(said[field.name], field.type)
+            except msgspec.ValidationError:
+                what = allowed(field.type).replace("true", "True").replace("false", "False")
+                what += ', or like "20s"' if field.name in DURATIONS else ""
+                raise ValueError(f"a job's {field.name} is {what}; got {given[field.name]!r}") from None
     return said
-
-
-def _is_number(value: Any, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)

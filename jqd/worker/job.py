@@ -9,8 +9,9 @@ import anyio.to_thread
 import msgspec
 
 from jqd.client import Ack, Client
-from jqd.client.job_info import Each, job_map
+from jqd.client.job_info import job_map
 from jqd.domain.job import NAME_LENGTH_MAX, is_name
+from jqd.domain.job_spec import OnePush
 from jqd.domain.suggest import suggestion
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
@@ -138,13 +139,13 @@ class Job(Generic[P, C, R]):
         *,
         id: str | None = None,  # noqa: A002 - what it is called everywhere
         ack: Ack | None = None,
-        **options: Unpack[Each],
+        **options: Unpack[OnePush],
     ) -> Pushing[P, R]:
         """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
 
         They are those of `Client.push`; `id` is your own id for the job, `job_id` there.
         """
-        known = ("id", "ack", *Each.__annotations__)
+        known = ("id", "ack", *OnePush.__annotations__)
         for given in (one for one in options if one not in known):
             raise TypeError(f"a job has no option {given!r}{suggestion(given, known)}")
         return Pushing(self, self._sender, {"job_id": id, **options}, ack)

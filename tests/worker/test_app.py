@@ -156,7 +156,7 @@ NUMBER = "number of seconds above 0|is no duration"
         *(({"timeout": wrong}, NUMBER) for wrong in ["soon", "0s", 0, -1, True, float("nan"), float("inf"), 2_592_001]),
         ({"max_retry": -1}, "max_retry is a whole number from 0"),
         ({"max_retry": 2.0}, "max_retry is a whole number from 0"),
-        ({"priority": 2**31}, "priority is a whole number"),
+        ({"priority": 2**31}, "priority is a 32-bit whole number"),
         ({"keep_result": 1}, 'keep_result is True, False or "required"'),
         ({"server_only": 1}, "server_only is True or False"),
         ({"loop": "curio"}, 'loop is "trio" or "asyncio"'),

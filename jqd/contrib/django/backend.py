@@ -5,7 +5,7 @@
     priority 10, larger is sooner       priority -10, smaller is sooner
 
 OPTIONS: `url` of the daemon (else JQD_URL), `token`, and `timeout`, `max_retry`, `keep_result` (True, if it says
-nothing, for `return_value`), `backoff` of every task. A task that raises is tried again, as any job is.
+nothing, for `return_value`), `backoff`, `expires_in` of every task. A task that raises is tried again, as any job is.
 """
 
 import threading
@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
 from jqd.client import Client, JobInfo, NotFound
+from jqd.domain.job_spec import FIELDS
 
 try:
     from django.tasks.backends.base import BaseTaskBackend
@@ -28,7 +29,7 @@ except ImportError:  # before Django 6
     from django_tasks.signals import task_enqueued
 
 DEFAULT_QUEUE = "default"
-OF_JOBS = ("timeout", "max_retry", "keep_result", "backoff")  # options that go with each job
+OF_JOBS = tuple(name for name in FIELDS if name != "priority")  # options of each job; Django has its own priority
 STATUS = {
     "running": TaskResultStatus.RUNNING,
     "succeeded": TaskResultStatus.SUCCESSFUL,
