@@ -21,6 +21,7 @@ def bare(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+@lru_cache(maxsize=128)
 def language_of(content_type: str) -> Language | None:
     """The language of a body, problem documents and lines of JSON included; None when it is neither."""
     kind = bare(content_type)

@@ -15,7 +15,7 @@ import trio
 from jqd.domain.job import Held
 from jqd.domain.log import get_logger
 from jqd.runner.delivery import Delivery, DeliveryContext
-from jqd.runner.transport import Carrier
+from jqd.runner.transport import Post
 
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again
@@ -30,19 +30,17 @@ class Asked:
     """Remembers cancels of jobs that were not in hand when the cancel came."""
 
     def __init__(self) -> None:
-        self._fences: dict[str, int] = {}
+        self.fences: dict[str, int] = {}
 
     def note(self, job_id: str, fence: int) -> None:
         """A claim that is not in hand was cancelled. Beyond ASKED_MAX the oldest is forgotten."""
-        self._fences[job_id] = fence
-        if len(self._fences) > ASKED_MAX:
-            del self._fences[next(iter(self._fences))]
+        self.fences[job_id] = fence
+        if len(self.fences) > ASKED_MAX:
+            del self.fences[next(iter(self.fences))]
 
     def taken(self, held: Iterable[Held]) -> set[str]:
         """The jobs of those claims whose cancel is remembered. What is remembered of these jobs is forgotten then."""
-        if not self._fences:
-            return set()
-        return {each.job.id for each in held if self._fences.pop(each.job.id, None) == each.fence}
+        return {each.job.id for each in held if self.fences.pop(each.job.id, None) == each.fence}
 
 
 class Teller:
@@ -53,14 +51,14 @@ class Teller:
         self._tellers = trio.CapacityLimiter(TELLERS)
         self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
-    async def tell(self, carrier: Carrier, delivery: Delivery, job_id: str) -> None:
+    async def tell(self, post: Post, delivery: Delivery, job_id: str) -> None:
         """Tell the worker of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
             async with self._one_of(delivery.worker.id), self._tellers:
                 if self._shared.deliveries.get(job_id) is not delivery:
                     return
-                if await self._told(carrier, delivery, job_id):
+                if await self._told(post, delivery, job_id):
                     return
 
     @asynccontextmanager
@@ -73,10 +71,10 @@ class Teller:
             if not limiter.borrowed_tokens:  # then nobody waits either
                 self._by_worker.pop(worker_id, None)
 
-    async def _told(self, carrier: Carrier, delivery: Delivery, job_id: str) -> bool:
+    async def _told(self, post: Post, delivery: Delivery, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
-        told = await carrier.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
+        told = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
         if told is None:
             return True
         status, why = told

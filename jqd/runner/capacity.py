@@ -8,18 +8,20 @@ import trio
 
 from jqd.domain.backoff import Backoff
 from jqd.domain.clock import Clock
-from jqd.domain.job import Held
+from jqd.domain.job import Held, Wanted
+from jqd.domain.pauses import Paused
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
-from jqd.runner.crash_isolation import Isolation, Suspects
+from jqd.runner.crash_isolation import Suspects
+from jqd.runner.crash_site import Request, Site
+from jqd.runner.demand import Demand, Linger, Roomy, VersionShares
 from jqd.runner.endpoint import host_of
-from jqd.runner.protocols import protocol_of
-from jqd.runner.pulls import Pulls
+from jqd.runner.protocols import STYLES
+from jqd.runner.pulls import Offer, Pulls
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.ssrf import SsrfGuard
 from jqd.runner.transport import Connections
-from jqd.runner.version_shares import VersionShares
 from jqd.runner.worker import Worker
 
 Claim = tuple[str, int]
@@ -57,11 +59,13 @@ class Capacity:
         self._workers = workers
         self._source = source
         self._clock = clock
-        self._gates: dict[str, CircuitBreaker] = {}
+        self.gates: dict[str, CircuitBreaker] = {}
         self.suspects = Suspects()
-        self._solitudes: dict[str, Isolation] = {}  # by host and port, and by URL: several may be registered at either
+        self.requests: dict[Request, None] = {}
+        """All that are under way to workers, or wait for that."""
+        self._sites: dict[str, Site] = {}  # by host and port
         self._heard: dict[str, Mapping[str, Rest]] = {}  # daemon → worker's id → its rest
-        self._free = trio.Event()
+        self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
         """Polls of workers that ask for jobs by themselves."""
@@ -74,24 +78,65 @@ class Capacity:
     def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
         """Workers that batches are posted to from here."""
         workers = self._workers.list()
-        if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
+        if len(self.gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
-            self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
-            here = {place for gate in self._gates.values() for place in (gate.endpoint, gate.url)}
-            self._solitudes = {at: each for at, each in self._solitudes.items() if at in here or each.at_work}
+            self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_hand}
+            here = {gate.endpoint for gate in self.gates.values()}
+            self._sites = {at: site for at, site in self._sites.items() if at in here or site.house.at_work}
+            urls = {gate.url for gate in self.gates.values()}
+            for site in self._sites.values():
+                site.keep(urls)
         share = self._workers.share
         gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
         return [(worker, gate) for worker, gate in gates if not gate.barred]
 
+    def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:
+        """What workers with a free slot take, and whether some worker is posted to."""
+        now_s, demand = self._clock.mono_s(), Demand(paused.types.names, paused.tenants.names)
+        self.pulls.wish(demand)
+        posting = self.posting() if self.connections.free else []
+        for worker, gate in posting:
+            if not gate.has_room(now_s) or not self.connections.free_for(worker.endpoint, len(posting)):
+                continue
+            span = worker.priority_min, worker.priority_max
+            if worker.takes_any:
+                demand.any_type(span, gate.not_taken_now(now_s), worker.tenant)
+            for jobtype in () if worker.takes_any else worker.jobs or ():
+                if gate.takes(jobtype, now_s):
+                    demand.named(jobtype, span)
+        return demand.wanted(), bool(posting)
+
+    def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
+        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free."""
+        if (pull := self.pulls.best(jobtype, priority)) is not None:
+            return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
+        now_s = self._clock.mono_s()
+        roomy: list[Roomy] = []
+        posting = self.posting() if self.connections.free else []
+        for worker, gate in posting:
+            if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
+                continue
+            free = gate.free(jobtype, now_s)
+            free = min(free, self.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
+            few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
+            if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
+                continue
+            roomy.append((free / gate.window(jobtype), free, worker))
+        takers = (worker for worker, _ in posting if worker.takes(jobtype, priority))
+        if not (roomy := self.turns.among(jobtype, takers, roomy)):
+            return None
+        _, free, worker = max(roomy, key=lambda one: one[:2])
+        return Offer(worker, free, self._config.batch_bytes_max)
+
     def gate(self, worker: Worker) -> CircuitBreaker:
         """The gate of one worker, as wide as our share of what it registered."""
         share = self._workers.share
-        max_jobs, batch = max(1, share(worker.max_jobs)), protocol_of(worker).batch(worker)
+        max_jobs, batch = max(1, share(worker.max_jobs)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
             batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
-        gate = self._gates.get(worker.id)
+        gate = self.gates.get(worker.id)
         if gate is None:
-            gate = self._gates[worker.id] = CircuitBreaker(
+            gate = self.gates[worker.id] = CircuitBreaker(
                 max_jobs=max_jobs,
                 batch=batch,
                 backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
@@ -101,18 +146,22 @@ class Capacity:
         else:
             gate.resize(max_jobs, batch)
             self._begin(gate, worker)
-        gate.registered_at_ms = worker.registered_at_ms
-        if gate.endpoint != worker.endpoint:
-            gate.endpoint = worker.endpoint
-            gate.house = self._solitudes.setdefault(worker.endpoint, Isolation())
-        if gate.url != (url := worker.url or ""):
-            gate.url = url
-            gate.isolation = self._solitudes.setdefault(url, Isolation())
-        if gate.judged is not worker:
-            gate.judged, gate.barred = worker, self._bar(worker)
+        if gate.worker is not worker:
+            gate.worker, gate.barred, gate.registered_at_ms = worker, self._bar(worker), worker.registered_at_ms
+            gate.endpoint, gate.url = worker.endpoint, worker.url or ""
+            gate.site = self._sites.get(gate.endpoint)
         if self._heard:
             self._hear(worker.id, gate)
         return gate
+
+    def isolate(self, endpoint: str) -> Site:
+        """From now on it is watched who has what to itself at that host and port."""
+        if endpoint not in self._sites:
+            site = Site(request for request in self.requests if request.endpoint == endpoint)
+            self._sites[endpoint] = site
+            for gate in self.at(endpoint):
+                gate.site = site
+        return self._sites[endpoint]
 
     def rests(self, daemon: str) -> Mapping[str, Rest]:
         """What was heard of that daemon last."""
@@ -124,7 +173,7 @@ class Capacity:
         if rests:
             self._heard[daemon] = rests
         for worker_id in before.keys() | rests.keys():
-            if (gate := self._gates.get(worker_id)) is not None:
+            if (gate := self.gates.get(worker_id)) is not None:
                 self._hear(worker_id, gate)
         if before:
             self.note_free()
@@ -156,17 +205,17 @@ class Capacity:
     def ailing(self) -> dict[str, CircuitBreaker]:
         """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
         return {
-            worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint or gate.barred
+            worker_id: gate for worker_id, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred
         }
 
     def in_hand(self, worker_id: str) -> int:
         """Jobs that were posted to a worker, and have not stopped."""
-        gate = self._gates.get(worker_id)
+        gate = self.gates.get(worker_id)
         return gate.in_hand if gate is not None else 0
 
     def at(self, endpoint: str) -> list[CircuitBreaker]:
         """Of all workers at that host and port: when one cannot be reached there, none can."""
-        return [gate for gate in self._gates.values() if gate.endpoint == endpoint]
+        return [gate for gate in self.gates.values() if gate.endpoint == endpoint]
 
     def lend(self, gate: CircuitBreaker, held: Held) -> None:
         """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""
@@ -187,16 +236,16 @@ class Capacity:
 
     def note_free(self) -> None:
         """Some worker may take more."""
-        self._free.set()
+        self.freed.set()
 
     async def wait_free(self) -> None:
         """Until a slot may be free, or a worker registered. This is a hint and may come for nothing.
 
         The end of a back-off gives no hint: look again by time.
         """
-        if self._free.is_set():
-            self._free = trio.Event()  # only now: every job that ends tells, and few are waited for
-        await self._free.wait()
+        if self.freed.is_set():
+            self.freed = trio.Event()  # only now: every job that ends tells, and few are waited for
+        await self.freed.wait()
 
     def complaints(self) -> list[str]:
         """What somebody has to mend at workers."""

@@ -24,7 +24,7 @@ import random
 from collections.abc import Collection
 
 from jqd.domain.backoff import Backoff
-from jqd.runner.crash_isolation import Isolation
+from jqd.runner.crash_site import Site
 
 WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
@@ -95,19 +95,16 @@ class CircuitBreaker:
         """How the request ended that it was backed off for, for people."""
         self.barred = ""
         """Why this daemon may not connect to the worker at all: it gives it nothing."""
-        self.judged: object = None
-        """Of which registration `barred` says that."""
+        self.worker: object = None
+        """The registration that the numbers, `barred` and the three below are of."""
         self.registered_at_ms = 0
-        """Which registration of the worker this counts for."""
-        self._complained_at_s = float("-inf")
         self.endpoint = ""
         """Host and port of the worker."""
         self.url = ""
         """Where it is, as it registered."""
-        self.isolation = Isolation()
-        """Of this worker, and of all that are registered at its very URL."""
-        self.house = Isolation()
-        """Of all that are registered there."""
+        self.site: Site | None = None
+        """What suspects have to themselves there, from the first of them on."""
+        self._complained_at_s = float("-inf")
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
@@ -148,21 +145,18 @@ class CircuitBreaker:
             return 0
         full = self._full_window(self._rate_of(jobtype))
         free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
-        return 1 if self._is_tried else free
+        # One job is to tell if the worker is well again.
+        return 1 if self.failures or self.told_until_s > float("-inf") else free
 
     def has_room(self, now_s: float) -> bool:
         """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
-        if self.is_open(now_s) or self._probes or self.is_kept(now_s):
+        if self.is_open(now_s) or self._probes or (self.site is not None and self.site.is_kept(self.url, now_s)):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
             return False
         # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
         return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
-
-    def is_kept(self, now_s: float) -> bool:
-        """Whether a suspect has the worker to itself, or waits for that, here or at all that is there."""
-        return self.isolation.is_kept(now_s) or self.house.is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
         """Whether nothing may be sent now, not even jobs that were handed over already."""
@@ -172,11 +166,6 @@ class CircuitBreaker:
         """The same, by what this daemon itself was told."""
         return now_s < self.open_until_s
 
-    @property
-    def _is_tried(self) -> bool:
-        """Whether one job is to tell if the worker is well again."""
-        return bool(self.failures) or self.told_until_s > float("-inf")
-
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
         """These jobs of one type are handed over."""
         speed = self._speeds.pop(jobtype, None) or self._new_speed()
@@ -184,7 +173,7 @@ class CircuitBreaker:
         speed.take(len(job_ids), now_s)
         self.in_hand += len(job_ids)
         self._used = None
-        if self._is_tried:
+        if self.failures or self.told_until_s > float("-inf"):
             self._probes.update(job_ids)
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
@@ -205,7 +194,7 @@ class CircuitBreaker:
         self.complaint = ""
         self.failures = 0
         self.unreached = False
-        if sent_at_s >= self.told_until_s:
+        if sent_at_s >= self.told_until_s > float("-inf"):
             self._forget_told()
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))

@@ -29,8 +29,7 @@ one process, and they have the whole host and port. Then after a second of suspe
 have one, however many suspects wait.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -129,34 +128,33 @@ class Suspects:
     """One for all workers of a daemon: a job that was lost at one is run alone at the next."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Loss] = {}
+        self.known: dict[str, _Loss] = {}
+        """While this is empty nothing need be asked here."""
 
     def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
         """The connection of one request broke, with these jobs at work. `burst`: all that broke with it."""
         burst = burst or Burst()
         burst.jobs += len(job_ids)
         for job_id in job_ids:
-            before = self._known.pop(job_id, None)
+            before = self.known.pop(job_id, None)
             most = before.group if before else None
             extent = before.extent if before else Extent.OWN
-            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, extent)
-        while len(self._known) > SUSPECTS_MAX:
-            del self._known[next(iter(self._known))]
+            self.known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, extent)
+        while len(self.known) > SUSPECTS_MAX:
+            del self.known[next(iter(self.known))]
 
     def cleared(self, job_ids: Iterable[str]) -> None:
         """They ended, and the worker stood."""
-        for job_id in job_ids if self._known else ():
-            self._known.pop(job_id, None)
+        for job_id in job_ids:
+            self.known.pop(job_id, None)
 
     def extent(self, job_ids: Collection[str]) -> Extent:
         """The most that went down with any of them."""
-        if not self._known:
-            return Extent.OWN
-        return max((self._known[job_id].extent for job_id in job_ids if job_id in self._known), default=Extent.OWN)
+        return max((self.known[job_id].extent for job_id in job_ids if job_id in self.known), default=Extent.OWN)
 
     def of(self, job_id: str) -> Suspicion | None:
         """None: nothing is held against it."""
-        loss = self._known.get(job_id)
+        loss = self.known.get(job_id)
         return Suspicion(loss.losses, loss.group) if loss else None
 
 
@@ -313,75 +311,3 @@ class Isolation:
         for request in requests:
             if (owner := self._owners.pop(request, None)) is not None:
                 self._held_until_s = max(self._held_until_s, min(now_s, owner.until_s))
-
-
-class Stay:
-    """One request at a worker, and at the host and port where that is one of several perhaps."""
-
-    def __init__(self, worker: str, own: Isolation, house: Isolation) -> None:
-        self._worker, self._own, self._house = worker, own, house
-        self._stands_back = False  # its worker need not become empty yet: another one's suspects are at work
-
-    @contextmanager
-    def waiting(self, losses: int, extent: Extent) -> Iterator[None]:
-        """While a suspect waits for its turn."""
-        place = self._place(extent)
-        place.waiting += bool(losses)
-        try:
-            yield
-        finally:
-            self._stand_back(place, back=False)
-            place.waiting -= bool(losses)
-
-    def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        house = self._house
-        if not losses:
-            wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))
-            for place in (self._own, house) if not wait_s else ():
-                place.set_out(self)
-            return wait_s
-        if extent is not Extent.ALL and (wait_s := house.wait_s(now_s)) > 0:
-            return wait_s
-        perhaps = extent is Extent.PERHAPS
-        others_s = house.others_s(self._worker, now_s) if perhaps else 0.0
-        self._stand_back(self._own, back=others_s > 0)
-        if others_s > 0:
-            return others_s
-        wait_s = self._place(extent).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
-        if perhaps and not wait_s:
-            house.bear(self, self._worker, now_s, send_s)
-        return wait_s
-
-    def _stand_back(self, place: Isolation, *, back: bool) -> None:
-        if back != self._stands_back:
-            self._stands_back = back
-            place.waiting += -1 if back else 1
-
-    def entered(self, jobs: int, losses: int, now_s: float) -> None:
-        for place in (self._own, self._house):
-            place.entered(self, jobs, losses, now_s, self._worker)
-
-    def fewer(self, jobs: int) -> None:
-        """So many of its jobs are at work no more."""
-        for place in (self._own, self._house):
-            place.at_work -= jobs
-
-    def is_alone(self) -> bool:
-        """Whether nothing else was at work at its host and port since it was sent."""
-        return self._house.is_alone(self)
-
-    def answered(self) -> None:
-        self._house.answered(self)
-
-    def lost(self, now_s: float) -> Burst:
-        """Its connection broke. Returns with what else."""
-        self._own.lost(now_s, self)
-        return self._house.lost(now_s, self)
-
-    def left(self, now_s: float) -> None:
-        """It is over, or will not be sent."""
-        for place in (self._own, self._house):
-            place.left(self, now_s)
-
-    def _place(self, extent: Extent) -> Isolation:
-        return self._house if extent is Extent.ALL else self._own

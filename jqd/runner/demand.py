@@ -1,22 +1,37 @@
-"""What all free workers together would take, in as few wishes as say it. Pure.
+"""What is claimed next, and for which worker. Pure: time is given.
+
+Demand          what all free workers together would take, in as few wishes as say it:
 
     workers          any type, 0 to 9     any type, 5 to 20     mail, 0 to 30     bill, 3 to 4
     asked for        any type, 0 to 20                          mail, 0 to 30
 
-Ranges that touch become one. What is asked for of any type is not asked for again by name.
+Linger          small batches wait a moment for more jobs, where their worker asked for that
+
+VersionShares   which version of a handler takes the next batch, so that each gets its share of the jobs. The one that
+                is most behind its share is next, whoever has room: so a canary gets no more than its part while the
+                older ones are full or away, for a bad one does most harm just then. But what a newer one has no room
+                for the oldest takes, and it counts as the newer one's: who is slow, backed off or away stops nobody,
+                and nothing is made up for later
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from jqd.domain.job import Wanted
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import tenant_of
+from jqd.runner.worker import Worker
+
+STALE_S = 1.0  # a jobtype that no look has shown for so long begins anew: others took what waited
 
 Span = tuple[int, int]
+Roomy = tuple[float, int, Worker]
+"""Which part of a worker is free, and how much."""
 
 
 class Demand:
-    """Gathers them from one worker after the other."""
+    """Gathers them from one worker after the other. Ranges that touch become one. What is asked for of any type is not
+    asked for again by name."""
 
     def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:
         """`paused`: jobtypes that are not wished for, whoever takes them; `halted`: tenants, as `all_of` says."""
@@ -66,3 +81,66 @@ def _united(spans: Iterable[Span]) -> list[Span]:
 
 def _in(span: Span, spans: Iterable[Span]) -> bool:
     return any(low <= span[0] and span[1] <= high for low, high in spans)
+
+
+class Linger:
+    """What waits for more, of one partition: from the look that first showed jobs of a type, too few for a batch, until
+    some of them are claimed."""
+
+    def __init__(self) -> None:
+        self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until
+
+    def waits(self, jobtype: str, waiting: int | None, wanted: int, linger_s: float, now_s: float) -> bool:
+        """Whether the jobs of this type that were seen now wait on: fewer than are `wanted` at once.
+
+        `waiting`: None where nobody looked, so that they are not held back.
+        """
+        if not linger_s or waiting is None or waiting >= wanted:
+            return False
+        first_s, seen_s, until_s = self.since.pop(jobtype, (now_s, now_s, now_s))
+        if now_s - seen_s > STALE_S:
+            first_s = now_s
+        for old in [name for name, (_, at_s, _) in self.since.items() if now_s - at_s > STALE_S]:
+            del self.since[old]
+        over_s = first_s + linger_s
+        self.since[jobtype] = first_s, now_s, min(over_s, until_s) if until_s > now_s else over_s
+        return now_s < over_s
+
+    def over(self, jobtype: str) -> None:
+        self.since.pop(jobtype, None)
+
+    def next_s(self, now_s: float) -> float:
+        """Seconds until the first of them waits no longer; infinity when there is none."""
+        return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))
+
+
+class VersionShares:
+    """Of all handlers, by one daemon."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Counter[str]] = {}  # handler → jobs by version, since the latest one came
+        self._next: dict[str, str] = {}
+
+    def among(self, jobtype: str, takers: Iterable[Worker], roomy: list[Roomy]) -> list[Roomy]:
+        """Those with room but for versions that are not to take the next batch.
+
+        `takers`: all workers that take such jobs, with room or without; versions stand there oldest first.
+        """
+        versions = [one for one in takers if one.handler == jobtype]
+        if not versions:
+            return roomy
+        oldest = versions[0]
+        given = self._given.get(oldest.handler, Counter())
+        if any(one.id not in given for one in versions):
+            given = self._given[oldest.handler] = Counter({one.id: 0 for one in versions})
+        jobs = 1 + sum(given[one.id] for one in versions)
+        due = max(versions, key=lambda one: one.share * jobs - given[one.id])
+        self._next[oldest.handler] = due.id
+        free = {worker.id for *_, worker in roomy}
+        chosen = next((one for one in (due, oldest) if one.id in free), None)
+        return [one for one in roomy if one[2] is chosen or one[2] not in versions]
+
+    def took(self, worker: Worker, jobtype: str, jobs: int) -> None:
+        """It was given so many: they count as those of the version whose turn it was."""
+        if worker.handler == jobtype and jobtype in self._next:
+            self._given[jobtype][self._next[jobtype]] += jobs

@@ -63,8 +63,6 @@ def server_of(url: str) -> tuple[str, str, int]:
 
 def fill(url: str, name: str, job_id: str) -> str:
     """The URL of one job."""
-    if "{" not in url:
-        return url
     return _PLACE.sub(lambda place: _segment(name if place[0] == "{name}" else job_id), url)
 
 

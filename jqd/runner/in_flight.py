@@ -11,6 +11,7 @@ comparing this list with the store's.
 import enum
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -33,30 +34,30 @@ class Phase(enum.IntEnum):
     """Its outcome, or its return, waits to be taken or was taken."""
 
 
-QUEUED, RUNNING, STOPPED = Phase  # to read a member of an enumeration costs as much as a call, and each job goes by
+# To read a member of an enumeration costs as much as a call, and each job goes by.
+QUEUED, RUNNING, STOPPED = Phase
+SUCCEEDED = Fate.SUCCEEDED
 
 
+@dataclass(slots=True, eq=False)
 class InFlightJob:
     """One job in hand."""
 
-    __slots__ = ("begun", "cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
-
-    def __init__(self, held: Held, worker_id: str) -> None:
-        self.held = held
-        self.worker_id = worker_id
-        self.phase = QUEUED
-        self.started_at_ms = 0
-        """Wall clock of the last send; 0 before."""
-        self.begun = False
-        """Whether a worker said so, or an earlier send of it was not refused: a later refusal does not undo that."""
-        self.taken = False
-        """Whether the loop that settles has taken the outcome or the return."""
-        self.outcome: Outcome | None = None
-        """How the attempt ended, without its result; kept until the store knows it."""
-        self.noted = False
-        """Whether the outcome is in the journal, on disk."""
-        self.cancelled = False
-        """Whether somebody cancelled it: then it is not sent again."""
+    held: Held
+    worker_id: str
+    phase: Phase = QUEUED
+    started_at_ms: int = 0
+    """Wall clock of the last send; 0 before."""
+    begun: bool = False
+    """Whether a worker said so, or an earlier send of it was not refused: a later refusal does not undo that."""
+    taken: bool = False
+    """Whether the loop that settles has taken the outcome or the return."""
+    outcome: Outcome | None = None
+    """How the attempt ended, without its result; kept until the store knows it."""
+    noted: bool = False
+    """Whether the outcome is in the journal, on disk."""
+    cancelled: bool = False
+    """Whether somebody cancelled it: then it is not sent again."""
 
     @property
     def is_entrusted(self) -> bool:
@@ -83,10 +84,38 @@ class Stopped(NamedTuple):
     """Of those unheard, which a worker may have been told of: the connection broke over the answer."""
 
 
+@dataclass(slots=True)
+class Counters:
+    """What happened in one runner since it began."""
+
+    posts: int = 0
+    sent: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    returned: int = 0
+    interrupted: int = 0
+    timeouts: int = 0
+    splits: int = 0
+    lost: int = 0
+    garbled: int = 0
+    unreachable: int = 0
+    crowded: int = 0
+    back_offs: int = 0
+    unknown_ids: int = 0
+    repeated_ids: int = 0
+    unclear: int = 0
+    chains_ignored: int = 0
+    cancels_told: int = 0
+    entrusted: int = 0
+
+
 class InFlightJobs:
-    """Every change of a job's phase goes through here."""
+    """Every change of a job's phase goes through here, and is counted."""
 
     def __init__(self) -> None:
+        self.counters = Counters()
         self._entries: dict[str, InFlightJob] = {}
         self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # with its weight
         self._returned: deque[InFlightJob] = deque()
@@ -131,7 +160,7 @@ class InFlightJobs:
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
         """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
-        entries = []
+        entries: list[InFlightJob] = []
         for each in held:
             known = self._entries.get(each.job.id)
             assert known is None or (known.phase is STOPPED and known.held.fence < each.fence), (
@@ -158,19 +187,47 @@ class InFlightJobs:
             entry.begun = entry.begun or entry.phase is RUNNING
             entry.phase = QUEUED
 
-    def stop(self, ended: Iterable[tuple[InFlightJob, Outcome]]) -> None:
+    def stop(self, ended: Sequence[tuple[InFlightJob, Outcome]]) -> None:
         for entry, outcome in ended:
             assert outcome.job_id == entry.held.job.id
-            self._stop(entry)
+            assert entry.phase is not STOPPED, f"job {outcome.job_id} stopped twice"
+            entry.phase = STOPPED
             entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
-            weight = outcome.content_bytes
+            if outcome.fate is SUCCEEDED:
+                self.counters.succeeded += 1
+            else:
+                self._count(outcome)
+            is_bare = outcome.fate is SUCCEEDED and not outcome.message
+            weight = len(outcome.result) + len(outcome.follows) if is_bare else outcome.content_bytes
             self._outcomes.append((entry, outcome, weight))
             self._untaken_bytes += weight
             self._some_stopped.set()
+        self._at_work -= len(ended)
+        if not self._at_work:
+            self._idle.set()
+
+    def _count(self, outcome: Outcome) -> None:
+        counters = self.counters
+        match outcome.fate:
+            case Fate.ENTRUSTED:
+                counters.entrusted += 1
+            case _ if outcome.reason == INTERRUPTED:
+                counters.interrupted += 1
+            case Fate.FAILED:
+                counters.failed += 1
+            case Fate.RETRY:
+                counters.retried += 1
+            case _:
+                counters.dead += 1
 
     def give_back(self, entry: InFlightJob, *, refused: bool = False) -> None:
         """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
-        self._stop(entry)
+        assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
+        entry.phase = STOPPED
+        self._at_work -= 1
+        if not self._at_work:
+            self._idle.set()
+        self.counters.returned += 1
         if refused and not entry.begun:
             entry.started_at_ms = 0  # as if it had not been sent
         self._returned.append(entry)
@@ -265,12 +322,8 @@ class InFlightJobs:
         """Until nothing is queued or running."""
         await self._idle.wait()
 
-    def _stop(self, entry: InFlightJob) -> None:
-        assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
-        entry.phase = STOPPED
-        self._at_work -= 1
-        if not self._at_work:
-            self._idle.set()
+    def stats(self) -> dict[str, int]:
+        return {"in_hand": len(self), "at_work": self.at_work, "untaken": self.untaken, **asdict(self.counters)}
 
 
 def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:

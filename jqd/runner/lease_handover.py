@@ -26,7 +26,6 @@ class LeaseHandover:
         if pull.is_over:
             for entry in entries:
                 shared.in_flight.give_back(entry)
-            shared.counters.returned += len(entries)
             return
         pull.bring([entry.held for entry in entries])
         pull.handed_s = shared.clock.boot_s()

@@ -99,12 +99,14 @@ def end_attempt(
     `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
     """
     job = held.job
-    report = _bounded(held, report, max_interruptions)
+    if report.reason:
+        report = _bounded(held, report, max_interruptions)
     succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
     if succeeds and report.follows and (why := wrong(report.follows)):
         report, succeeds = _says_wrong_jobs(why), False
     if succeeds:
-        dropped = _dropped(report, result_bytes_max) if job.keep_result else ""
+        is_large = report.result_bytes or len(report.result) > result_bytes_max
+        dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
         if not dropped or job.keep_result != "required":
             return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
         report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
@@ -164,7 +166,7 @@ def _succeeded(
         snoozes=held.snoozes,
         interruptions=held.interruptions,
         follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
-        lag_ms=_lag_ms(report, finished_at_ms),
+        lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
     )
 
 

@@ -13,25 +13,19 @@ import msgspec
 
 from jqd.domain.clock import Clock
 from jqd.domain.job_spec import TypeOptions
-from jqd.domain.log import get_logger
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate
 from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.handler import Handler, id_of, workers_of
-from jqd.runner.liveness import SPREAD_S, Liveness
+from jqd.runner.presence import Presence
 from jqd.runner.ssrf import AddressPolicy, SsrfGuard, machine, standing_of
 from jqd.runner.worker import Worker, WorkerSpec, jobs_of, new_id, refused
-from jqd.runner.worker_index import WorkerIndex
 
 KIND, HANDLER = "worker", "handler"  # of rules
-UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 WORKERS = Share("workers", 10_000)  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES = Share("jobtypes that workers name", 100_000)  # each look for work goes through them, 0.3 s for so many
-PULL_SILENT_S = (
-    7 * 86_400.0
-)  # who asks for jobs and has not for a week is gone; if not, it is told 404 and registers anew
-PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
+PULL_SILENT_S = 7 * 86_400.0  # who asks for jobs and has not for a week is gone; if not, it registers anew at its 404
 FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
 
 _encoder = msgspec.msgpack.Encoder()
@@ -39,31 +33,23 @@ _decoder = msgspec.msgpack.Decoder(Worker)
 _handlers = msgspec.msgpack.Decoder(Handler)
 
 
-class WorkerRegistry:
-    """The registry. Expiry is by monotonic time and noticed when somebody looks."""
+class WorkerRegistry(Presence):
+    """All of it."""
 
     def __init__(self, settings: SettingTable | None = None, *, clock: Clock, reach: SsrfGuard | None = None) -> None:
         """`rules`: where registrations come from and go to; None: of this registry alone.
 
         `reach`: which addresses a registration may name; None: as without any setting.
         """
+        super().__init__(clock)
         self.settings = settings or SettingTable()
-        self._clock = clock
         self._reach = reach or SsrfGuard()
-        self._log = get_logger("workers")
-        self._workers = WorkerIndex()
-        self._lasting_s = math.inf  # until then no ttl runs out
-        self._signs = Liveness(clock)
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
         self._watchers: list[Callable[[], None]] = []
         self.leaving: dict[str, str] = {}
         """Workers that this daemon took out by itself, and why, until that is said to all."""
-        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
-        """Which of how many living daemons this one is, counted from 0."""
-        self._placed, self._placed_until_s = (0, 1), float("-inf")
         self._handlers: dict[str, Handler] = {}
-        self._versions: dict[str, Worker] = {}  # those that handlers are
         self.settings.read(KIND, _read)
         self.settings.read(HANDLER, _read_handler)
         self.settings.watch(KIND, self._ruled)
@@ -189,11 +175,6 @@ class WorkerRegistry:
 
     # ------------------------------------------------------------ looking
 
-    def get(self, worker_id: str) -> Worker | None:
-        """The worker of this id, None when unknown or expired."""
-        self._expire()
-        return self._workers.get(worker_id) or self._versions.get(worker_id)
-
     def handler(self, name: str) -> Handler | None:
         """What is known of a handler, which may be deleted; None when there never was one."""
         return self._handlers.get(name)
@@ -202,28 +183,9 @@ class WorkerRegistry:
         """All that are not deleted, by name."""
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
-    def list(self) -> list[Worker]:
-        """All workers, oldest registration first, then those that are versions of handlers."""
-        self._expire()
-        return [*self._workers, *self._versions.values()]
-
-    def share(self, of: int) -> int:
-        """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
-        now_s = self._clock.mono_s()
-        if now_s >= self._placed_until_s:
-            self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
-        number, daemons = self._placed
-        return of // daemons + (number < of % daemons)
-
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` after each registration; it must not wait."""
         self._watchers.append(watcher)
-
-    # ------------------------------------------------------------ signs of life
-
-    def signs(self) -> set[str]:
-        """A set that gets the ids of workers as they are heard of; its owner tells others, and empties it."""
-        return self._signs.outgoing()
 
     def repeated(self, worker_id: str) -> None:
         """The worker said its registration, for the first time or again."""
@@ -231,58 +193,28 @@ class WorkerRegistry:
         for watcher in self._watchers:
             watcher()
 
-    def reached(self, worker_id: str) -> None:
-        """The worker answered, or spoke by itself; one that was silent for longer than its ttl is back."""
-        worker = self._workers.get(worker_id) or self._back(worker_id)
-        if worker is None:
-            return
-        self._signs.record_heartbeat(worker_id, worker.ttl_s)
-
-    def heard_from(self, ages_ms: Mapping[str, int]) -> None:
-        """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
-        now_s = self._signs.begin_sync()
-        for worker_id, age_ms in ages_ms.items():
-            self._signs.mark_durable(worker_id, age_ms)
-            if worker_id in self._workers:
-                self._signs.seen_at_s[worker_id] = now_s + SPREAD_S
-            else:
-                self._back(worker_id)
-
-    def unreachable(self, worker_id: str) -> None:
-        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
-
-        Unless another daemon heard of it: then the way from here is at fault.
-        """
-        if worker_id in self._workers:
-            now_s = self._signs.now_s()
-            since_s = self._signs.unreachable_since_s.setdefault(worker_id, now_s)
-            if now_s - max(since_s, self._signs.seen_at_s[worker_id]) >= UNREACHABLE_S:
-                self.unregister(worker_id, "unreachable")
-
-    def heard_at_ms(self, worker_id: str) -> int:
-        """When somebody heard of it last, by our clock; 0: nobody ever did."""
-        silence_s = self._signs.silence_s(worker_id)
-        return 0 if silence_s is None else round(self._clock.wall_ms() - silence_s * 1000)
-
     def forget_silent(self) -> None:
         """Take out workers without ttl that ask for jobs, and have not for very long: nobody else notices that."""
+        now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
-            if pulls and (self._signs.silence_s(worker.id) or 0.0) > PULL_SILENT_S:
+            if pulls and now_s - self._heard_at_s.get(worker.id, now_s) > PULL_SILENT_S:
                 self.unregister(worker.id, "silent")
-        self._signs.keep({setting.name for setting in self.settings.all(KIND)})
+        registered = {setting.name for setting in self.settings.all(KIND)}
+        for notes in (self._seen_at_s, self._heard_at_s):
+            for worker_id in notes.keys() - registered:
+                del notes[worker_id]
 
     def silent(self) -> Iterator[tuple[float, Setting]]:
         """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
-        now_s = self._signs.now_s()
+        now_s = self._now_s()
         for setting in self.settings.all(KIND):
             if setting.name not in self._workers and not setting.is_deleted:
-                yield now_s - self._signs.seen_at_s.setdefault(setting.name, now_s), setting
+                yield now_s - self._seen_at_s.setdefault(setting.name, now_s), setting
 
     # ------------------------------------------------------------ within
 
     def _back(self, worker_id: str) -> Worker | None:
-        """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
         setting = self.settings.get(KIND, worker_id)
         if setting is not None and worker_id not in self.leaving:
             self._ruled(setting)
@@ -293,7 +225,7 @@ class WorkerRegistry:
         self.leaving.pop(setting.name, None)
         if setting.is_deleted:
             self._remove(setting.name, "unregistered")
-            self._signs.seen_at_s.pop(setting.name, None)
+            self._seen_at_s.pop(setting.name, None)
             return
         worker = _read(setting)
         known = self._workers.get(worker.id)
@@ -304,10 +236,10 @@ class WorkerRegistry:
             self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
         if known is not None and known.secrets and not worker.secrets:
             self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
-        now_s = self._signs.seen_at_s[worker.id] = self._signs.now_s()
+        now_s = self._seen_at_s[worker.id] = self._now_s()
         self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
-        self._signs.mark_durable(worker.id, self._clock.wall_ms() - setting.at_ms)
-        self._signs.unreachable_since_s.pop(worker.id, None)
+        self._note_age(worker.id, self._clock.wall_ms() - setting.at_ms)
+        self._unreachable_since_s.pop(worker.id, None)
         who = {"worker": worker.id, "name": worker.name}
         self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
         for watcher in self._watchers:
@@ -337,27 +269,10 @@ class WorkerRegistry:
     def _same_server(self, card: WorkerSpec, tenant: str) -> Worker | None:
         return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))
 
-    def _expire(self) -> None:
-        now_s, seen_at_s = self._signs.now_s(), self._signs.seen_at_s
-        if now_s <= self._lasting_s:
-            return  # this is asked again and again, and to go through 10,000 workers takes milliseconds
-        mortal = [(worker.id, worker.ttl_s) for worker in self._workers if worker.ttl_s is not None]
-        for worker_id, ttl_s in mortal:
-            if now_s - seen_at_s[worker_id] > ttl_s:
-                seen_at_s[worker_id] += ttl_s  # its silence begins now
-                self._remove(worker_id, "expired")
-        lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
-        self._lasting_s = min(lasting_s, default=math.inf)
-
     def _remove(self, worker_id: str, why: str) -> bool:
-        worker = self._workers.pop(worker_id)
-        if worker is None:
-            return False
-        self._signs.left(worker_id)
         for noted in (self._repeated_at_s, self._former):
             noted.pop(worker_id, None)
-        self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
-        return True
+        return super()._remove(worker_id, why)
 
 
 def _read(setting: Setting) -> Worker:

@@ -6,6 +6,7 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import trio
@@ -16,20 +17,18 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Outcome, Wanted
 from jqd.domain.log import get_logger
 from jqd.domain.pauses import Paused
-from jqd.runner.batch_linger import Linger
 from jqd.runner.cancel import Asked, Teller
 from jqd.runner.capacity import Capacity
 from jqd.runner.config import RunnerConfig
-from jqd.runner.deliver import deliver
 from jqd.runner.delivery import Delivery, DeliveryContext
-from jqd.runner.demand import Demand
+from jqd.runner.demand import Linger
+from jqd.runner.failures import finish
 from jqd.runner.in_flight import InFlightJob, InFlightJobs, Phase, Stopped, posts_of
 from jqd.runner.lease_handover import LeaseHandover
 from jqd.runner.outcome import Report, nothing_follows, succeed_late
 from jqd.runner.pulls import Offer, Pull
 from jqd.runner.registry import WorkerRegistry
-from jqd.runner.transport import Pool, Post
-from jqd.runner.worker import Worker
+from jqd.runner.transport import End, Pool, Post
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
@@ -74,14 +73,14 @@ class Runner:
         self.get_running_jobs = self._in_flight.fences
         self.get_generations = self._in_flight.generations
         self.wait_stopped = self._in_flight.wait_stopped
+        mark = f"{source.getrandbits(32):08x}"
         self._shared = DeliveryContext(
-            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong
+            self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong, mark
         )
-        self._mark = f"{source.getrandbits(32):08x}"
-        self._start: Callable[[Delivery], None] | None = None
+        self._post = Post(pool, gates.connections, config)
+        self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
         self._teller = Teller(self._shared)
-        self._tell: Callable[[Delivery, str], None] | None = None
         self._asked = Asked()
         self._linger = Linger()
         self._work = trio.Event()
@@ -90,24 +89,36 @@ class Runner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in hand."""
-        carrier = Post(self._pool, self._gates.connections, self._config)
+        self._post = Post(self._pool, self._gates.connections, self._config)
         async with trio.open_nursery() as nursery:
-
-            def start(delivery: Delivery) -> None:
-                nursery.start_soon(deliver, self._shared, carrier, delivery, self._mark, start)
-
-            def tell(delivery: Delivery, job_id: str) -> None:
-                nursery.start_soon(self._teller.tell, carrier, delivery, job_id)
-
-            self._start, self._tell = start, tell
+            self._nursery = nursery
             for delivery in self._early:
-                start(delivery)
+                nursery.start_soon(self._deliver, nursery, delivery)
             self._early.clear()
             task_status.started()
             try:
-                await self._keep_time()
+                while True:  # attempts that take too long are ended
+                    self._work = trio.Event()
+                    if not self._shared.open:
+                        await self._work.wait()
+                    now_s = self._clock.mono_s()
+                    for delivery in [*self._shared.open]:
+                        delivery.expire(now_s)
+                    await trio.sleep(self._config.tick_s)
             finally:
-                self._start = self._tell = None
+                self._nursery = None
+
+    async def _deliver(self, nursery: trio.Nursery, delivery: Delivery) -> None:
+        """See it through: until each job has stopped, or is in another delivery."""
+        ending, parts = await delivery.send(self._post), list[Delivery]()
+        if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
+            parts = finish(self._shared, delivery, ending)
+        del self._gates.requests[delivery]
+        if delivery.stay is not None:
+            delivery.stay.left(self._clock.mono_s())
+            self._gates.note_free()
+        for part in parts:
+            nursery.start_soon(self._deliver, nursery, part)
 
     # ------------------------------------------------ for the loop that dispatches
 
@@ -115,19 +126,8 @@ class Runner:
         """What workers with a free slot take; nothing when nobody is free."""
         if self._is_backlogged():
             return []
-        now_s, wishes = self._clock.mono_s(), Demand(self.paused.types.names, self.paused.tenants.names)
-        self._gates.pulls.wish(wishes)
-        posting = self._gates.posting() if self._gates.connections.free else []
-        for worker, gate in posting:
-            if not gate.has_room(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
-                continue
-            span = worker.priority_min, worker.priority_max
-            if worker.takes_any:
-                wishes.any_type(span, gate.not_taken_now(now_s), worker.tenant)
-            for jobtype in () if worker.takes_any else worker.jobs or ():
-                if gate.takes(jobtype, now_s):
-                    wishes.named(jobtype, span)
-        self.is_served = bool((wanted := wishes.wanted()) or posting) or not self._gates.connections.free
+        wanted, posting = self._gates.wanted(self.paused)
+        self.is_served = bool(wanted or posting) or not self._gates.connections.free
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
@@ -137,25 +137,7 @@ class Runner:
         """
         if self._is_backlogged() or self.paused.holds(jobtype):
             return None
-        if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
-            return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
-        now_s = self._clock.mono_s()
-        roomy: list[tuple[float, int, Worker]] = []
-        posting = self._gates.posting() if self._gates.connections.free else []
-        for worker, gate in posting:
-            if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
-                continue
-            free = gate.free(jobtype, now_s)
-            free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
-            few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
-            if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
-                continue
-            roomy.append((free / gate.window(jobtype), free, worker))
-        takers = (worker for worker, _ in posting if worker.takes(jobtype, priority))
-        if not (roomy := self._gates.turns.among(jobtype, takers, roomy)):
-            return None
-        _, free, worker = max(roomy, key=lambda one: one[:2])
-        return Offer(worker, free, self._config.batch_bytes_max)
+        return self._gates.offer(jobtype, priority, waiting, self._linger)
 
     def linger_s(self) -> float:
         """Seconds until the first batch that waits for more jobs waits no longer; infinity when none does."""
@@ -169,14 +151,15 @@ class Runner:
         """
         if not held:
             return
-        for each in [each for each in held if each.job.id in self._shared.deliveries]:
-            self._drop_void(each)
-        self._linger.over(jobtype)
+        is_sound = not self._asked.fences
+        for each in held:
+            if each.job.id in self._shared.deliveries:
+                self._drop_void(each)
+            is_sound = is_sound and each.job.jobtype == jobtype
+        if self._linger.since:
+            self._linger.over(jobtype)
         entries = self._in_flight.take(worker_id, held)
-        if back := self._asked.taken(held) | {each.job.id for each in held if each.job.jobtype != jobtype}:
-            self._give_back([entry for entry in entries if entry.held.job.id in back])
-            entries = [entry for entry in entries if entry.held.job.id not in back]
-        if not entries:
+        if not is_sound and not (entries := self._keep_sound(entries, jobtype)):
             return
         if pull is not None:
             self._handing.begin(pull, entries)
@@ -185,15 +168,26 @@ class Runner:
         if worker is None or worker.url is None:
             self._give_back(entries)  # it left between offer and claim
             return
-        gate = self._gates.gate(worker)
-        gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
-        self._gates.turns.took(worker, jobtype, len(entries))
-        for part, losses in self._posts(entries, gate.post_jobs_max):
+        gate = self._gates.gates.get(worker_id)
+        if gate is None or gate.worker is not worker:
+            gate = self._gates.gate(worker)
+        if worker.handler:
+            self._gates.turns.took(worker, jobtype, len(entries))
+        posts: Iterable[tuple[list[InFlightJob], int]]
+        if self._gates.suspects.known:
+            posts = self._posts(entries, gate.post_jobs_max)
+        else:
+            one_post = len(entries) == 1
+            parts = [entries] if one_post else posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max)
+            posts = zip(parts, repeat(0), strict=False)
+        now_s = self._clock.mono_s()
+        for part, losses in posts:
             delivery = Delivery(self._shared, worker, gate, jobtype, part, losses=losses)
-            if self._start is None:
+            gate.take(jobtype, delivery.missing, now_s)
+            if self._nursery is None:
                 self._early.append(delivery)
             else:
-                self._start(delivery)
+                self._nursery.start_soon(self._deliver, self._nursery, delivery)
         self._work.set()
 
     def at_work(self, job_id: str) -> bool:
@@ -263,8 +257,8 @@ class Runner:
                 self._asked.note(job_id, fence)
             elif delivery is None or entry.held.fence > fence:
                 continue  # that claim has stopped, and its end is told
-            elif not delivery.withdraw(job_id) and self._tell is not None:
-                self._tell(delivery, job_id)
+            elif not delivery.withdraw(job_id) and self._nursery is not None:
+                self._nursery.start_soon(self._teller.tell, self._post, delivery, job_id)
 
     # ------------------------------------------------ for the API
 
@@ -324,10 +318,7 @@ class Runner:
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""
         return {
-            "in_hand": len(self._in_flight),
-            "at_work": self._in_flight.at_work,
-            "untaken": self._in_flight.untaken,
-            **self._shared.counters.snapshot(),
+            **self._in_flight.stats(),
             "workers": self._gates.load(self._clock.mono_s()),
         }
 
@@ -368,10 +359,16 @@ class Runner:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             delivery.drop(entry)
 
+    def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
+        """Give back what was cancelled before it came, and what is of another type. Returns the others."""
+        back = self._asked.taken(entry.held for entry in entries)
+        sound = [entry for entry in entries if entry.held.job.jobtype == jobtype and entry.held.job.id not in back]
+        self._give_back([entry for entry in entries if entry not in sound])
+        return sound
+
     def _give_back(self, entries: Sequence[InFlightJob]) -> None:
         for entry in entries:
             self._in_flight.give_back(entry)
-        self._shared.counters.returned += len(entries)
 
     def _is_backlogged(self) -> bool:
         """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""
@@ -380,17 +377,6 @@ class Runner:
             self._in_flight.untaken >= config.untaken_jobs_max
             or self._in_flight.untaken_bytes >= config.untaken_bytes_max
         )
-
-    async def _keep_time(self) -> None:
-        """Ends attempts that take too long. Sleeps while there are none."""
-        while True:
-            self._work = trio.Event()
-            if not self._shared.open:
-                await self._work.wait()
-            now_s = self._clock.mono_s()
-            for delivery in [*self._shared.open]:
-                delivery.expire(now_s)
-            await trio.sleep(self._config.tick_s)
 
 
 def _kept(job_id: str, why: str, *, full: bool) -> JournalRefused:

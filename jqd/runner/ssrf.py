@@ -70,6 +70,11 @@ def machine() -> str:
     return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
 
 
+def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
+    """Of somebody who was judged on another machine, perhaps: his loopback addresses are not ours."""
+    return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
+
+
 def standing_of(peer: str | None) -> AddressPolicy:
     """Of whoever speaks to us from there. None: a unix socket, or this very process."""
     if peer is None:

@@ -20,7 +20,7 @@ from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 from jqd.runner.endpoint import FORM, why_no_url
 from jqd.runner.headers import HEADERS_MAX, why_no_headers
 from jqd.runner.signature import SECRETS_MAX, why_no_secrets
-from jqd.runner.ssrf import AddressPolicy, machine
+from jqd.runner.ssrf import AddressPolicy, standing_here
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -195,8 +195,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     @property
     def standing_here(self) -> AddressPolicy:
         """How near an address may be that this daemon connects to for it."""
-        foreign = self.machine not in ("", machine())
-        return min(self.standing, AddressPolicy.INSIDE) if foreign else self.standing
+        return standing_here(self.standing, self.machine)
 
     @property
     def endpoint(self) -> str:

@@ -15,7 +15,7 @@ from jqd.domain.errors import Closed, Conflict, NotFound, StoreAway
 from jqd.domain.job import Held
 from jqd.domain.lease import allowed_silence_s
 from jqd.runner import Pull, Worker
-from jqd.runner.liveness import SIGNS_PER_TTL
+from jqd.runner.presence import SIGNS_PER_TTL
 from jqd.service.find import find, resolve
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh

@@ -21,7 +21,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.poison import EMPTYING_S, TELLING_S, PoisonGuard
 from jqd.loops.store_standing import Known, Through
 from jqd.rate_limits.constraints import Constraints
-from jqd.runner.batch_linger import Linger
+from jqd.runner.demand import Linger
 from jqd.scheduler import Scheduler
 from jqd.store import Claimed, RateWanted, Renewed
 from jqd.testing.store import FakeStore

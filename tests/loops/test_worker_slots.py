@@ -26,7 +26,7 @@ async def test_a_slot_is_free_when_the_job_ended_elsewhere(autojump_clock: None)
         await trio.sleep(2.5 * LOOK_S)  # from here on always between two looks
         assert gate.in_hand == 2
         await here.store.release_entrusted([(ends.job.id, ends.fence)])
-        freed = gates._free
+        freed = gates.freed
         await trio.sleep(2 * LOOK_S)
         assert gate.in_hand == 1
         assert freed.is_set(), "the dispatcher is told"

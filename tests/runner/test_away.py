@@ -13,7 +13,7 @@ from jqd.runner import Report, RunnerConfig
 from jqd.runner import runner as runner_module
 from jqd.runner.protocols import Judgement, Sending, WorkerSaid
 from jqd.runner.transport import Connections, End, Ending
-from jqd.runner.transport.transport import Listener
+from jqd.runner.transport.post import Listener
 from tests.harness.worker import Reply, Request, open_worker, succeed
 from tests.loops.house import TrioClock
 from tests.runner.conftest import Eventually, OpenHouse, hold, ids
@@ -145,7 +145,7 @@ class Beside:
             if sending.worker.name == "hole":
                 await trio.sleep_forever()
             await trio.sleep(0.2)
-            self._connections.heard(sending.worker.endpoint)
+            self._connections.unheard.pop(sending.worker.endpoint, None)
             listener.answered(Judgement.READ)
             listener.said(WorkerSaid(held.job.id, Report()) for held in sending.held)
         return Ending(End.COMPLETE)

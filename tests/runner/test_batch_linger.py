@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.batch_linger import STALE_S, Linger
+from jqd.runner.demand import STALE_S, Linger
 from jqd.testing.clock import ManualClock
 from tests.runner.conftest import OpenHouse, hold
 

@@ -17,9 +17,9 @@ from jqd.runner.crash_isolation import (
     SUSPECTS_MAX,
     Extent,
     Isolation,
-    Stay,
     Suspects,
 )
+from jqd.runner.crash_site import Stay
 
 SEND_S = 5.0
 

@@ -259,7 +259,7 @@ async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHous
         house.runner._gates.suspects.lost(ids(suspect))
         (outcome,) = await house.run_out(suspect)
         assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner._gates.at(worker.url.split("/")[2])[0].isolation.at_work == 0
+        assert house.runner._gates.isolate(worker.url.split("/")[2]).house.at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:

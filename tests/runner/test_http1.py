@@ -10,8 +10,7 @@ import trustme
 from jqd.runner.protocols.protocol import Request
 from jqd.runner.ssrf import AddressPolicy
 from jqd.runner.transport import network
-from jqd.runner.transport.http1 import HEAD_BYTES_MAX, LostError, Wire, head_of
-from jqd.runner.transport.network import Line, Origin
+from jqd.runner.transport.http1 import HEAD_BYTES_MAX, Line, LostError, Origin, Wire, head_of
 from jqd.runner.transport.pool import CrowdedError, Pool
 from tests.runner.conftest import OpenHouse, hold
 

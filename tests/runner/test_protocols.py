@@ -22,7 +22,6 @@ from jqd.runner.protocols import (
     Started,
     Unclear,
     WorkerSaid,
-    protocol_of,
 )
 from jqd.runner.protocols.outcome import Encoding, decode_answer, encoding_of
 from jqd.runner.protocols.stream import AnswerReader
@@ -345,13 +344,13 @@ def test_headers_stay_headers() -> None:
 def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
     held = Held(Job("A", "mail", timeout=1.5), 3, 1)
     native, light = sending("native", held), sending("lightjq", held, url="http://h/run/")
-    assert protocol_of(native.worker).request(native)[:2] == ("POST", "http://h/run")
-    assert protocol_of(light.worker).request(light)[:2] == ("POST", "http://h/run/worker-job")
-    cancel = protocol_of(native.worker).cancel(native, "A/B")
+    assert STYLES[native.worker.style].request(native)[:2] == ("POST", "http://h/run")
+    assert STYLES[light.worker.style].request(light)[:2] == ("POST", "http://h/run/worker-job")
+    cancel = STYLES[native.worker.style].cancel(native, "A/B")
     assert cancel is not None
     assert dict(cancel.headers)["JQD-Batch-Id"] == native.batch_id, "the job may come again, with other content"
     assert (cancel.method, cancel.url, cancel.body) == ("DELETE", "http://h/run?job_id=A%2FB", b"")
-    assert protocol_of(light.worker).cancel(light, "A") is None
+    assert STYLES[light.worker.style].cancel(light, "A") is None
 
 
 def judged(style: StyleName, judgement: Judgement) -> set[int]:

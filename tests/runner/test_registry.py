@@ -10,7 +10,8 @@ from jqd.domain.errors import Invalid, JqdError
 from jqd.domain.settings import SettingTable
 from jqd.domain.shares import Share
 from jqd.runner import WorkerRegistry
-from jqd.runner.registry import UNREACHABLE_S, no_more
+from jqd.runner.presence import UNREACHABLE_S
+from jqd.runner.registry import no_more
 from jqd.runner.worker import Worker, WorkerSpec
 from jqd.testing.clock import ManualClock
 

@@ -319,14 +319,15 @@ async def test_connections_are_kept(open_house: OpenHouse) -> None:
 async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
-        start, house.runner._start = house.runner._start, None
+        nursery, house.runner._nursery = house.runner._nursery, None
         held = hold(1)
         house.run(held)
         (delivery,) = house.runner._early
         done = house.runner.done(held[0].job.id, Report(), worker_id=delivery.worker.id)
         assert done is False, "nobody can have done what was not sent"
         assert house.runner.running(held[0].job.id) is None
-        start(delivery)
+        house.runner._nursery = nursery
+        nursery.start_soon(house.runner._deliver, nursery, delivery)
         await house.stopped(1)
 
 

@@ -10,8 +10,9 @@ from jqd.domain.address import ip_of
 from jqd.domain.errors import Invalid
 from jqd.runner import SsrfGuard, WorkerRegistry, WorkerSpec
 from jqd.runner.ssrf import LOOK_UP_S, AddressPolicy, standing_of
-from jqd.runner.transport import network
-from jqd.runner.transport.network import NEXT_ADDRESS_S, Origin
+from jqd.runner.transport import network, post
+from jqd.runner.transport.http1 import Origin
+from jqd.runner.transport.network import NEXT_ADDRESS_S
 from jqd.testing.clock import ManualClock
 from tests.harness.worker import open_worker
 from tests.runner.conftest import OpenHouse, hold, ids
@@ -157,7 +158,8 @@ async def test_the_loopback_of_another_machine_is_not_ours(
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
         await house.run_to_end(hold(1))
-        monkeypatch.setattr("jqd.runner.worker.machine", lambda: "another")
+        monkeypatch.setattr("jqd.runner.ssrf.machine", lambda: "another")
+        post._place.cache_clear()
         held = hold(1)
         house.run(held)
         await house.stopped(2)

@@ -3,8 +3,8 @@
 import itertools
 import random
 
+from jqd.runner.presence import WorkerIndex
 from jqd.runner.worker import Worker
-from jqd.runner.worker_index import WorkerIndex
 
 
 def worker(number: int, at_ms: int, url: str | None = None, names: int = 1) -> Worker:

@@ -12,8 +12,8 @@ import msgspec
 import trio
 
 from jqd.runner.protocols.protocol import Request
-from jqd.runner.transport.http1 import LostError
-from jqd.runner.transport.network import Origin, UnreachedError
+from jqd.runner.transport.http1 import LostError, Origin
+from jqd.runner.transport.network import UnreachedError
 from tests.simulation.plan import Work
 from tests.simulation.pressed import PAUSE_S
 

@@ -1,6 +1,6 @@
 """What is said to each kind of worker, and what its answers mean: one file per kind, all of it pure."""
 
-from jqd.runner.protocols.choice import STYLES, protocol_of
+from jqd.runner.protocols.choice import STYLES
 from jqd.runner.protocols.protocol import (
     Answer,
     Chain,
@@ -30,5 +30,4 @@ __all__ = [
     "Unclear",
     "WorkerProtocol",
     "WorkerSaid",
-    "protocol_of",
 ]

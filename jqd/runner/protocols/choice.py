@@ -5,7 +5,7 @@ from jqd.runner.protocols.lines import Lines
 from jqd.runner.protocols.native import Native
 from jqd.runner.protocols.protocol import WorkerProtocol
 from jqd.runner.protocols.webhook import WebHook
-from jqd.runner.worker import StyleName, Worker
+from jqd.runner.worker import StyleName
 
 STYLES: dict[StyleName, WorkerProtocol] = {
     "native": Native(),
@@ -13,8 +13,3 @@ STYLES: dict[StyleName, WorkerProtocol] = {
     "webhook": WebHook(),
     "lines": Lines(),
 }
-
-
-def protocol_of(worker: Worker) -> WorkerProtocol:
-    """The style that a worker registered with."""
-    return STYLES[worker.style]

@@ -19,7 +19,7 @@ import msgspec
 from jqd import __version__
 from jqd.domain import media
 from jqd.domain.job import Held
-from jqd.domain.tenant import bare
+from jqd.domain.tenant import bare, tenant_of
 from jqd.runner.headers import merge
 from jqd.runner.outcome import Report
 from jqd.runner.signature import signature
@@ -196,7 +196,10 @@ class WorkerProtocol(ABC):
         return None
 
 
-def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") -> Headers:
+EITHER = f"{media.MSGPACK}, {media.JSON}"
+
+
+def common_headers(daemon: str, accept: str = EITHER) -> Headers:
     """Headers of every request to a worker."""
     return [
         ("Accept", accept),
@@ -206,20 +209,26 @@ def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") 
     ]
 
 
-def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
-    """Headers of a request with jobs; no `content_type`: without a body.
-
-    A jobtype outside printable ASCII is percent-encoded as UTF-8.
-    """
+def batch_headers(sending: Sending, content_type: str, accept: str = EITHER) -> Headers:
+    """Headers of a request with jobs; no `content_type`: without a body."""
     first = sending.held[0]
+    traced, span = (first.job.id, first.fence or 1) if len(sending.held) == 1 else (sending.batch_id, 1)
     return [
-        *([("Content-Type", content_type)] if content_type else ()),
-        *common_headers(sending.daemon, **named),
+        *_lasting_headers(sending.daemon, sending.jobtype, content_type, accept),
         (BATCH_ID, sending.batch_id),
         ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
-        ("JQD-Job-Type", quote(bare(sending.jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
-        *([("JQD-Tenant", tenant)] if (tenant := first.job.tenant) else ()),
-        ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
+        ("traceparent", _trace(traced, span)),
+    ]
+
+
+@lru_cache(maxsize=1_000)  # jobtypes
+def _lasting_headers(daemon: str, jobtype: str, content_type: str, accept: str) -> Headers:
+    """Those that all requests with such jobs have. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
+    return [
+        *([("Content-Type", content_type)] if content_type else ()),
+        *common_headers(daemon, accept),
+        ("JQD-Job-Type", quote(bare(jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+        *([("JQD-Tenant", tenant)] if (tenant := tenant_of(jobtype)) else ()),
     ]
 
 

@@ -10,12 +10,12 @@ it, and read back so. The hook takes no cancels.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from jqd.domain import json_ext, media
 from jqd.domain.dates import iso
-from jqd.domain.job import NIL
 from jqd.domain.tenant import bare
 from jqd.runner.endpoint import fill
 from jqd.runner.outcome import Report
@@ -50,8 +50,10 @@ class WebHook(WorkerProtocol):
     def request(self, sending: Sending) -> Request:
         (only,) = sending.held
         worker, job = sending.worker, only.job
-        url = fill(sending.url, bare(job.jobtype), job.id)
-        language = worker.language or "json"
+        url = worker.url or ""
+        if "{" in url:
+            url = fill(url, bare(job.jobtype), job.id)
+        language = worker.format or "json"
         bodiless = worker.method in BODILESS
         headers = [
             *batch_headers(sending, "" if bodiless else media.NAMES[language], accept="*/*"),
@@ -75,49 +77,43 @@ class WebHook(WorkerProtocol):
         return _Body(bool(only.job.keep_result), content_type, value_bytes_max, status)
 
 
+@dataclass(slots=True)
 class _Body:
     """See Reader. Keeps no more than can be a result, and nothing of a job that wants none."""
 
-    is_decided = True
-
-    def __init__(self, wanted: bool, content_type: str, bytes_max: int, status: int) -> None:
-        self._content_type = content_type
-        self._wanted, self._status = wanted, status
-        self._room = bytes_max if wanted else 0
-        self._body = bytearray()
-        self._size = 0
+    wanted: bool
+    content_type: str
+    bytes_max: int
+    status: int
+    body: bytearray = field(default_factory=bytearray)
+    size: int = 0
+    is_decided: bool = True
 
     def is_costly(self, data: bytes) -> bool:
         """See Reader. All is read at the end."""
-        return not data and len(self._body) > READ_AT_ONCE_BYTES and media.language_of(self._content_type) == "json"
+        return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:
-        self._body += data[: self._room - len(self._body)]
-        self._size += len(data)
+        if self.wanted:
+            self.body += data[: self.bytes_max - len(self.body)]
+        self.size += len(data)
         return ()
 
     def end(self) -> Sequence[Answer]:
-        if not self._wanted:
-            return [WorkerSaid(None, Report(status=self._status))]
-        if self._size > len(self._body):  # one that was cut is no value any more
-            return [WorkerSaid(None, Report(status=self._status, result_bytes=self._size))]
-        result = value_of(bytes(self._body), self._content_type)
-        return [WorkerSaid(None, Report(status=self._status, result=result))]
-
-
-def value_of(body: bytes, content_type: str) -> bytes:
-    """A body as one MessagePack value, whatever it is: what its type says, else text, else bytes; nil when empty."""
-    if not body:
-        return NIL
-    language = media.language_of(content_type)
-    try:
-        if language == "msgpack":
-            return bytes(_one_value(body))
-        if language == "json":
-            return _encoder.encode(json_ext.read(body))
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        language = None  # it is not what it says; it is the result all the same
-    try:
-        return _encoder.encode(body.decode())
-    except UnicodeDecodeError:
-        return _encoder.encode(body)
+        """The body is the result: a value of what its type says, else a text, else bytes; nil when empty."""
+        if not self.wanted or not self.body:
+            return [WorkerSaid(None, Report(status=self.status))]
+        if self.size > len(self.body):  # one that was cut is no value any more
+            return [WorkerSaid(None, Report(status=self.status, result_bytes=self.size))]
+        body, language, result = bytes(self.body), media.language_of(self.content_type), b""
+        try:
+            if language is not None:
+                result = bytes(_one_value(body)) if language == "msgpack" else _encoder.encode(json_ext.read(body))
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+            result = b""  # it is not what it says; it is the result all the same
+        if not result:
+            try:
+                result = _encoder.encode(body.decode())
+            except UnicodeDecodeError:
+                result = _encoder.encode(body)
+        return [WorkerSaid(None, Report(status=self.status, result=result))]

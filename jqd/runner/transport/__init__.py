@@ -1,11 +1,9 @@
 """What carries jobs to a worker and its words back, apart from what they mean."""
 
 from jqd.runner.transport.pool import Connections, Pool, make_pool
-from jqd.runner.transport.post import Post
-from jqd.runner.transport.transport import Carrier, End, Ending
+from jqd.runner.transport.post import End, Ending, Post
 
 __all__ = [
-    "Carrier",
     "Connections",
     "End",
     "Ending",

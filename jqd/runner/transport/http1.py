@@ -5,16 +5,20 @@ of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A li
 whose answer was not read to its end, is not used again.
 """
 
+import socket
+from typing import NamedTuple, Protocol
+
 import httptools
 import trio
 
 from jqd.domain.errors import JqdError
 from jqd.runner.protocols.protocol import Request
-from jqd.runner.transport.network import Line, Origin
+from jqd.runner.ssrf import AddressPolicy
 
 HEAD_BYTES_MAX = 131_072  # many times what servers and proxies send
 SEND_S = 30.0  # for a request to be taken in, and longer by its size:
 SEND_BYTES_PER_S = 65_536
+RECEIVE_BYTES = 65_536  # taken in at once
 
 
 class LostError(JqdError):
@@ -26,6 +30,87 @@ class LostError(JqdError):
         self.kind = kind
 
 
+class Origin(NamedTuple):
+    """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
+
+    scheme: str
+    host: str
+    port: int
+    standing: AddressPolicy
+
+
+class Line(Protocol):
+    """Bytes to a worker and back, one task at a time."""
+
+    async def send(self, data: bytes) -> None:
+        """Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    async def receive(self) -> bytes:
+        """What came; empty when the worker ended the line. Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came that was not received, not even the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Plain:
+    """A line of TCP. One wake-up for an answer that comes in one piece: sending does not give way when it need not."""
+
+    def __init__(self, raw: socket.socket) -> None:
+        self._raw = raw
+
+    async def send(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._raw.send(left) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._raw)
+
+    async def receive(self) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._raw)
+            try:
+                return self._raw.recv(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+
+    def is_quiet(self) -> bool:
+        try:
+            self._raw.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._raw)
+        self._raw.close()
+
+
+class Secured(Plain):
+    """A line of TLS over TCP."""
+
+    def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
+        super().__init__(raw)
+        self._stream = stream
+
+    async def send(self, data: bytes) -> None:
+        await self._stream.send_all(data)
+
+    async def receive(self) -> bytes:
+        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+
+    def close(self) -> None:
+        """See Line. The worker is not told in TLS that nothing more comes: it has had whole requests."""
+        self._stream.transport_stream.socket.close()
+
+
 class Wire:
     """A line with the answers read from it: one request at a time."""
 
@@ -33,26 +118,26 @@ class Wire:
         self.origin = origin
         self.idle_since_s = 0.0
         """Where it is kept."""
-        self._line = line
-        self._parser = httptools.HttpResponseParser(self)
-        self._reset()
-        self._whole = self._lasting = True  # nothing was asked yet
-
-    def _reset(self) -> None:
+        self.is_quiet = line.is_quiet
+        self.close = line.close
         self.status = 0
         self.headers: dict[bytes, str] = {}
         """Names in lower case. Of several of one name the last."""
         self.pieces = 0
         """In which the body has come so far."""
+        self._line = line
+        self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []  # what has come of it and was not handed on
         self._quiet_bytes = 0  # taken in since something was handed on
         self._broken: BaseException | None = None  # what kept the request from going out whole
         self._fault: LostError | None = None  # what came behind the body that was taken in
-        self._whole = self._lasting = False
+        self._whole = self._lasting = True  # nothing was asked yet
 
     async def ask(self, request: Request) -> None:
         """Send a request and read the head of its answer, which is `status` and `headers` then. Raises LostError."""
-        self._reset()
+        self.status = self.pieces = self._quiet_bytes = 0
+        self.headers, self._body, self._broken, self._fault = {}, [], None, None
+        self._whole = self._lasting = False
         within_s = SEND_S + len(request.body) / SEND_BYTES_PER_S
         with trio.move_on_after(within_s) as sending:
             try:
@@ -81,13 +166,6 @@ class Wire:
     def is_lasting(self) -> bool:
         """Whether the next request may go out on it."""
         return self._lasting and self._whole and not self._body and self._broken is None
-
-    def is_quiet(self) -> bool:
-        """Whether nothing came since its last answer, not even its end."""
-        return self._line.is_quiet()
-
-    def close(self) -> None:
-        self._line.close()
 
     async def _take_in(self) -> bool:
         """What comes next. False: the worker ended the line."""
@@ -164,7 +242,9 @@ def head_of(request: Request) -> bytes:
     method, url, headers, body, _ = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
-    lines = [f"{method} /{path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers)]
+    lines = [f"{method} /{path} HTTP/1.1", f"Host: {host}"]
+    for name, value in headers:
+        lines.append(f"{name}: {value}")
     if body or method not in ("GET", "DELETE"):
         lines.append(f"Content-Length: {len(body)}")
     text = "\r\n".join(lines)

@@ -1,4 +1,4 @@
-"""Lines to workers. A name is looked up once, its addresses are judged, and those allowed are connected to.
+"""Connects to workers. A name is looked up once, its addresses are judged, and those allowed are connected to.
 
 No proxy is asked for, whatever the environment says: the address that was judged is the one that is spoken to.
 """
@@ -8,17 +8,16 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
 
 import trio
 
 from jqd.domain.address import ip_of
 from jqd.domain.errors import JqdError
-from jqd.runner.ssrf import AddressPolicy, SsrfGuard, look_up
+from jqd.runner.ssrf import SsrfGuard, look_up
+from jqd.runner.transport.http1 import Line, Origin, Plain, Secured
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
-RECEIVE_BYTES = 65_536  # taken in at once
 # Within about a minute a line notices that its peer vanished, however long its jobs may take.
 OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -39,93 +38,6 @@ class UnreachedError(JqdError):
         """`is_shared`: whether that is so for every worker at its host and port. It may allow others, or plain TCP."""
         super().__init__(message)
         self.is_shared = is_shared
-
-
-class Origin(NamedTuple):
-    """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
-
-    scheme: str
-    host: str
-    port: int
-    standing: AddressPolicy
-
-
-class Line(Protocol):
-    """Bytes to a worker and back, one task at a time."""
-
-    async def send(self, data: bytes) -> None:
-        """Raises OSError, trio.BrokenResourceError."""
-        ...
-
-    async def receive(self) -> bytes:
-        """What came; empty when the worker ended the line. Raises OSError, trio.BrokenResourceError."""
-        ...
-
-    def is_quiet(self) -> bool:
-        """Whether nothing came that was not received, not even the end."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Plain:
-    """A line of TCP. One wake-up for an answer that comes in one piece: sending does not give way when it need not."""
-
-    def __init__(self, raw: socket.socket) -> None:
-        self._raw = raw
-
-    async def send(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._raw.send(left) :]
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._raw)
-
-    async def receive(self) -> bytes:
-        while True:
-            await trio.lowlevel.wait_readable(self._raw)
-            try:
-                return self._raw.recv(RECEIVE_BYTES)
-            except BlockingIOError:
-                continue
-
-    def is_quiet(self) -> bool:
-        return _is_quiet(self._raw)
-
-    def close(self) -> None:
-        trio.lowlevel.notify_closing(self._raw)
-        self._raw.close()
-
-
-class Secured:
-    """A line of TLS over TCP."""
-
-    def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
-        self._raw, self._stream = raw, stream
-
-    async def send(self, data: bytes) -> None:
-        await self._stream.send_all(data)
-
-    async def receive(self) -> bytes:
-        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
-
-    def is_quiet(self) -> bool:
-        return _is_quiet(self._raw)
-
-    def close(self) -> None:
-        """See Line. The worker is not told in TLS that nothing more comes: it has had whole requests."""
-        self._stream.transport_stream.socket.close()
-
-
-def _is_quiet(raw: socket.socket) -> bool:
-    try:
-        raw.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 class Network:

@@ -14,8 +14,8 @@ import trio
 from jqd.domain.errors import JqdError
 from jqd.runner.config import RunnerConfig
 from jqd.runner.ssrf import SsrfGuard
-from jqd.runner.transport.http1 import Wire
-from jqd.runner.transport.network import Network, Origin
+from jqd.runner.transport.http1 import Origin, Wire
+from jqd.runner.transport.network import Network
 
 KEPT = 8  # an eighth of all: an endpoint with more than its share leaves so many to the others
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
@@ -35,7 +35,8 @@ class Connections:
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # host and port of a worker
-        self._unheard: Counter[str] = Counter()  # requests begun there since something last answered
+        self.unheard: Counter[str] = Counter()
+        """Requests begun there since something last answered."""
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
@@ -50,19 +51,15 @@ class Connections:
         More than its share only where something answers: what hangs keeps no more than that from the others.
         """
         share = max(1, self.most // workers)
-        beyond = min(self.free - self.most // KEPT, share - self._unheard[endpoint])
+        beyond = min(self.free - self.most // KEPT, share - self.unheard[endpoint])
         return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
-
-    def heard(self, endpoint: str) -> None:
-        """A request there was answered."""
-        self._unheard.pop(endpoint, None)
 
     @contextmanager
     def one(self, endpoint: str) -> Iterator[None]:
         """A request is under way, or waits for its connection, as the parts of a batch that was cut may have to."""
         self.taken += 1
         self._taken_by[endpoint] += 1
-        self._unheard[endpoint] += 1
+        self.unheard[endpoint] += 1
         try:
             yield
         finally:
@@ -70,7 +67,7 @@ class Connections:
             self._taken_by[endpoint] -= 1
             if not self._taken_by[endpoint]:
                 del self._taken_by[endpoint]
-                self._unheard.pop(endpoint, None)
+                self.unheard.pop(endpoint, None)
             if self.taken >= self.most - self.most // KEPT - 1:
                 self._freed()
 
@@ -102,8 +99,14 @@ class Pool:
                 await self._room.acquire()
             if waiting.cancelled_caught:
                 raise CrowdedError(f"all {self._most} connections are taken") from None
-        if (wire := self._kept_one(origin)) is not None:
-            return wire
+        while self._ages and (oldest := next(iter(self._ages))).idle_since_s < trio.current_time() - self._keepalive_s:
+            self._drop(oldest)
+        while kept := self._kept.get(origin):
+            wire = kept.pop()  # the one used last: it lives most likely
+            del self._ages[wire]
+            if wire.is_quiet():
+                return wire
+            wire.close()
         try:
             return await self._connect(origin, within_s)
         except BaseException:
@@ -126,33 +129,13 @@ class Pool:
             self._drop(next(iter(self._ages)))
         return Wire(await self._network.connect(origin, within_s), origin)
 
-    def _kept_one(self, origin: Origin) -> Wire | None:
-        """The one used last: it lives most likely."""
-        self._expire()
-        kept = self._kept.get(origin)
-        while kept:
-            wire = kept[-1]
-            self._forget(wire)
-            if wire.is_quiet():
-                return wire
-            wire.close()
-        return None
-
-    def _expire(self) -> None:
-        before_s = trio.current_time() - self._keepalive_s
-        while self._ages and (oldest := next(iter(self._ages))).idle_since_s < before_s:
-            self._drop(oldest)
-
     def _drop(self, wire: Wire) -> None:
-        self._forget(wire)
-        wire.close()
-
-    def _forget(self, wire: Wire) -> None:
         del self._ages[wire]
         kept = self._kept[wire.origin]
         kept.remove(wire)
         if not kept:
             del self._kept[wire.origin]
+        wire.close()
 
     def close(self) -> None:
         """Close those that are kept."""

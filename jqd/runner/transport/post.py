@@ -1,26 +1,26 @@
-"""Jobs carried by an HTTP request: send a body, hear the answer while it arrives, say how it ended.
+"""Carries jobs by HTTP: sends a request, tells a listener what its answer says while it arrives, says how that ended.
 
 What a request holds and what an answer means is the style's business. Redirects are never followed, compression is
 never asked for, an answer's size is bounded, and a connection that said more than its answer is not used again.
 """
 
+import enum
 import errno
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TypeVar
-from urllib.parse import urlsplit
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
 from jqd.domain.errors import AnswerGarbled, JqdError
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.runner.config import RunnerConfig
-from jqd.runner.protocols import Answer, Judgement, Reader, Request, Sending, WorkerProtocol, protocol_of
-from jqd.runner.ssrf import AddressPolicy
-from jqd.runner.transport.http1 import LostError, Wire
-from jqd.runner.transport.network import Origin, UnreachedError
+from jqd.runner.endpoint import server_of
+from jqd.runner.protocols import STYLES, Answer, Judgement, Reader, Sending, WorkerProtocol
+from jqd.runner.ssrf import AddressPolicy, standing_here
+from jqd.runner.transport.http1 import LostError, Origin, Wire
+from jqd.runner.transport.network import UnreachedError
 from jqd.runner.transport.pool import OURS, Connections, CrowdedError, Pool
-from jqd.runner.transport.transport import End, Ending, Listener, Told
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
@@ -35,19 +35,98 @@ T = TypeVar("T")
 _reading = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
 
+class Listener(Protocol):
+    """Told what happens while jobs are carried; never waits."""
+
+    def sending(self) -> bool:
+        """The next byte goes to the worker. False: do not send."""
+        ...
+
+    def answered(self, judgement: Judgement) -> None:
+        """The worker has answered; what it says of the jobs may follow."""
+        ...
+
+    def said(self, answers: Iterable[Answer]) -> None:
+        """What the worker says of the jobs, as much of it as came at once. Where `answers` raises, so does this, and
+        what it gave before stands."""
+        ...
+
+
+class End(enum.Enum):
+    """How carrying ended."""
+
+    COMPLETE = enum.auto()
+    """The whole answer was read."""
+    STATUS = enum.auto()
+    """Another status; see `judgement`."""
+    GARBLED = enum.auto()
+    """The answer cannot be read on."""
+    LOST = enum.auto()
+    """The connection broke after something may have reached the worker."""
+    UNREACHABLE = enum.auto()
+    """It broke before: the worker saw nothing."""
+    CROWDED = enum.auto()
+    """It had no connection to go out on: all are taken, or this process may open no more."""
+    REFUSED = enum.auto()
+    """The listener did not let it go out."""
+
+
+class Ending(NamedTuple):
+    """How carrying ended, and why."""
+
+    end: End
+    judgement: Judgement = Judgement.READ
+    status: int = 0
+    message: str = ""
+    retry_after: str | None = None
+    """The header as it came."""
+    broke: str = ""
+    """What broke the connection: see `kind_of`."""
+    is_shared: bool = True
+    """Whether every worker at that host and port is UNREACHABLE."""
+
+    @property
+    def brief(self) -> str:
+        """How it ended, for logs: `message` may hold what the worker wrote, which only its jobs may show."""
+        what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
+        return f"{what}: {self.broke}" if self.broke else what
+
+
+class Told(NamedTuple):
+    """What became of a cancel that a worker was told of."""
+
+    status: int
+    """0: none came."""
+    why: str
+    """For logs: nothing that came over the wire."""
+
+
 class Post:
-    """A carrier: one request for each batch, one more for a cancel."""
+    """One request for each batch, one more for a cancel."""
 
     def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig) -> None:
         self._pool, self._connections, self._config = pool, connections, config
         self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        worker, style = sending.worker, protocol_of(sending.worker)
-        request = (await self._written(style, sending)).dressed(worker, sending.sent_at_ms)
-        with self._connections.one(worker.endpoint):
+        """Carry the jobs. Never raises for what the network or the worker does.
+
+        It takes as long as the worker does: the caller cancels when no job of it can still be waited for.
+        """
+        worker, style, size = sending.worker, STYLES[sending.worker.style], 0
+        for each in sending.held:
+            size += len(each.job.argument)
+        if size <= APART_BYTES or style.copies(worker):
+            request = style.request(sending)
+        else:  # large arguments are made JSON beside the loop, one request after the other: it serves others meanwhile
+            write = trio.to_thread.run_sync
+            request = await write(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
+        if worker.headers or worker.secrets:
+            request = request.dressed(worker, sending.sent_at_ms)
+        endpoint, origin = _place(worker.url, worker.standing, worker.machine)
+        with self._connections.one(endpoint):
             try:
-                wire = await self._pool.take(_origin(request.url, worker.standing_here), self._config.connect_timeout_s)
+                wire = await self._pool.take(origin, self._config.connect_timeout_s)
             except (UnreachedError, CrowdedError) as error:
                 return _unsent(error)
             try:
@@ -55,8 +134,12 @@ class Post:
                 if not listener.sending():
                     return Ending(End.REFUSED)
                 await wire.ask(request)
-                self._connections.heard(worker.endpoint)
-                return await _hear(wire, style, sending, listener, self._config)
+                self._connections.unheard.pop(endpoint, None)
+                judgement = style.judge(wire.status)
+                listener.answered(judgement)
+                if judgement is Judgement.READ:
+                    return await _hear(wire, style, sending, listener, self._config)
+                return await _hear_status(wire, judgement, self._config)
             except AnswerGarbled as error:
                 return Ending(End.GARBLED, message=str(error))
             except LostError as error:
@@ -64,25 +147,20 @@ class Post:
             finally:
                 self._pool.give(wire)
 
-    async def _written(self, style: WorkerProtocol, sending: Sending) -> Request:
-        """Large arguments are made JSON beside the loop, one request after the other: it serves everybody meanwhile."""
-        size = sum(len(each.job.argument) for each in sending.held)
-        if size <= APART_BYTES or style.copies(sending.worker):
-            return style.request(sending)
-        return await trio.to_thread.run_sync(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
-
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
-        request = protocol_of(sending.worker).cancel(sending, job_id)
+        """Tell the worker that a job of what it was sent was cancelled. None: it takes no such calls."""
+        worker = sending.worker
+        request = STYLES[worker.style].cancel(sending, job_id)
         if request is None:
             return None
         status = 0
         with trio.move_on_after(within_s):
             try:
-                wire = await self._pool.take(_origin(request.url, sending.worker.standing_here), within_s)
+                wire = await self._pool.take(_place(worker.url, worker.standing, worker.machine)[1], within_s)
             except (UnreachedError, CrowdedError) as error:
                 return Told(0, kind_of(error))
             try:
-                await wire.ask(request.dressed(sending.worker, at_ms))
+                await wire.ask(request.dressed(worker, at_ms))
                 status = wire.status
                 await hear_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
                 return Told(status, f"the worker answered {status}")
@@ -93,15 +171,12 @@ class Post:
         return Told(status, f"no answer within {within_s:g} s")
 
 
-def _origin(url: str, standing: AddressPolicy) -> Origin:
-    scheme, host, port = _address(*url.split("/", 3)[:3:2])
-    return Origin(scheme, host, port, standing)
-
-
-@lru_cache(maxsize=1_000)  # more workers than are spoken to at once; for each request a split would cost as much as TCP
-def _address(scheme: str, authority: str) -> tuple[str, str, int]:
-    parts = urlsplit(f"{scheme}//{authority}")
-    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+@lru_cache(maxsize=1_000)  # more workers than are spoken to at once; to split it each time would cost as much as TCP
+def _place(url: str | None, standing: AddressPolicy, where: str) -> tuple[str, Origin]:
+    """Host and port of a worker as its URL writes them, and where its wires lead."""
+    assert url is not None, "something is to be sent to a worker without a URL"
+    scheme, host, port = server_of(url)
+    return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where))
 
 
 def _unsent(error: JqdError) -> Ending:
@@ -151,38 +226,21 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 async def _hear(
     wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig
 ) -> Ending:
-    judgement = style.judge(wire.status)
-    listener.answered(judgement)
-    if judgement is Judgement.READ:
-        # What is compressed is not of the type that the head names.
-        content_type = wire.headers.get(b"content-type", "") if _coding(wire) == "identity" else ""
-        value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
-        reader = style.reader(sending, content_type, value_bytes_max, wire.status)
-        return await _hear_answers(wire, reader, listener, config, len(sending.held))
-    excerpt = await hear_excerpt(wire, config.linger_s)
-    message = f"the worker answered {wire.status}"
-    if 300 <= wire.status < 400:
-        message += "; redirects are not followed, register the URL it leads to"
-    return Ending(
-        End.STATUS,
-        judgement,
-        wire.status,
-        f"{message}: {excerpt}" if excerpt else message,
-        wire.headers.get(b"retry-after"),
-    )
-
-
-async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: RunnerConfig, jobs: int) -> Ending:
-    coding, size = _coding(wire), 0
+    """Read an answer that tells of each job."""
+    coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
+    # What is compressed is not of the type that the head names.
+    content_type = wire.headers.get(b"content-type", "") if coding == "identity" else ""
+    value_bytes_max = config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES
+    reader = style.reader(sending, content_type, value_bytes_max, wire.status)
     while chunk := await wire.read():
         if coding != "identity" and not reader.is_decided:
             raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
         size += len(chunk)
         if size > config.answer_bytes_max:
             raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
-        if wire.pieces > PIECES_MAX + PIECES_PER_JOB * jobs + size // PIECE_BYTES:
+        if wire.pieces > PIECES_MAX + PIECES_PER_JOB * len(sending.held) + size // PIECE_BYTES:
             raise AnswerGarbled(f"the answer comes in crumbs: {wire.pieces} of {size} bytes; write larger ones")
-        listener.said(await _read(reader, chunk))
+        listener.said(await _read_apart(reader, chunk) if reader.is_costly(chunk) else reader.feed(chunk))
     last = reader.end() if not reader.is_costly(b"") else await _apart(reader.end)
     # Without a length the end of the connection is the end of the body, also when the worker died there.
     framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
@@ -192,10 +250,18 @@ async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: 
     return Ending(End.COMPLETE, status=wire.status)
 
 
-async def _read(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """What came with it. Much JSON is read beside the loop, and what was read before an error stands all the same."""
-    if not reader.is_costly(chunk):
-        return reader.feed(chunk)
+async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
+    """Read the beginning of an answer whose status says all."""
+    excerpt = await hear_excerpt(wire, config.linger_s)
+    message = f"the worker answered {wire.status}"
+    if 300 <= wire.status < 400:
+        message += "; redirects are not followed, register the URL it leads to"
+    message = f"{message}: {excerpt}" if excerpt else message
+    return Ending(End.STATUS, judgement, wire.status, message, wire.headers.get(b"retry-after"))
+
+
+async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
+    """Much JSON is read beside the loop, and what was read before an error stands all the same."""
     answers: list[Answer] = []
 
     def read() -> None:
@@ -216,10 +282,6 @@ async def _apart(read: Callable[[], T]) -> T:
 def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
     yield from answers
     raise error
-
-
-def _coding(wire: Wire) -> str:
-    return wire.headers.get(b"content-encoding", "identity").strip().lower()
 
 
 async def hear_excerpt(wire: Wire, within_s: float) -> str:

@@ -1,4 +1,4 @@
-"""Has a delivery carried to its worker, and does what the end of that calls for.
+"""What the end of a request calls for, where its worker has not told how each of its jobs ended.
 
     end of carrying                    one job                    several jobs
     ─────────────────────────────────────────────────────────────────────────────────────────
@@ -21,15 +21,15 @@ So one poison job is found in a few steps and takes no other along. "Several" co
 those still missing: a job is blamed for how a request ended only if it was the single one in it.
 """
 
-from collections.abc import Callable
-
-import trio
+from collections.abc import Sequence
 
 from jqd.domain.log import get_logger
+from jqd.runner.crash_isolation import COMPANY_LOSSES
 from jqd.runner.delivery import Delivery, DeliveryContext
+from jqd.runner.in_flight import InFlightJob
 from jqd.runner.outcome import INVALID_RESPONSE, NO_RESPONSE, Report, parse_retry_after
-from jqd.runner.protocols import Judgement, Sending
-from jqd.runner.transport import Carrier, End, Ending
+from jqd.runner.protocols import Judgement
+from jqd.runner.transport import End, Ending
 
 MISPLACED_HINTS = {
     404: "nothing is at its URL; deploy what should be there, or register the right URL",
@@ -42,62 +42,7 @@ GONE_S = 5.0  # in which all daemons hear that a worker is taken out
 log = get_logger("runner")
 
 
-async def deliver(
-    shared: DeliveryContext, carrier: Carrier, delivery: Delivery, mark: str, spawn: Callable[[Delivery], None]
-) -> None:
-    """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
-    ending = await _send(shared, carrier, delivery, mark)
-    parts = [] if ending is None else _finish(shared, delivery, ending)
-    delivery.stay.left(shared.clock.mono_s())
-    if delivery.losses:
-        shared.gates.note_free()
-    for part in parts:
-        spawn(part)
-
-
-async def _send(shared: DeliveryContext, carrier: Carrier, delivery: Delivery, mark: str) -> Ending | None:
-    """None when nothing is left to decide."""
-    ending: Ending | None = None
-    with delivery.scope:
-        await _wait_turn(shared, delivery)
-        if not _may_go(shared, delivery):
-            delivery.give_back()
-            return None
-        batch_id = shared.next_batch_id(mark)
-        sending = Sending(
-            delivery.worker, delivery.jobtype, delivery.pack(), batch_id, shared.daemon, shared.clock.wall_ms()
-        )
-        delivery.sent, delivery.set_out_at_s = sending, shared.clock.mono_s()
-        ending = await carrier.carry(sending, delivery)
-    if ending is None:
-        # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
-        assert not delivery.missing, f"{delivery.jobtype} was cancelled with {len(delivery.missing)} jobs waited for"
-    return ending
-
-
-async def _wait_turn(shared: DeliveryContext, delivery: Delivery) -> None:
-    """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
-    stay, send_s, extent = delivery.stay, shared.config.connect_timeout_s, delivery.extent
-    with stay.waiting(delivery.losses, extent):
-        while wait_s := stay.turn(
-            delivery.losses,
-            shared.clock.mono_s(),
-            send_s,
-            jobs=len(delivery.missing),
-            group=delivery.group,
-            extent=extent,
-        ):
-            with trio.move_on_after(wait_s):
-                await shared.gates.wait_free()
-
-
-def _may_go(shared: DeliveryContext, delivery: Delivery) -> bool:
-    """Not when all of it was withdrawn, our lease is not trusted, or its worker is gone or left alone for a while."""
-    is_here = shared.workers.get(delivery.worker.id) is not None and not delivery.gate.is_open(shared.clock.mono_s())
-    return bool(delivery.missing) and shared.trusts() and is_here
-
-
-def _finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
+def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
     """Decide about the jobs still missing. Returns deliveries to be sent."""
     now_s = shared.clock.mono_s()
     match ending.end:
@@ -108,8 +53,8 @@ def _finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list
         case End.STATUS:
             return _finish_status(shared, delivery, ending)
         case End.REFUSED:
-            if delivery.missing and delivery.is_thinned:
-                return [delivery.repacked()]
+            if delivery.missing and len(delivery.missing) != delivery.size:
+                return [_again(shared, delivery, _hand_on(shared, delivery))]
             delivery.give_back()
         case End.CROWDED:
             shared.counters.crowded += 1
@@ -126,7 +71,9 @@ def _finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list
             shared.workers.unreachable(delivery.worker.id)
         case End.GARBLED:
             shared.counters.garbled += 1
-            return _blame(delivery, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief)
+            return _blame(
+                shared, delivery, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief
+            )
         case End.LOST:
             shared.counters.lost += 1
             _lost(shared, delivery, ending)
@@ -146,7 +93,17 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
         count=len(delivery.missing),
         why=ending.brief,
     )
-    delivery.lost(Report(status=500, message=f"CONNECTION_LOST: {ending.message}"))
+    gates, now_s = shared.gates, shared.clock.mono_s()
+    gates.isolate(delivery.worker.endpoint)
+    assert delivery.stay is not None
+    gates.suspects.lost([*delivery.missing], delivery.stay.lost(now_s))
+    # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.
+    is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
+    if delivery.size > 1 or not is_known:
+        delivery.give_back()
+    else:
+        report = Report(status=500, message=f"CONNECTION_LOST: {ending.message}")
+        delivery.end([(entry, report) for entry in delivery.take_all()], now_s, cleared=False)
 
 
 def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
@@ -176,7 +133,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
             retry = ending.judgement is not Judgement.FAILED  # a style may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
             message = _misplaced(delivery, ending, now_s) if misplaced else ending.message
-            return _blame(delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
+            return _blame(shared, delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
     return []
 
 
@@ -204,7 +161,7 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
         )
 
 
-def _blame(delivery: Delivery, report: Report, why: str) -> list[Delivery]:
+def _blame(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
     """A request failed as a whole: its only job did it, or one of several."""
     if not delivery.missing:
         return []
@@ -218,4 +175,23 @@ def _blame(delivery: Delivery, report: Report, why: str) -> list[Delivery]:
         count=len(delivery.missing),
         why=why,
     )
-    return delivery.split()
+    entries = _hand_on(shared, delivery)
+    half = (len(entries) + 1) // 2
+    shared.counters.splits += 1
+    return [_again(shared, delivery, part) for part in (entries[:half], entries[half:]) if part]
+
+
+def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
+    """Leave the jobs still waited for to other deliveries. Cancelled ones go back instead."""
+    for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
+        delivery.drop(entry)
+    entries = delivery.take_all()
+    if delivery.sent_at_s is not None and delivery.stay is not None:
+        delivery.stay.fewer(len(entries))
+    shared.open.pop(delivery, None)
+    shared.in_flight.requeue(entries)
+    return entries
+
+
+def _again(shared: DeliveryContext, delivery: Delivery, entries: Sequence[InFlightJob]) -> Delivery:
+    return Delivery(shared, delivery.worker, delivery.gate, delivery.jobtype, entries, losses=delivery.losses)

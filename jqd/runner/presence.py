@@ -1,0 +1,226 @@
+"""Which workers are there, and when each was heard of last, by this daemon or another.
+
+Each daemon judges silence by its own clock, and only while it could hear of others. Expiry is noticed when somebody
+looks.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from jqd.domain.clock import Clock
+from jqd.domain.log import get_logger
+from jqd.runner.worker import Worker
+
+UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
+SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
+SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
+SPREAD_S = 2.0  # so long a sign may take from another daemon to us
+BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
+PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
+
+Server = tuple[str, str | None, str, str]
+"""Tenant, URL, name and style: who registers the same once more is the same worker."""
+
+
+class WorkerIndex:
+    """Workers that registered, by id; oldest registration first. What there is of all of them is known uncounted."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+        self.get = self._workers.get
+        self._servers: dict[Server, dict[str, None]] = {}
+        self._is_ordered = True
+        self._last = (0, "")  # the place of the last one, while they are in order
+        self.tenants: Counter[str] = Counter()
+        """Tenant → how many workers it has."""
+        self.names: Counter[str] = Counter()
+        """Tenant → jobtypes that all of its workers name."""
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __contains__(self, worker_id: str) -> bool:
+        return worker_id in self._workers
+
+    def __iter__(self) -> Iterator[Worker]:
+        if not self._is_ordered:
+            ordered = sorted(self._workers.values(), key=_place)
+            self._workers.clear()
+            self._workers.update((one.id, one) for one in ordered)
+            self._is_ordered = True
+            self._last = _place(ordered[-1]) if ordered else (0, "")
+        return iter(self._workers.values())
+
+    def at(self, server: Server) -> Worker | None:
+        found = [self._workers[worker_id] for worker_id in self._servers.get(server, ())]
+        return min(found, key=_place, default=None)
+
+    def put(self, worker: Worker) -> None:
+        known, place = self._workers.get(worker.id), _place(worker)
+        if known is not None:
+            self._is_ordered = self._is_ordered and _place(known) == place
+            self._count_out(known)
+        else:
+            self._is_ordered = self._is_ordered and place >= self._last
+            self._last = place
+        self._workers[worker.id] = worker
+        self._servers.setdefault(_server(worker), {})[worker.id] = None
+        self.tenants[worker.tenant] += 1
+        self.names[worker.tenant] += len(worker.jobs or ())
+
+    def pop(self, worker_id: str) -> Worker | None:
+        worker = self._workers.pop(worker_id, None)
+        if worker is not None:
+            self._count_out(worker)
+        return worker
+
+    def _count_out(self, worker: Worker) -> None:
+        there = self._servers[_server(worker)]
+        del there[worker.id]
+        if not there:
+            del self._servers[_server(worker)]
+        self.tenants[worker.tenant] -= 1
+        self.names[worker.tenant] -= len(worker.jobs or ())
+
+
+def _place(worker: Worker) -> tuple[int, str]:
+    return worker.registered_at_ms, worker.id
+
+
+def _server(worker: Worker) -> Server:
+    return worker.tenant, worker.url, worker.name, worker.style
+
+
+class Presence(ABC):
+    """The part of the registry that is asked for each job."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._log = get_logger("workers")
+        self._workers = WorkerIndex()
+        self._versions: dict[str, Worker] = {}  # those that handlers are
+        self._lasting_s = math.inf  # until then no ttl runs out
+        self._seen_at_s: dict[str, float] = {}
+        """The last sign, later by the time in which none could come; behind the ttl of who was silent for that long."""
+        self._unreachable_since_s: dict[str, float] = {}
+        self._heard_at_s: dict[str, float] = {}  # the last sign, as it was
+        self._told_at_s: dict[str, float] = {}  # when the others were last told
+        self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
+        self._outgoing: list[set[str]] = []
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        """Which of how many living daemons this one is, counted from 0."""
+        self._placed, self._placed_until_s = (0, 1), float("-inf")
+
+    # ------------------------------------------------------------ looking
+
+    def get(self, worker_id: str) -> Worker | None:
+        """The worker of this id, None when unknown or expired."""
+        if self._now_s() > self._lasting_s:
+            self._expire()
+        return self._workers.get(worker_id) or self._versions.get(worker_id)
+
+    def list(self) -> list[Worker]:
+        """All workers, oldest registration first, then those that are versions of handlers."""
+        self._expire()
+        return [*self._workers, *self._versions.values()]
+
+    def share(self, of: int) -> int:
+        """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
+        now_s = self._clock.mono_s()
+        if now_s >= self._placed_until_s:
+            self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
+        number, daemons = self._placed
+        return of // daemons + (number < of % daemons)
+
+    # ------------------------------------------------------------ signs of life
+
+    def signs(self) -> set[str]:
+        """A set that gets the ids of workers as they are heard of here; its owner tells others, and empties it."""
+        self._outgoing.append(told := set[str]())
+        return told
+
+    def reached(self, worker_id: str) -> None:
+        """The worker answered, or spoke by itself; one that was silent for longer than its ttl is back."""
+        worker = self._workers.get(worker_id) or self._back(worker_id)
+        if worker is None:
+            return
+        if worker_id in self._unreachable_since_s:
+            del self._unreachable_since_s[worker_id]
+        self._heard_at_s[worker_id] = self._clock.mono_s()
+        now_s = self._seen_at_s[worker_id] = self._now_s()
+        every_s = SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
+        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= every_s:
+            self._told_at_s[worker_id] = now_s
+            for told in self._outgoing:
+                told.add(worker_id)
+
+    def heard_from(self, ages_ms: Mapping[str, int]) -> None:
+        """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
+        now_s = self._clock.mono_s()
+        if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
+            self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
+        self._looked_at_s = now_s
+        for worker_id, age_ms in ages_ms.items():
+            self._note_age(worker_id, age_ms)
+            if worker_id in self._workers:
+                self._seen_at_s[worker_id] = now_s + SPREAD_S
+            else:
+                self._back(worker_id)
+
+    def unreachable(self, worker_id: str) -> None:
+        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
+
+        Unless another daemon heard of it: then the way from here is at fault.
+        """
+        if worker_id in self._workers:
+            now_s = self._now_s()
+            since_s = self._unreachable_since_s.setdefault(worker_id, now_s)
+            if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
+                self.unregister(worker_id, "unreachable")
+
+    def heard_at_ms(self, worker_id: str) -> int:
+        """When somebody heard of it last, by our clock; 0: nobody ever did."""
+        at_s = self._heard_at_s.get(worker_id)
+        return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
+
+    # ------------------------------------------------------------ within
+
+    @abstractmethod
+    def unregister(self, worker_id: str, why: str = "unregistered") -> bool: ...
+
+    @abstractmethod
+    def _back(self, worker_id: str) -> Worker | None:
+        """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
+
+    def _now_s(self) -> float:
+        """Now; while no news of others come, not much later than the last ones came."""
+        now_s = self._clock.mono_s()
+        return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
+
+    def _note_age(self, worker_id: str, age_ms: int) -> None:
+        """A sign of so long ago, wherever it came."""
+        at_s = self._clock.mono_s() - max(0, age_ms) / 1000
+        self._heard_at_s[worker_id] = max(at_s, self._heard_at_s.get(worker_id, at_s))
+
+    def _expire(self) -> None:
+        now_s, seen_at_s = self._now_s(), self._seen_at_s
+        if now_s <= self._lasting_s:
+            return  # this is asked again and again, and to go through 10,000 workers takes milliseconds
+        mortal = [(worker.id, worker.ttl_s) for worker in self._workers if worker.ttl_s is not None]
+        for worker_id, ttl_s in mortal:
+            if now_s - seen_at_s[worker_id] > ttl_s:
+                seen_at_s[worker_id] += ttl_s  # its silence begins now
+                self._remove(worker_id, "expired")
+        lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
+        self._lasting_s = min(lasting_s, default=math.inf)
+
+    def _remove(self, worker_id: str, why: str) -> bool:
+        worker = self._workers.pop(worker_id)
+        if worker is None:
+            return False
+        self._told_at_s.pop(worker_id, None)
+        self._unreachable_since_s.pop(worker_id, None)
+        self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
+        return True
