@@ -32,7 +32,7 @@ from jqd.http import (
     by_address,
     log_internal_error,
 )
-from jqd.service import polls
+from jqd.service import find
 
 MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
@@ -131,7 +131,7 @@ class Api:
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
-        await polls.watch(self._parts.services, partition, task_status=task_status)
+        await find.watch(self._parts.services, partition, task_status=task_status)
 
     def _verdict(self, heading: RequestHead) -> Verdict:
         """Which call it is; found once for all requests with this head."""

@@ -69,9 +69,13 @@ def read_query(request: ApiRequest, kind: type[T]) -> T:
         twice = next(name for place, (name, _) in enumerate(said) if name in dict(said[:place]))
         raise Invalid(f"{twice[:64]!r} stands in the query more than once: say it once")
     try:
-        return fields.read(msgspec.msgpack.encode(told), kind, texts=True)
+        value = fields.read(msgspec.msgpack.encode(told), kind, texts=True)
     except Invalid as error:
         raise Invalid(str(error)) from error  # a pointer leads into a body
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in told and getattr(value, field.name) is None:  # a text of "null" is no nil here
+            raise Invalid(f"{field.encode_name} must be {fields.allowed(field.type)}, not {told[field.encode_name]!r}")
+    return value
 
 
 @cache

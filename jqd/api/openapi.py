@@ -161,8 +161,21 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
         yield {"name": name, "in": "header", "required": required, "description": words, "schema": {"type": "string"}}
     for name, kind in query.get("properties", {}).items():
         # A call that passes over what it does not know takes a wrong value for none.
-        schema = kind if route.query.__struct_config__.forbid_unknown_fields else {"default": kind.get("default")}
+        schema = (
+            _without_null(kind)
+            if route.query.__struct_config__.forbid_unknown_fields
+            else {"default": kind.get("default")}
+        )
         yield {"name": name, "in": "query", "required": name in query.get("required", ()), "schema": schema}
+
+
+def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
+    """A query cannot say nil: what may be nil in a body may only be left out there."""
+    if {"type": "null"} not in kind.get("anyOf", ()):
+        return kind
+    several = [each for each in kind["anyOf"] if each != {"type": "null"}]
+    rest = {name: value for name, value in kind.items() if name != "anyOf" and (name, value) != ("default", None)}
+    return {**rest, **(several[0] if len(several) == 1 else {"anyOf": several})}
 
 
 def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:

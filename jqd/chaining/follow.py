@@ -18,7 +18,7 @@ from jqd.domain.log import get_logger
 from jqd.domain.quotas import FREE, Charge
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
-from jqd.service.find import stands
+from jqd.service.find import exists
 from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import take
@@ -144,7 +144,7 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
     waits: dict[bytes, str] = {}
     for place, why in agreed.refused.items():
         job_id, owner = str(jobs[place].job_id), owners[place]
-        if not await stands(services, job_id):
+        if not await exists(services, job_id):
             waits[owner.entry] = why
         elif not is_made_of(job_id, owner.parent):
             # Its parent chose the id. As for any other push with it: the job that stands there stays.

@@ -23,7 +23,7 @@ from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.batch import Batch
 from jqd.service.cancel import cancel
-from jqd.service.find import Coming, find, resolve, stands
+from jqd.service.find import Coming, exists, find, resolve
 from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import expect_taking, write
@@ -184,7 +184,7 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
 
 async def _stands(services: Services, each: Firing) -> bool:
     """Whether another job has that id, as far as anybody can tell."""
-    if await stands(services, bare(each.job_id)):
+    if await exists(services, bare(each.job_id)):
         return True
     now_s, one = services.clock.boot_s(), each.one
     one.taken_at_s = one.taken_at_s or now_s

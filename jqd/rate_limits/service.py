@@ -20,6 +20,7 @@ from jqd.domain.tenant import bare, tenant_of
 from jqd.rate_limits import constraints
 from jqd.rate_limits.constraints import EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
 from jqd.rate_limits.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
+from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
 from jqd.service.services import Services
@@ -140,7 +141,7 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
     )
     settings.take(setting)
     (one,) = alone.known.values()
-    page = await page_of(services, State.WAITING, None, None, TRIED_JOBS, "")
+    page = await page_of(services, JobFilter(state=State.WAITING), TRIED_JOBS, "")
     keys = dict[str, list[int]]()
     matched = failed = looked = 0
     held_s = 0.0

@@ -18,23 +18,20 @@ from jqd.service.audit import meant, noted
 from jqd.service.cancel import record_cancels
 from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
-from jqd.service.job_filter import EVERYTHING, Text, make_job_filter
-from jqd.service.listing import fitting, page_of
+from jqd.service.job_filter import JobFilter
+from jqd.service.listing import STEP_JOBS, STEPS_MAX, WALK_S, fitting, page_of
 from jqd.service.quotas import looked
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
 from jqd.store import JobView
 
-STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
-STEPS_MAX = 20  # in one request
-WITHIN_S = 5.0  # no step is begun later than this: the answer comes before a client or a proxy gives up
 IDS_MAX = 1_000  # named in one request
 CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
 ENDED = tuple(state for state in State if state.is_final)
 UNENDED = tuple(state for state in State if not state.is_final)
-AGAIN = (State.FAILED, State.CANCELLED)  # they may be tried anew
+RETRYABLE = (State.FAILED, State.CANCELLED)  # they may be tried anew
 
 WORDS = ("state", "name", "tag", "error", "error_is", "search", "since", "before", "job_ids")  # of a filter
 
@@ -42,7 +39,7 @@ JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of
 T = TypeVar("T")
 Found = JobView | Coming
 Test = Callable[[Found], bool]
-Act = Callable[[Sequence[Found]], Awaitable[None]]
+Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +49,11 @@ class BulkAccepted(Coming):
     why: str
 
 
-class Filter(msgspec.Struct, forbid_unknown_fields=True):
+class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
     """Which jobs are meant: all that is given must be so of one."""
 
-    state: State | None = None
-    name: str | None = None
-    tag: str | None = None
-    error: Text | None = None
-    """Stands in what its last attempt said."""
-    search: Text | None = None
-    """Stands in its name, its pusher's id, a tag, its argument or what its last attempt said (`narrow.py`)."""
-    error_is: Text | None = None
-    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
-    since: Date | None = None
-    """Its last attempt ended then or later; where there was none, it was pushed."""
-    before: Date | None = None
-    """The same, earlier than then."""
     job_ids: JobIds | None = None
     dry_run: bool = False
-    cursor: str = ""
 
 
 class Clean(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,42 +93,46 @@ async def _note(services: Services, act: str, wanted: Filter | Clean) -> None:
 
 async def cancel_many(services: Services, wanted: Filter) -> Tally:
     """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted, UNENDED, "cancelled")
-    await _note(services, "jobs cancel", wanted)
 
-    async def act(found: Sequence[Found]) -> None:
+    async def act(found: Sequence[Found], tally: Tally) -> None:
         await record_cancels(services, found)
         tally.changed += _jobs_in(found)
 
-    await _each_piece(services, wanted, tally, lambda view: view.state in UNENDED and may_change(services, view), act)
-    return tally
+    return await _change_many(services, "cancel", wanted, UNENDED, "cancelled", act)
 
 
 async def retry_many(services: Services, wanted: Filter) -> Tally:
     """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted, AGAIN, "tried anew")
-    await _note(services, "jobs retry", wanted)
-    if wanted.state is None and wanted.job_ids is None:
-        wanted.state = State.FAILED
 
-    async def act(found: Sequence[Found]) -> None:
+    async def act(found: Sequence[Found], tally: Tally) -> None:
         await _retry_each(services, found, wanted, tally)
 
-    await _each_piece(services, wanted, tally, lambda view: view.state in AGAIN and may_change(services, view), act)
-    return tally
+    return await _change_many(services, "retry", wanted, RETRYABLE, "tried anew", act)
 
 
 async def delete_many(services: Services, wanted: Filter) -> Tally:
     """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
-    tally = _tally_for(wanted, ENDED, "deleted")
-    await _note(services, "jobs delete", wanted)
-    if wanted.state is None and wanted.job_ids is None:
-        wanted.state = State.FAILED
 
-    async def act(found: Sequence[Found]) -> None:
+    async def act(found: Sequence[Found], tally: Tally) -> None:
         tally.changed += len(await services.store.delete_dead([view.id for view in found]))
 
-    await _each_piece(services, wanted, tally, lambda view: view.state in ENDED and may_change(services, view), act)
+    return await _change_many(services, "delete", wanted, ENDED, "deleted", act)
+
+
+async def _change_many(
+    services: Services, what: str, wanted: Filter, states: Sequence[State], done: str, act: Act
+) -> Tally:
+    """`states`: of jobs that may be `done`. Raises Invalid for a filter that means nothing, or too much."""
+    if all(getattr(wanted, each) is None for each in WORDS):
+        raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
+    if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
+        detail = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
+        raise Invalid(detail, [Fault("/state", detail)])
+    await _note(services, f"jobs {what}", wanted)
+    if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
+        wanted = msgspec.structs.replace(wanted, state=State.FAILED)
+    tally = Tally()
+    await _each_piece(services, wanted, tally, lambda view: view.state in states and may_change(services, view), act)
     return tally
 
 
@@ -157,19 +144,17 @@ async def clean(services: Services, wanted: Clean) -> Tally:
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
     await _note(services, "jobs clean", wanted)
-    if (
-        wanted.dry_run or services.principal.is_bound or any_reserved(services)
-    ):  # the store asks for nothing but the date
-
-        async def act(found: Sequence[Found]) -> None:
+    if wanted.dry_run or services.principal.is_bound or any_reserved(services):
+        # The store's own way goes by nothing but the date.
+        async def act(found: Sequence[Found], tally: Tally) -> None:
             tally.changed += len(await services.store.delete_dead(await _without_results(services, found)))
 
-        everything = Filter(cursor=wanted.cursor, dry_run=wanted.dry_run)
-        await _each_piece(
-            services, everything, tally, lambda view: _ended_before(view, before_ms) and may_change(services, view), act
-        )
+        def may(view: Found) -> bool:
+            return _ended_before(view, before_ms) and may_change(services, view)
+
+        await _each_piece(services, Filter(cursor=wanted.cursor, dry_run=wanted.dry_run), tally, may, act)
         return tally
-    tally.cursor, until_s = MORE, trio.current_time() + WITHIN_S
+    tally.cursor, until_s = MORE, trio.current_time() + WALK_S
     with _telling(tally):
         for _ in range(STEPS_MAX):
             gone = await services.store.clean_ended(before_ms, STEP_JOBS)
@@ -193,51 +178,27 @@ def _telling(tally: Tally) -> Iterator[None]:
         raise Interrupted(tally.changed, error) from error
 
 
-def _tally_for(wanted: Filter, states: Sequence[State], done: str) -> Tally:
-    """An empty one. Raises Invalid for a filter that means nothing, or too much.
-
-    `states`: those of jobs that it may be `done` to. Of any other a 0 would read as if there were no such jobs.
-    """
-    given = [getattr(wanted, each) for each in WORDS]
-    if all(value is None for value in given):
-        raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
-    if wanted.state is not None and wanted.state not in states:
-        said, may = wanted.state.value, ", ".join(states)
-        detail = f"state must be one of {may}, not '{said}': no other jobs can be {done}"
-        raise Invalid(detail, [Fault("/state", detail)])
-    return Tally()
-
-
-async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
+async def _each_piece(services: Services, wanted: Filter, tally: Tally, may: Test, act: Act) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
-    narrowed = make_job_filter(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
+    wanted.expect_dates()
     with _telling(tally):
         if wanted.job_ids is not None:
             await _act_on(await _named(services, wanted, tally, may), wanted, tally, act)
             return
-        until_s = trio.current_time() + WITHIN_S
+        until_s = trio.current_time() + WALK_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
-            page = await page_of(
-                services,
-                wanted.state,
-                wanted.name,
-                wanted.tag,
-                narrowed.step(STEP_JOBS),
-                tally.cursor,
-                narrowed.row_bytes,
-            )
+            page = await page_of(services, wanted, wanted.step(STEP_JOBS), tally.cursor)
             tally.cursor = page.cursor
-            fit = await fitting(services, narrowed, [*filter(may, page.jobs)])
-            await _act_on(fit, wanted, tally, act)
+            await _act_on(await fitting(services, wanted, [*filter(may, page.jobs)]), wanted, tally, act)
             if not tally.cursor or trio.current_time() >= until_s:
                 return
 
 
-async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act | None) -> None:
+async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act) -> None:
     tally.matched += _jobs_in(matched)
-    if matched and act is not None and not wanted.dry_run:
-        await act(matched)
+    if matched and not wanted.dry_run:
+        await act(matched, tally)
 
 
 def _jobs_in(found: Sequence[Found]) -> int:
@@ -287,15 +248,13 @@ async def _come(services: Services, given: str, job: Coming) -> Found:
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
-    narrowed = make_job_filter(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
     if isinstance(view, Coming):
-        known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
-        return known and wanted.state in (None, view.state)
+        return wanted.name is None and wanted.tag is None and wanted.is_for_store and wanted.state in (None, view.state)
     return (
         (wanted.state is None or view.state is wanted.state)
         and (wanted.name is None or bare(view.jobtype) == wanted.name)
         and (wanted.tag is None or wanted.tag in view.tags)
-        and narrowed.fits(view)
+        and wanted.fits(view)
     )
 
 

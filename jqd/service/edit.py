@@ -19,7 +19,7 @@ from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
-from jqd.service.find import Coming, expect_promised, find, once_noted, resolve
+from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
 from jqd.service.quotas import reserve
@@ -200,7 +200,7 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
     deadline_s = trio.current_time() + services.config.cancel_s
     while True:
         ask = partial(services.store.reserve_edit, view.id, view.revision)
-        given = await once_noted(services, services.where(view.id), ask)
+        given = await once_settled(services, services.where(view.id), ask)
         if given is not None:
             return view, given
         if trio.current_time() >= deadline_s:

@@ -1,22 +1,17 @@
-"""Why a job stands where it stands: what keeps it, and until when, as far as anybody knows.
+"""What keeps one job, and until when, as far as anybody knows. The first of these that holds is told:
 
-The first of these that holds is told:
-
-    the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
-    priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it · it is
-    the next
+the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
+priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it · it is
+the next
 """
-
-from typing import NamedTuple
 
 from jqd.domain.dates import iso
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import StoreAway
 from jqd.domain.job import INTERRUPTED, State
 from jqd.domain.tenant import bare, tenant_of
-from jqd.service.find import Coming, worker_of
+from jqd.service.find import Coming, look_up, worker_of
 from jqd.service.health import why_waiting
-from jqd.service.polls import look
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
@@ -24,45 +19,31 @@ from jqd.store import JobView, QueuePlace
 WORDS_MAX = 200  # characters of what an attempt said
 
 
-class Explanation(NamedTuple):
-    """A job, and what keeps it."""
+async def explain(services: Services, given: str) -> tuple[JobView | None, WaitReason]:
+    """A job by the daemon's or its pusher's id, None where the store does not have it or does not answer; and why.
 
-    view: JobView | None
-    """None: the store does not have it, or does not answer."""
-    hitch: WaitReason
-
-
-async def explain(services: Services, given: str) -> Explanation:
-    """Of a job by the daemon's or its pusher's id. Raises NotFound, StoreRefused."""
+    Raises NotFound, StoreRefused.
+    """
     try:
-        view = await look(services, given, 0.0)
+        view = await look_up(services, given, 0.0)
+        held_up = services.control.run_ready()
         if isinstance(view, Coming):
-            return Explanation(None, _coming(services))
-        hitch = _by_itself(services, view)
-        if hitch is None:
-            hitch = _in_turn(services, view, await services.store.queue_place(view.id, services.ageing_ms))
+            text = "it is in the journal of a daemon, or about to be, and not in the store yet"
+            return None, WaitReason(Cause.NOT_INGESTED, f"{text}: {held_up or 'it comes in its turn'}")
+        if view.state.is_final:
+            return view, _ended(services, view)
+        if view.state is State.RUNNING:
+            reason = _running(services, view)
+        elif view.eligible_at_ms > services.clock.wall_ms():
+            reason = _dated(view)
+        else:
+            reason = why_waiting(services, view.jobtype, view.priority) or _in_turn(
+                services, view, await services.store.queue_place(view.id, services.ageing_ms), held_up
+            )
     except StoreAway as error:
-        return Explanation(
-            None, WaitReason(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}")
-        )
-    return Explanation(view, hitch._replace(text=hitch.text + _interrupted(view)))
-
-
-def _coming(services: Services) -> WaitReason:
-    held_up = services.control.run_ready()
-    text = "it is in the journal of a daemon, or about to be, and not in the store yet"
-    return WaitReason(Cause.NOT_INGESTED, f"{text}: {held_up}" if held_up else f"{text}: it comes in its turn")
-
-
-def _by_itself(services: Services, view: JobView) -> WaitReason | None:
-    """What its state tells alone; None: it waits for somebody."""
-    if view.state.is_final:
-        return _ended(services, view)
-    if view.state is State.RUNNING:
-        return _running(services, view)
-    if view.eligible_at_ms > services.clock.wall_ms():
-        return _dated(view)
-    return why_waiting(services, view.jobtype, view.priority)
+        text = f"nobody can tell how it stands, for the store is away: {error}"
+        return None, WaitReason(Cause.STORE_AWAY, text)
+    return view, reason._replace(text=reason.text + _interrupted(view))
 
 
 def _ended(services: Services, view: JobView) -> WaitReason:
@@ -81,20 +62,10 @@ def _running(services: Services, view: JobView) -> WaitReason:
     worker = worker_of(services, view)
     since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
     where = f" at worker {worker}" if worker else ""
-    held = f" in the hand of daemon {view.daemon}" if view.daemon else ""
+    daemon = f" in the hand of daemon {view.daemon}" if view.daemon else ""
     asked = "; it was asked to stop" if view.cancel_asked else ""
-    text = f"it runs since {iso(since_ms)}{where}{held}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
+    text = f"it runs since {iso(since_ms)}{where}{daemon}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
     return WaitReason(Cause.RUNNING, text, since_ms=since_ms, by=worker)
-
-
-def _interrupted(view: JobView) -> str:
-    """How often it began anew, and what was told of it last."""
-    if not view.interruptions or view.state.is_final:
-        return ""
-    last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
-    words = f" ({telling_line(last.message)[:WORDS_MAX]})" if last else ""
-    often = "once" if view.interruptions == 1 else f"{view.interruptions} times"
-    return f"; it was interrupted {often}{words}, and begins anew each time"
 
 
 def _dated(view: JobView) -> WaitReason:
@@ -107,9 +78,18 @@ def _dated(view: JobView) -> WaitReason:
     return WaitReason(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
 
 
-def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> WaitReason:
-    """Of a job that somebody takes."""
-    held_up = services.control.run_ready()
+def _interrupted(view: JobView) -> str:
+    """How often it began anew, and why the last time."""
+    if not view.interruptions:
+        return ""
+    last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
+    words = f" ({telling_line(last.message)[:WORDS_MAX]})" if last else ""
+    often = "once" if view.interruptions == 1 else f"{view.interruptions} times"
+    return f"; it was interrupted {often}{words}, and begins anew each time"
+
+
+def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_up: str | None) -> WaitReason:
+    """Of a job that some worker takes."""
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
         return WaitReason(Cause.HELD_UP if held_up else Cause.NEXT, text)
@@ -123,25 +103,14 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None) -> Wai
         return services.why_limited(services, view, place)
     if held_up:
         return WaitReason(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
-    knows = services.principal.can_access
-    better = tuple((bare(name), ready) for name, ready in place.better if knows(name))
+    better = tuple((bare(name), ready) for name, ready in place.better if services.principal.can_access(name))
     more = place.better_types - len(better) if services.principal.sees_all else 0
     if not place.ahead and not better:
         text = "it is the next of its type: a worker takes it as soon as one has a free hand"
         return WaitReason(Cause.NEXT, text, ahead=0)
-    most = "" if place.exact else "at most "
-    said = (
-        [f"{most}{place.ahead} {'job' if place.ahead == 1 else 'jobs'} of {bare(view.jobtype)!r}"]
-        if place.ahead
-        else []
-    )
-    said += [f"better ones of {name!r} ({ready} ready)" for name, ready in better]
-    said += [f"of {more} more types"] if more else []
-    return WaitReason(
-        Cause.BEHIND,
-        f"it waits behind {', '.join(said)}",
-        ahead=place.ahead,
-        is_exact=place.exact,
-        better=better,
-        more_better=more,
-    )
+    most, jobs = "" if place.exact else "at most ", "job" if place.ahead == 1 else "jobs"
+    before = [f"{most}{place.ahead} {jobs} of {bare(view.jobtype)!r}"] if place.ahead else []
+    before += [f"better ones of {name!r} ({ready} ready)" for name, ready in better]
+    before += [f"of {more} more types"] if more else []
+    text = f"it waits behind {', '.join(before)}"
+    return WaitReason(Cause.BEHIND, text, ahead=place.ahead, is_exact=place.exact, better=better, more_better=more)

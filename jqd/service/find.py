@@ -1,13 +1,19 @@
-"""Finding a job by its id, the daemon's or its pusher's own, wherever it is on its way."""
+"""Finding one job by its id, the daemon's or its pusher's own, and waiting until it has ended.
 
-from collections.abc import Awaitable, Callable, Collection
+A job that this daemon ends sets its waiters' events at once (loops/waiters.py). Jobs end through other daemons, too:
+one loop for each partition asks the store which of the awaited jobs are unfinished, hundreds in one call, and sets the
+events of the others. Each waiter then looks its job up itself; an event that was set for nothing costs one look-up.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import trio
 
-from jqd.domain.errors import NotFound, NotYet, StoreAway, StoreUnsettled
+from jqd.domain.errors import NotFound, NotYet, StoreAway, StoreRefused, StoreUnsettled
 from jqd.domain.job import Fate, State, is_name
 from jqd.domain.jobid import IdParts, parse_id, partition_of_name
 from jqd.domain.record import Lane
@@ -15,10 +21,13 @@ from jqd.domain.tenant import bare
 from jqd.service.services import Services
 from jqd.store import JobView, OnItsWay
 
-NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this daemon knows, that it was told all
-NOTED_POLL_S = 0.02
+SETTLED_S = (
+    1.0  # three renewals in motion: the store notes so soon that it was told all, which this daemon knows before
+)
+SETTLED_POLL_S = 0.02
 COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
+JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
 
 T = TypeVar("T")
 
@@ -32,7 +41,6 @@ class Coming:
 
     @property
     def state(self) -> State:
-        """It waits to be ingested."""
         return State.WAITING
 
 
@@ -47,30 +55,30 @@ async def resolve(services: Services, given: str) -> str:
         raise not_found(given)
     name = services.qualified_name(given)
     where = {partition_of_name(name, services.partitions)}
-    job_id = await once_noted(services, where, partial(services.store.resolve, name))
+    job_id = await once_settled(services, where, partial(services.store.resolve, name))
     if job_id is None:
         raise not_found(given)
     return job_id
 
 
-async def once_noted(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
-    """What the store answers, which it does not while it is told what it forgot.
+async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
+    """The store's answer, which it refuses until it was told what it forgot.
 
-    It goes by its own note that this is over, so that no daemon's opinion is late; that note comes a moment after the
-    last daemon knows. Raises StoreUnsettled, and what `ask` raises.
+    The store goes by its own note that this is over, a moment after the last daemon knows. Raises StoreUnsettled, and
+    what `ask` raises.
     """
-    deadline_s = trio.current_time() + NOTED_S
+    deadline_s = trio.current_time() + SETTLED_S
     while True:
         try:
             return await ask()
         except StoreUnsettled:
             if not services.control.settled(where) or trio.current_time() >= deadline_s:
                 raise
-        await trio.sleep(NOTED_POLL_S)
+        await trio.sleep(SETTLED_POLL_S)
 
 
-async def stands(services: Services, name: str) -> bool:
-    """Whether a job stands under a pusher's own id. Else that is only promised, and whoever it is promised to may die.
+async def exists(services: Services, name: str) -> bool:
+    """Whether the store has a job under a pusher's own id, and not only a reservation, whose daemon may die.
 
     Raises StoreAway, StoreRefused.
     """
@@ -85,12 +93,12 @@ async def find(
 ) -> JobView | Coming:
     """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
 
-    `given`: how it was asked for, for the error: of another's job it must not tell that it is there.
+    `given`: how it was asked for, for the error: of another's job it must not tell that it exists.
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
     asked for the name: jobs with later ids may have come before it.
 
-    Another tenant's is not found. Of an id that is on its way whose it is may not be known here: whoever does not see
-    all waits until the store has it, at most `find_s`, or until `deadline_s`. Raises NotYet then.
+    Another tenant's job is not found. Whose a job on its way is may not be known yet: a bound principal waits until the
+    store has it, for `find_s` or until `deadline_s`. Raises NotYet then.
     """
     if deadline_s is None:
         deadline_s = trio.current_time() + services.config.find_s
@@ -113,7 +121,7 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
     ids = parse_id(job_id)
     if ids is None:
         raise not_found(job_id)
-    # Of what this daemon journaled and has not applied yet it knows more than the store, and without it.
+    # This daemon knows by itself what it journaled and has not applied yet.
     where = services.where(job_id)
     awaited = services.recent_pushes.awaits(
         job_id, min(services.journal.read_point(Lane.JOBS, partition) for partition in where)
@@ -133,31 +141,18 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
     raise not_found(job_id)
 
 
-async def wait_shown(services: Services, job_id: str) -> bool:
-    """Whether the store has what this daemon was told of the job, within `find_s`: what it shows else is known to be
-    old, and whoever was answered that his report is taken looks for it here."""
-    (partition,) = where = services.where(job_id)
-    ended = services.runner.ended(job_id)
-    is_told = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
-    if is_told and (ended is None or ended.fate is Fate.ENTRUSTED):
-        return True
-    return await services.control.wait_caught_up(Lane.OUTCOMES, services.journal.end, services.config.find_s, where)
-
-
 async def expect_promised(services: Services, given: str) -> None:
-    """Raises NotFound where nothing under a pusher's own id is in the store but that it was reserved, and the push did
-    not come in time: its disk refused it, another job of it was refused, or its daemon died.
+    """Raises NotFound where the store has only a reservation under a pusher's own id, and the push did not come in
+    time: its disk refused it, another job of it was refused, or its daemon died.
 
     What this daemon wrote and could not confirm may be on its way for longer.
     """
     name = services.qualified_name(given)
     where = {partition_of_name(name, services.partitions)}
-    if (
-        min(services.journal.read_point(Lane.CHANGES, partition) for partition in where)
-        < services.recent_pushes.unsure_to
-    ):
+    applied = min(services.journal.read_point(Lane.CHANGES, partition) for partition in where)
+    if applied < services.recent_pushes.unsure_to:
         return
-    if await once_noted(services, where, partial(services.store.resolve, name, promised=True)) is None:
+    if await once_settled(services, where, partial(services.store.resolve, name, promised=True)) is None:
         raise NotFound(
             f"there is no job {given[:64]!r}: the id was reserved for a push that was not taken; if that was told to "
             "nobody because its daemon died, it may come with that daemon"
@@ -165,7 +160,6 @@ async def expect_promised(services: Services, given: str) -> None:
 
 
 def not_found(job_id: str) -> NotFound:
-    """The error for a job that is not there."""
     return NotFound(f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")
 
 
@@ -178,8 +172,106 @@ def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
 
 
 def worker_of(services: Services, view: JobView) -> str:
-    """Who has a job in hand, or ended it. Empty: it waits, or only the daemon that has it knows."""
+    """Who runs a job, or ended it. Empty: it waits, or only the daemon that has it knows."""
     if view.state is State.RUNNING:
         running = services.runner.running(view.id)
         return bare(running.worker if running else view.worker)
     return bare(view.outcome.worker) if view.outcome and view.state.is_final else ""
+
+
+async def look_up(services: Services, given: str, wait_s: float) -> JobView | Coming:
+    """As `wait_final`, of a job by the daemon's or its pusher's id."""
+    job_id = await resolve(services, given)
+    return await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
+
+
+async def wait_final(
+    services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
+) -> JobView | Coming:
+    """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away.
+
+    `watch` must be running for the partition of the job.
+    """
+    deadline_s = trio.current_time() + wait_s
+    while True:
+        # Listen first, look then: an ending between the two sets the event.
+        with _waiting(services, job_id) as may_have_ended:
+            left_s = deadline_s - trio.current_time()
+            try:
+                is_shown = await _wait_shown(services, job_id)
+                view = await find(services, job_id, named=named, given=given)
+                if not is_shown and not view.state.is_final:
+                    raise NotYet(f"a report of job {(given or job_id)[:64]!r} is not in the store yet; look again")
+                if named and isinstance(view, Coming):
+                    await expect_promised(services, given)
+            except (StoreAway, NotYet):
+                if left_s <= 0:
+                    raise
+            else:
+                if view.state.is_final or left_s <= 0:
+                    return view
+            with trio.move_on_after(left_s):
+                await may_have_ended.wait()
+
+
+async def _wait_shown(services: Services, job_id: str) -> bool:
+    """Whether the store has the outcomes of the job that this daemon took, within `find_s`. Without them it shows what
+    is known to be old, to a worker perhaps whose outcome was acknowledged."""
+    (partition,) = where = services.where(job_id)
+    ended = services.runner.ended(job_id)
+    is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
+    if is_applied and (ended is None or ended.fate is Fate.ENTRUSTED):
+        return True
+    return await services.control.wait_caught_up(Lane.OUTCOMES, services.journal.end, services.config.find_s, where)
+
+
+async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | None:
+    """The result of a job; None when there is none, not yet or not any more. `consume`: it is dropped then.
+
+    Raises StoreAway, StoreRefused.
+    """
+    result = view.result if isinstance(view, JobView) else None
+    if result is not None and consume:
+        await services.store.drop_result(view.id)
+    return result
+
+
+async def watch(
+    services: Services, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Every `poll_s`, ask the store about all awaited jobs of one partition."""
+    task_status.started()
+    while True:
+        await trio.sleep(services.config.poll_s)
+        # What is in our journal and not applied cannot have ended: under a backlog that is most of them.
+        read_point = services.journal.read_point(Lane.JOBS, partition)
+        awaited: dict[str, list[trio.Event]] = {}
+        for event, job_id in services.polls.get(partition, {}).items():
+            if not services.recent_pushes.awaits(job_id, read_point):
+                awaited.setdefault(job_id, []).append(event)
+        job_ids = list(awaited)
+        for at in range(0, len(job_ids), JOBS_PER_CALL):
+            piece = job_ids[at : at + JOBS_PER_CALL]
+            try:
+                unfinished = frozenset(await services.store.unfinished(piece))
+            except StoreAway:
+                break  # asked again after a pause; a waiter whose time is over looks itself, and reports it
+            except StoreRefused:
+                unfinished = frozenset()  # each waiter looks itself, and gets the error of its own job
+            for job_id in piece:
+                if job_id not in unfinished:
+                    for event in awaited[job_id]:
+                        event.set()
+
+
+@contextmanager
+def _waiting(services: Services, job_id: str) -> Iterator[trio.Event]:
+    """An event that is set when the job may have ended."""
+    (partition,) = services.where(job_id)
+    with services.control.ended(job_id) as event:
+        events = services.polls.setdefault(partition, {})
+        events[event] = job_id
+        try:
+            yield event
+        finally:
+            del events[event]

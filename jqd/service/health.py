@@ -1,14 +1,14 @@
-"""How workers are, in words for people, and what jobs wait for that nobody runs."""
+"""How workers are, in words for people, and what jobs of a type wait for that nobody runs."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from jqd.domain.dates import iso
-from jqd.domain.tenant import tenant_of
+from jqd.domain.pauses import all_of
+from jqd.domain.tenant import bare, tenant_of
 from jqd.runner import Worker, WorkerHealth
 from jqd.runner.worker import takes_type
-from jqd.service.pauses import why_paused
 from jqd.service.push_checks import why_gone
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
@@ -25,7 +25,7 @@ class Health(NamedTuple):
     """Of one worker, over all daemons."""
 
     state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"] = "ok"
-    """`ok`, `silent`, `trouble`, or as the daemons see it that do worst with it: `backed_off`, `unreachable`."""
+    """`ok`, `silent`, `trouble`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
@@ -34,15 +34,14 @@ class Health(NamedTuple):
 
 
 def health(services: Services, worker: Worker) -> Health:
-    """What a person wants to know first."""
     seen = services.control.seen(worker.id)
     bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
     if bad:
         # Whom one daemon backs off gets nothing from any; whom one does not reach may be reached by another.
         now_ms = services.clock.wall_ms()
-        rests = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
-        everywhere = bool(rests) or len(bad) == len(seen)
-        daemon, worst = max((rests or bad).items(), key=lambda one: (one[1].until_ms, one[1].since_ms))
+        resting = {name: each for name, each in bad.items() if each.state == "backed_off" and each.until_ms > now_ms}
+        everywhere = bool(resting) or len(bad) == len(seen)
+        daemon, worst = max((resting or bad).items(), key=lambda one: (one[1].until_ms, one[1].since_ms))
         why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
         return Health(worst.state, why, not everywhere, worst.until_ms)
     if worker.trouble is not None:
@@ -55,24 +54,31 @@ def health(services: Services, worker: Worker) -> Health:
     return Health()
 
 
+def _why(seen: WorkerHealth) -> str:
+    since = f" since {iso(seen.since_ms)}" if seen.state == "unreachable" and seen.since_ms else ""
+    until = f" until {iso(seen.until_ms)}" if seen.state == "backed_off" and seen.until_ms else ""
+    why = seen.complaint or seen.why
+    return f"{WORDS[seen.state]}{since}{until}" + (f": {why}" if why else "")
+
+
 class Takers:
     """Which workers take jobs of a type, for a look at many types."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
-        self._all: dict[str, list[Worker]] = {}  # by tenant
-        self._named: dict[str, list[Worker]] = {}
+        self._of_tenant: dict[str, list[Worker]] = {}  # those that take any type
+        self._of_type: dict[str, list[Worker]] = {}
         for worker in workers:
             if worker.takes_any:
-                self._all.setdefault(worker.tenant, []).append(worker)
+                self._of_tenant.setdefault(worker.tenant, []).append(worker)
                 continue
             for jobtype in worker.jobs or ():
-                self._named.setdefault(jobtype, []).append(worker)
+                self._of_type.setdefault(jobtype, []).append(worker)
 
     def count(self, jobtype: str) -> int:
-        return len(self._all.get(tenant_of(jobtype), ())) + len(self._named.get(jobtype, ()))
+        return len(self._of_tenant.get(tenant_of(jobtype), ())) + len(self._of_type.get(jobtype, ()))
 
     def of(self, jobtype: str) -> Iterator[Worker]:
-        return chain(self._named.get(jobtype, ()), self._all.get(tenant_of(jobtype), ()))
+        return chain(self._of_type.get(jobtype, ()), self._of_tenant.get(tenant_of(jobtype), ()))
 
 
 def why_odd(services: Services, jobtype: str) -> str | None:
@@ -87,7 +93,7 @@ def why_waiting(
     services: Services, jobtype: str, priority: int | None = None, *, takers: Takers | None = None
 ) -> WaitReason | None:
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
-    if (paused := why_paused(services, jobtype)) is not None:
+    if (paused := _why_paused(services, jobtype)) is not None:
         return paused
     if (gone := why_gone(services, jobtype)) is not None:
         return WaitReason(Cause.VERSION_GONE, gone)
@@ -107,16 +113,25 @@ def why_waiting(
         why = f"no worker takes these jobs with priority {priority}"
         return WaitReason(Cause.OTHER_PRIORITIES, f"{why}: {', '.join(ranges)}" if ranges else why)
     until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
-    if not services.principal.can_read:  # what they complain of has addresses in it
+    if not services.principal.can_read:  # complaints have addresses in them
         return WaitReason(Cause.WORKERS_DOWN, "no worker that takes these jobs gets any now", until_ms=until_ms)
-    said = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
-    more = [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
-    told = tuple((worker.name, how.state, how.why or "") for worker, how in down[:WORKERS_MAX])
-    return WaitReason(Cause.WORKERS_DOWN, "; ".join(said + more), until_ms=until_ms, workers=told)
+    texts = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
+    texts += [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
+    workers = tuple((worker.name, how.state, how.why or "") for worker, how in down[:WORKERS_MAX])
+    return WaitReason(Cause.WORKERS_DOWN, "; ".join(texts), until_ms=until_ms, workers=workers)
 
 
-def _why(seen: WorkerHealth) -> str:
-    since = f" since {iso(seen.since_ms)}" if seen.state == "unreachable" and seen.since_ms else ""
-    until = f" until {iso(seen.until_ms)}" if seen.state == "backed_off" and seen.until_ms else ""
-    why = seen.complaint or seen.why
-    return f"{WORDS[seen.state]}{since}{until}" + (f": {why}" if why else "")
+def _why_paused(services: Services, jobtype: str) -> WaitReason | None:
+    tenant, name = tenant_of(jobtype), bare(jobtype)
+    spoken = f"jqd --tenant {tenant}" if tenant and services.principal.sees_all else "jqd"
+    if (since_ms := services.pauses.since_ms.get(jobtype)) is not None:
+        by, what, command = services.pauses.by.get(jobtype, ""), f"{name!r} is", f"{spoken} types resume {name}"
+    elif (since_ms := services.halts.since_ms.get(all_of(tenant))) is not None:
+        by, command = bare(services.halts.by.get(all_of(tenant), "")), f"{spoken} types resume --all"
+        what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
+    else:
+        return None
+    if not services.principal.can_read:
+        return WaitReason(Cause.PAUSED, f"{what} paused since {iso(since_ms)}", since_ms)
+    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
+    return WaitReason(Cause.PAUSED, why, since_ms, by=by)

@@ -14,7 +14,7 @@ from jqd.domain.jobid import homes_of, partition_of_name
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, cancel_of, encode_cancels, expires_at_ms
 from jqd.service.batch import Batch, in_order
-from jqd.service.find import once_noted
+from jqd.service.find import once_settled
 from jqd.service.idempotency import overtaken
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
@@ -260,7 +260,7 @@ async def _ask(
     for at in range(0, len(wanted), NAMES_PER_CALL):
         some = wanted[at : at + NAMES_PER_CALL]
         where = {partition_of_name(one.name, services.partitions) for one in some}
-        given += await once_noted(services, where, partial(services.store.reserve_names, some))
+        given += await once_settled(services, where, partial(services.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 
 

@@ -1,9 +1,13 @@
-"""What a filter asks of a job that the store does not look at: words that it holds, and when it ended."""
+"""Which jobs are meant: the one filter of lists, of reasons of failures and of changes to many jobs.
+
+The store looks at state, name and tag; `fits` looks at what it does not: words that a job holds, and when it ended.
+"""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from functools import lru_cache
+from typing import Annotated
 
 import msgpack
 import msgspec
@@ -13,7 +17,7 @@ from jqd.domain import json_ext
 from jqd.domain.dates import instant_ms
 from jqd.domain.error_summary import telling_line
 from jqd.domain.errors import Fault, Invalid
-from jqd.domain.job import NIL, Outcome
+from jqd.domain.job import NIL, Outcome, State
 from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare
 from jqd.store import JobView
@@ -28,64 +32,85 @@ Text = Annotated[
     str, Meta(min_length=1, max_length=TEXT_LENGTH_MAX, description=f"a text of 1 to {TEXT_LENGTH_MAX} characters")
 ]
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_encode = msgspec.msgpack.Encoder().encode
 _SECONDS = re.compile(r"\d{9,12}(\.\d+)?")  # a date of digits in a query: so long are Unix seconds, and no ISO date is
+_encode = msgspec.msgpack.Encoder().encode
 
 
-class JobFilter(NamedTuple):
-    """Which jobs of those that the store finds."""
+class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs are meant: all that is given must be so of one."""
 
-    error: str = ""
+    state: State | None = None
+    name: str | None = None
+    tag: str | None = None
+    error: Text | None = None
     """Stands in what its last attempt said, in capitals or not."""
-    since_ms: int = 0
-    before_ms: int | None = None
-    search: str = ""
-    """Stands in its name, its pusher's id, a tag, a text or key of its argument or what its last attempt said, in
-    capitals or not; or is a whole number in its argument."""
-    error_is: str = ""
-    """The line by which its failure is told (`last_line`), all of it."""
+    search: Text | None = None
+    """Stands in its name, its pusher's id, a tag, a text or key of its argument (up to some 16 KiB) or what its last
+    attempt said, in capitals or not; or is a whole number in its argument."""
+    error_is: Text | None = None
+    """Is the whole line by which its failure is told (`last_line`), as `GET /v1/errors` has it."""
+    since: Date | None = None
+    """Its last attempt ended then or later; where there was none, it was pushed."""
+    before: Date | None = None
+    """The same, earlier than then."""
+    cursor: str = ""
+    """That another page ended with; empty: from the newest on."""
+
+    def expect_dates(self) -> None:
+        """Raises Invalid for what is no date."""
+        for field, date in (("since", self.since), ("before", self.before)):
+            if date is not None:
+                instant_of(field, date)
 
     @property
-    def row_bytes(self) -> int:
-        """See `EdgeStore.list_jobs`: arguments are asked for when they are looked at."""
-        return SEARCHED_BYTES_MAX if self.search else 0
+    def is_for_store(self) -> bool:
+        """Whether the store looks at all that is asked."""
+        return self.since is None and self.before is None and not self.reads_values
 
     @property
     def reads_values(self) -> bool:
         """Whether what workers and pushers wrote is looked through."""
         return bool(self.search or self.error or self.error_is)
 
+    @property
+    def row_bytes(self) -> int:
+        """See `EdgeStore.list_jobs`: arguments are asked for when they are looked at."""
+        return SEARCHED_BYTES_MAX if self.search else 0
+
     def step(self, jobs: int) -> int:
         """How many jobs are looked at in one step, of so many that are wanted."""
         return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
-        """By its last attempt that ended; where there was none, by when it was pushed."""
+        """By its last attempt that ended; where there was none, by when it was pushed. State, name and tag not."""
         last = view.outcome
         at_ms = last.finished_at_ms if last else view.created_at_ms
-        if at_ms < self.since_ms or (self.before_ms is not None and at_ms >= self.before_ms):
+        if self.since is not None and at_ms < instant_of("since", self.since):
+            return False
+        if self.before is not None and at_ms >= instant_of("before", self.before):
             return False
         if self.error_is and (last is None or last_line(last) != self.error_is):
             return False
         if not self.error and not self.search:
             return True
         # The last line, too: an attempt without words is shown by its reason, and found by what is shown.
-        said = f"{words_of(last)}\n{last_line(last)}" if last is not None else ""
-        if self.error.casefold() not in said.casefold():
+        text = f"{_words_of(last)}\n{last_line(last)}" if last is not None else ""
+        if self.error and self.error.casefold() not in text.casefold():
             return False
-        return not self.search or self._finds((bare(view.jobtype), bare(view.name), *view.tags, said), view.argument)
+        texts = (bare(view.jobtype), bare(view.name), *view.tags, text)
+        return not self.search or _finds(self.search.casefold(), texts, view.argument)
 
-    def _finds(self, texts: Sequence[str], argument: bytes) -> bool:
-        wanted = self.search.casefold()
-        if any(wanted in text.casefold() for text in texts):
-            return True
-        # Looked for in the bytes first, which takes microseconds: to take an argument apart may take a thousand times
-        # as long. What is found there may stand across two values, so then it is.
-        number = int(wanted) if _NUMBER.fullmatch(wanted) else None
-        in_bytes = wanted in argument.decode("utf-8", "replace").casefold()
-        if not in_bytes and (number is None or _encode(number) not in argument):
-            return False
-        return any(one == number if isinstance(one, int) else wanted in one.casefold() for one in _parts(argument))
+
+def _finds(wanted: str, texts: Sequence[str], argument: bytes) -> bool:
+    if any(wanted in text.casefold() for text in texts):
+        return True
+    # The bytes are searched first, in microseconds: to decode an argument may take a thousand times as long. What is
+    # found there may span two values, so a hit is looked for again among the decoded ones.
+    number = int(wanted) if _NUMBER.fullmatch(wanted) else None
+    in_bytes = wanted in argument.decode("utf-8", "replace").casefold()
+    if not in_bytes and (number is None or _encode(number) not in argument):
+        return False
+    return any(one == number if isinstance(one, int) else wanted in one.casefold() for one in _parts(argument))
 
 
 def _parts(packed: bytes) -> Iterator[str | int]:
@@ -96,45 +121,39 @@ def _parts(packed: bytes) -> Iterator[str | int]:
         return
     while left:
         match left.pop():
-            case str() as one:
-                yield one
             case bool():
                 continue
-            case int() as one:
+            case str() | int() as one:
                 yield one
             case list() | tuple() as several:
                 left += several
 
 
-EVERYTHING = JobFilter()
-
-
-def make_job_filter(
-    error: str | None, since: Date | None, before: Date | None, search: str | None = None, error_is: str | None = None
-) -> JobFilter:
-    """As it was asked for. Raises Invalid for what is no date."""
-    before_ms = None if before is None else _instant_ms("before", before)
-    since_ms = 0 if since is None else _instant_ms("since", since)
-    return JobFilter(error or "", since_ms, before_ms, search or "", error_is or "")
-
-
-def _instant_ms(field: str, told: Date) -> int:
+@lru_cache(maxsize=64)
+def instant_of(field: str, date: Date) -> int:
+    """A date of a filter in ms; in a query Unix seconds are a text. Raises Invalid for what is no date."""
     try:
-        return instant_ms(float(told) if isinstance(told, str) and _SECONDS.fullmatch(told) else told)
+        return instant_ms(float(date) if isinstance(date, str) and _SECONDS.fullmatch(date) else date)
     except ValueError as error:
         raise Invalid(f"{field}: {error}", [Fault(f"/{field}", str(error))]) from error
 
 
-def words_of(outcome: Outcome) -> str:
-    """All that an attempt said of its failure."""
+def last_line(outcome: Outcome) -> str:
+    """The line that tells the failure; of an attempt without words its reason or status."""
+    line = telling_line(_words_of(outcome))
+    return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]
+
+
+def _words_of(outcome: Outcome) -> str:
+    """The error value and the message of an attempt."""
     text = "" if outcome.error == NIL else _text_of(outcome.error)
     return "\n".join(each for each in (text, outcome.message) if each)
 
 
 def _text_of(error: bytes) -> str:
     if len(error) > SHOWN_BYTES_MAX:
-        # What is large is told in microseconds a KiB, not milliseconds: bytes and keys that JSON has not look otherwise
-        # then, and in what has no plain JSON at all nobody finds anything.
+        # Quick for what is large: microseconds a KiB, not milliseconds. Bytes and keys that JSON has not look otherwise
+        # then, and in what has no plain JSON at all nothing is found.
         try:
             plain = msgspec.msgpack.decode(error)
             return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
@@ -142,9 +161,3 @@ def _text_of(error: bytes) -> str:
             return ""
     value = json_ext.show_packed(error)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def last_line(outcome: Outcome) -> str:
-    """The line that says what it was; of an attempt without words its reason or status does."""
-    line = telling_line(words_of(outcome))
-    return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]

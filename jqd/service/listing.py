@@ -1,86 +1,129 @@
-"""Many jobs at once, newest first."""
+"""Many jobs at once, newest first; and failures by what went wrong: of thousands of jobs the few reasons."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import trio
 
 from jqd.domain.errors import Invalid
-from jqd.domain.job import State
-from jqd.service.job_filter import EVERYTHING, JobFilter
+from jqd.domain.job import Outcome
+from jqd.domain.tenant import bare
+from jqd.service.job_filter import JobFilter, last_line
 from jqd.service.services import Services
 from jqd.store import JobView, Page
 
 LOOKED_MAX = 10_000  # jobs looked at for one answer: few may have the words that are looked for
-WITHIN_S = 2.0  # no page is asked for later than this: a short answer with a cursor is better than none
+LIST_S = 2.0  # no page is asked for later than this: a short answer with a cursor is better than none
+STEP_JOBS = 500  # looked at in one step of a walk: a script of the store stays below some milliseconds
+STEPS_MAX = 20  # in one request
+WALK_S = 5.0  # no step is begun later than this: the answer comes before a client or a proxy gives up
+GROUPS_MAX = 200  # reasons in one answer, the largest: what nobody would read is only counted
 
 T = TypeVar("T")
 
 _searching = trio.CapacityLimiter(1)
-_lines: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
-"""Where a tenant's lists and searches wait for each other: one of them at most stands in everybody's line."""
+_queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
+"""Where a tenant's lists and searches wait for each other: one of them at most waits in the common queue."""
 
 
-async def page_of(
-    services: Services,
-    state: State | None,
-    name: str | None,
-    tag: str | None,
-    limit: int,
-    cursor: str,
-    row_bytes: int = 0,
-) -> Page:
+class Failure(NamedTuple):
+    """Jobs of one type of one tenant whose last attempt ended with the same words."""
+
+    jobtype: str
+    error: str
+    times: int
+    since_ms: int
+    """When the first of them failed, and the last."""
+    latest_ms: int
+    job_id: str
+    """The newest of them."""
+
+
+class Failures(NamedTuple):
+    """The reasons that a walk found, the most frequent first."""
+
+    groups: list[Failure]
+    others: int
+    """Failures that are in none of the groups, for those are many."""
+    looked: int
+    cursor: str
+    """Where the next request goes on; empty when that was all."""
+
+
+async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str) -> Page:
     """At most `limit` jobs as the store finds them: who sees all tenants is shown each one's of that name.
 
     Raises Invalid, StoreAway, StoreRefused.
     """
+    wanted.expect_dates()
     whose = None if services.principal.sees_all else services.principal.tenant
-    jobtype = None if name is None else services.qualified_name(name)
+    jobtype = None if wanted.name is None else services.qualified_name(wanted.name)
     try:
-        async with _line(services):
-            return await services.store.list_jobs(state, jobtype, tag, limit, cursor, whose, row_bytes=row_bytes)
+        async with _queue(services):
+            return await services.store.list_jobs(
+                wanted.state, jobtype, wanted.tag, limit, cursor, whose, row_bytes=wanted.row_bytes
+            )
     except ValueError as error:
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
 
 
-async def list_jobs(
-    services: Services,
-    state: State | None,
-    name: str | None,
-    tag: str | None,
-    limit: int,
-    cursor: str = "",
-    narrow: JobFilter = EVERYTHING,
-) -> Page:
-    """At most `limit` jobs of that state, name and tag that fit, from the cursor on. Raises as `page_of`."""
-    if narrow == EVERYTHING:
-        return await page_of(services, state, name, tag, limit, cursor)
+async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
+    """At most `limit` jobs that fit, from the filter's cursor on. Raises as `page_of`."""
+    if wanted.is_for_store:
+        return await page_of(services, wanted, limit, wanted.cursor)
     found: list[JobView] = []
-    looked, until_s = 0, trio.current_time() + WITHIN_S
+    cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + LIST_S
     while True:
-        page = await page_of(services, state, name, tag, narrow.step(limit - len(found)), cursor, narrow.row_bytes)
-        found += await fitting(services, narrow, page.jobs)
+        page = await page_of(services, wanted, wanted.step(limit - len(found)), cursor)
+        found += await fitting(services, wanted, page.jobs)
         looked, cursor = looked + max(1, len(page.jobs)), page.cursor
         if len(found) >= limit or not cursor or looked >= LOOKED_MAX or trio.current_time() >= until_s:
             return Page(found, cursor)
 
 
-async def fitting(services: Services, narrow: JobFilter, views: Sequence[JobView]) -> list[JobView]:
+async def failures(services: Services, wanted: JobFilter) -> Failures:
+    """The reasons of jobs that fit. Raises Invalid, StoreAway, StoreRefused."""
+    groups: dict[tuple[str, str], Failure] = {}
+    cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + WALK_S
+    for _ in range(STEPS_MAX):
+        page = await page_of(services, wanted, wanted.step(STEP_JOBS), cursor)
+        cursor = page.cursor
+        looked += len(page.jobs)
+        failed = [(view, view.outcome) for view in await fitting(services, wanted, page.jobs) if view.outcome]
+        lines = await aside(services, partial(_lines, [last for _, last in failed]))
+        for (view, last), line in zip(failed, lines, strict=True):
+            key, at_ms = (view.jobtype, line), last.finished_at_ms
+            known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)
+            groups[key] = known._replace(
+                times=known.times + 1, since_ms=min(known.since_ms, at_ms), latest_ms=max(known.latest_ms, at_ms)
+            )
+        if not cursor or trio.current_time() >= until_s:
+            break
+    ranked = sorted(groups.values(), key=lambda group: (-group.times, -group.latest_ms))
+    return Failures(ranked[:GROUPS_MAX], sum(group.times for group in ranked[GROUPS_MAX:]), looked, cursor)
+
+
+def _lines(outcomes: Sequence[Outcome]) -> list[str]:
+    return [last_line(outcome) for outcome in outcomes]
+
+
+async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView]) -> list[JobView]:
     """Those that fit. Values are looked through aside: some take 30 ms."""
-    if not narrow.reads_values:
-        return [*filter(narrow.fits, views)]
-    return await aside(services, lambda: [*filter(narrow.fits, views)])
+    if not wanted.reads_values:
+        return [*filter(wanted.fits, views)]
+    return await aside(services, lambda: [*filter(wanted.fits, views)])
 
 
 async def aside(services: Services, look: Callable[[], T]) -> T:
-    """What comes of looking through values: in a thread, for one request at a time, so that nobody else waits.
+    """What `look` finds, in a thread, for one request at a time, so that nobody else waits.
 
     A tenant's searches wait for one search of each other tenant at most, however many others ask for.
     """
-    async with _line(services):
+    async with _queue(services):
         return await trio.to_thread.run_sync(look, limiter=_searching)
 
 
-def _line(services: Services) -> trio.CapacityLimiter:
-    return _lines.setdefault(services.principal.tenant, trio.CapacityLimiter(1))
+def _queue(services: Services) -> trio.CapacityLimiter:
+    return _queues.setdefault(services.principal.tenant, trio.CapacityLimiter(1))

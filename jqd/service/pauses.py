@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jqd.domain.dates import iso
 from jqd.domain.errors import Denied, Fault, Invalid
 from jqd.domain.job import is_name
 from jqd.domain.pauses import BAN, HALT, PAUSE, all_of, body_of
@@ -12,7 +11,6 @@ from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate, bare, tenant_of
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, save, wait_loaded
-from jqd.service.wait_reason import Cause, WaitReason
 
 HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each look goes through them
 PAUSED = Share(
@@ -104,20 +102,3 @@ def halted(services: Services) -> list[Halted]:
         for own, since_ms in sorted(services.halts.since_ms.items())
     )
     return [one for one in every if services.principal.can_see(one.tenant)]
-
-
-def why_paused(services: Services, jobtype: str) -> WaitReason | None:
-    """What is to be said of jobs that wait for somebody to resume their type. `jobtype`: as jqd knows it."""
-    tenant, name = tenant_of(jobtype), bare(jobtype)
-    spoken = f"jqd --tenant {tenant}" if tenant and services.principal.sees_all else "jqd"
-    if (since_ms := services.pauses.since_ms.get(jobtype)) is not None:
-        by, what, command = services.pauses.by.get(jobtype, ""), f"{name!r} is", f"{spoken} types resume {name}"
-    elif (since_ms := services.halts.since_ms.get(all_of(tenant))) is not None:
-        by, command = bare(services.halts.by.get(all_of(tenant), "")), f"{spoken} types resume --all"
-        what = f"all jobs of tenant {tenant!r} are" if tenant else "all jobs without a tenant are"
-    else:
-        return None
-    if not services.principal.can_read:
-        return WaitReason(Cause.PAUSED, f"{what} paused since {iso(since_ms)}", since_ms)
-    why = f"{what} paused{f' by {by}' if by else ''} since {iso(since_ms)}: `{command}`"
-    return WaitReason(Cause.PAUSED, why, since_ms, by=by)

@@ -84,7 +84,7 @@ class Services:
     pulls: Pulls = field(default_factory=Pulls)
     listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
-    """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
+    """Of each partition: what is set when a job may have ended, and its id (find.py)."""
     principal: Principal = EVERYBODY
     """Who stands before it."""
     options: RegisteredOptions = field(init=False)

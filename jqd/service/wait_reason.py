@@ -26,7 +26,7 @@ class Cause(enum.StrEnum):
 
 
 class WaitReason(NamedTuple):
-    """One of them."""
+    """What keeps a job."""
 
     reason: Cause
     text: str
@@ -47,6 +47,6 @@ class WaitReason(NamedTuple):
     more_better: int = 0
     """Such jobtypes beside those."""
     holds: tuple[str, ...] = ()
-    """Jobs in a hand that a constraint counts."""
+    """Jobs in flight that a constraint counts."""
     deaths: int = 0
-    """Of daemons that had it in hand."""
+    """Of daemons that had it in flight."""

@@ -10,7 +10,7 @@ from jqd.domain.dates import iso
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.job import Fate, State
 from jqd.domain.tenant import annotate
-from jqd.service import bulk, failures
+from jqd.service import bulk, listing
 from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 
@@ -264,9 +264,9 @@ async def test_reasons_and_names_are_told_of_each_tenant(edge):
 
 
 async def test_rare_reasons_are_counted_and_a_long_walk_goes_on(edge, monkeypatch):
-    monkeypatch.setattr(failures, "GROUPS_MAX", 2)
-    monkeypatch.setattr(failures, "STEP_JOBS", 4)
-    monkeypatch.setattr(failures, "STEPS_MAX", 2)
+    monkeypatch.setattr(listing, "GROUPS_MAX", 2)
+    monkeypatch.setattr(listing, "STEP_JOBS", 4)
+    monkeypatch.setattr(listing, "STEPS_MAX", 2)
     for number in (1, 2, 2, 3, 3, 3, 4, 4, 4, 4):
         await failing(edge, f"reason {number}")
     first = (await edge.call("GET", "/v1/errors", accept=JSON)).body
@@ -347,7 +347,7 @@ async def test_a_result_that_is_kept_still_is_cleaned_for_nobody(edge, headers):
 
 
 async def test_a_request_that_takes_long_ends_with_its_step(edge, monkeypatch):
-    monkeypatch.setattr(bulk, "WITHIN_S", 0.0)
+    monkeypatch.setattr(bulk, "WALK_S", 0.0)
     for _ in range(10):
         await edge.ended(Fate.FAILED)
     assert await all_of(edge, "/v1/jobs/retry", {"state": "failed"}) == (10, 10, 3)

@@ -63,6 +63,7 @@ async def test_a_job_of_a_list_is_told_in_brief(edge):
     ("query", "says"),
     [
         ("state=dead", "state must be one of waiting, scheduled"),
+        ("state=null", "state must be one of waiting, scheduled"),
         ("limit=0", "limit must be a whole number from 1 to 1000, not '0'"),
         (f"limit={LIST_JOBS_MAX + 1}", "limit must be a whole number"),
         ("limit=-1", "limit must be a whole number"),

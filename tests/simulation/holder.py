@@ -19,7 +19,7 @@ from jqd.domain.jobid import partition_of
 from jqd.runner import Report
 from jqd.runner.in_flight import Phase
 from jqd.service import leases, outcomes
-from jqd.service.polls import look
+from jqd.service.find import look_up
 from jqd.store import Entrusted, Hold, JobView
 from tests.simulation.check import History
 from tests.simulation.loop import start_in
@@ -299,7 +299,7 @@ class Holders:
         life = node.life
         if held.number in self._history.of_content:
             return
-        view = await ask(node, lambda services: look(services, held.job_id, 0.0))
+        view = await ask(node, lambda services: look_up(services, held.job_id, 0.0))
         if fate is Fate.SUCCEEDED and isinstance(view, JobView) and node.life is life and not view.state.is_final:
             self._history.wrong(f"unshown: {node.name} took the success of {held.job_id}, and shows {view.state.value}")
 

@@ -25,9 +25,8 @@ from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.service import Coming, Services, outcomes, push, workers
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
-from jqd.service.find import find, worker_of
+from jqd.service.find import find, wait_final, worker_of
 from jqd.service.outcomes import OutcomeAnswer
-from jqd.service.polls import wait_final
 from jqd.store import JobView
 
 MAX_RETRY = 10  # of a job that says nothing of it

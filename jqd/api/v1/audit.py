@@ -12,7 +12,7 @@ from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.job_spec import Date
 from jqd.service import audit
-from jqd.service.job_filter import make_job_filter
+from jqd.service.job_filter import instant_of
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer
 
@@ -57,7 +57,7 @@ async def list_notes(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     Raises Invalid.
     """
     query = read_query(request, AuditQuery)
-    since_ms = make_job_filter(None, None if query.since is UNSET else query.since, None).since_ms
+    since_ms = 0 if query.since is UNSET else instant_of("since", query.since)
     found = audit.found(
         parts.services, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
     )

@@ -61,25 +61,25 @@ class Why(Struct, frozen=True):
 
 async def get_why(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
-    view, hitch = await explain(parts.services, job_id)
-    waits = hitch.ahead is not None
+    view, why = await explain(parts.services, job_id)
+    waits = why.ahead is not None
     body = Why(
         job_id,
-        hitch.reason,
-        hitch.text,
+        why.reason,
+        why.text,
         state=view.state if view else UNSET,
         name=bare(view.jobtype) if view else UNSET,
         priority=view.priority if view else UNSET,
-        since=iso(hitch.since_ms) or UNSET,
-        until=iso(hitch.until_ms) or UNSET,
-        by=hitch.by or UNSET,
+        since=iso(why.since_ms) or UNSET,
+        until=iso(why.until_ms) or UNSET,
+        by=why.by or UNSET,
         daemon=(view.daemon if view else "") or UNSET,
-        ahead=UNSET if hitch.ahead is None else hitch.ahead,
-        exact=hitch.is_exact if waits else UNSET,
-        better=[Better(*one) for one in hitch.better] or UNSET,
-        more_better=hitch.more_better or UNSET,
-        workers=[Taker(*one) for one in hitch.workers] or UNSET,
-        holds=hitch.holds or UNSET,
-        deaths=hitch.deaths or UNSET,
+        ahead=UNSET if why.ahead is None else why.ahead,
+        exact=why.is_exact if waits else UNSET,
+        better=[Better(*one) for one in why.better] or UNSET,
+        more_better=why.more_better or UNSET,
+        workers=[Taker(*one) for one in why.workers] or UNSET,
+        holds=why.holds or UNSET,
+        deaths=why.deaths or UNSET,
     )
     return answer(200, body, request.answer_language())

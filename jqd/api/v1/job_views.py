@@ -89,8 +89,8 @@ def _known(services: Services, view: JobView) -> dict[str, Any]:
 
 def _note(services: Services, view: JobView) -> str | UnsetType:
     waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= services.clock.wall_ms()
-    hitch = why_waiting(services, view.jobtype, view.priority) if waits else None
-    return hitch.text if hitch else UNSET
+    reason = why_waiting(services, view.jobtype, view.priority) if waits else None
+    return reason.text if reason else UNSET
 
 
 def _progress(packed: bytes) -> responses.Progress | UnsetType:

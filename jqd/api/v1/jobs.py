@@ -14,7 +14,7 @@ from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
 from jqd.domain.tokens import Role
 from jqd.service.cancel import cancel, purge
-from jqd.service.polls import look, take_result
+from jqd.service.find import look_up, take_result
 
 
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
     """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
     query = read_query(request, JobQuery)
-    view = await look(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
+    view = await look_up(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
     body = job_body(parts.services, view, job_id, whole=query.whole in YES)
     return await answer_with(parts, 200, body, request.answer_language())
 
@@ -57,7 +57,7 @@ async def get_result(parts: ApiContext, request: ApiRequest, job_id: str) -> Api
     if consume and not request.who.may(Role.PUSH):
         raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
-    view = await look(parts.services, job_id, wait_s)
+    view = await look_up(parts.services, job_id, wait_s)
     # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
     with trio.CancelScope(shield=consume):
         result = await take_result(parts.services, view, consume=consume)

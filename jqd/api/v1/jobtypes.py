@@ -88,7 +88,7 @@ async def list_types(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
     counts, services, jobtype = view.counts, parts.services, view.jobtype
     known = services.options.known.get(jobtype)
-    hitch = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None
+    reason = why_waiting(services, jobtype, takers=takers) if view.oldest_ms else None
     return Jobtype(
         bare(jobtype),
         tenant=tenant_of(jobtype) or UNSET,
@@ -98,7 +98,7 @@ def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:
         oldest_s=max(0, services.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
         rate=round(counts.ended_a_minute / 60, 3),
         handler=_handler(parts, jobtype),
-        note=hitch.text if hitch else None,
+        note=reason.text if reason else None,
         workers=takers.count(jobtype),
         options=known.options if known else None,
         options_by=bare(known.by) if known else None,

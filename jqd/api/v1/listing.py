@@ -1,8 +1,9 @@
 """Lists: jobs, the reasons for which they failed, the daemons of the store."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Meta
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
@@ -11,54 +12,23 @@ from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.domain.job import State
-from jqd.domain.job_spec import Date
 from jqd.domain.tenant import bare, tenant_of
-from jqd.service import listing as lists
-from jqd.service.failures import failures
-from jqd.service.job_filter import JobFilter, Text, make_job_filter
+from jqd.service import listing
+from jqd.service.job_filter import JobFilter
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: some 300 KiB
 
-T = TypeVar("T")
 
-
-class FilterQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs."""
-
-    name: str | UnsetType = UNSET
-    tag: str | UnsetType = UNSET
-    error: Text | UnsetType = UNSET
-    """Stands in what the last attempt said, in capitals or not."""
-    search: Text | UnsetType = UNSET
-    """Stands in its name, its pusher's id, a tag, a text of its argument (up to some 16 KiB) or what its last attempt
-    said; or is a whole number in its argument."""
-    error_is: Text | UnsetType = UNSET
-    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
-    since: Date | UnsetType = UNSET
-    """The last attempt ended then or later; where there was none, the job was pushed."""
-    before: Date | UnsetType = UNSET
-    """The same, earlier than then."""
-    cursor: str = ""
-    """That another page ended with; empty: from the newest on."""
-
-    def narrow(self) -> JobFilter:
-        """What the store does not look at. Raises Invalid."""
-        since = None if self.since is UNSET else self.since
-        before = None if self.before is UNSET else self.before
-        return make_job_filter(_said(self.error), since, before, _said(self.search), _said(self.error_is))
-
-
-class ErrorsQuery(FilterQuery, frozen=True, forbid_unknown_fields=True):
+class ErrorsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
     """The query of a look at errors."""
 
-    state: Literal["failed", "retrying"] = "failed"
+    state: Literal["failed", "retrying"] = "failed"  # type: ignore[assignment]
 
 
-class JobsQuery(FilterQuery, frozen=True, forbid_unknown_fields=True):
+class JobsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
     """The query of a list: which jobs, and how many at once."""
 
-    state: State | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=LIST_JOBS_MAX, description=f"a whole number from 1 to {LIST_JOBS_MAX}")] = (
         LIST_JOBS
     )
@@ -70,8 +40,7 @@ async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     Raises Invalid.
     """
     query = read_query(request, JobsQuery)
-    state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
-    page = await lists.list_jobs(parts.services, state, name, tag, query.limit, query.cursor, query.narrow())
+    page = await listing.list_jobs(parts.services, query, query.limit)
     return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.services, view) for view in page.jobs))
 
 
@@ -81,8 +50,7 @@ async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     Raises Invalid.
     """
     query = read_query(request, ErrorsQuery)
-    state, name, tag = State(query.state), _said(query.name), _said(query.tag)
-    found = await failures(parts.services, state, name, tag, query.narrow(), query.cursor)
+    found = await listing.failures(parts.services, msgspec.structs.replace(query, state=State(query.state)))
     rows = (
         Reason(
             name=bare(group.jobtype),
@@ -120,7 +88,3 @@ async def list_daemons(parts: ApiContext, request: ApiRequest) -> ApiResponse:
         for peer in page
     ]
     return await answer_rows(request, Daemons([], cursor), rows)
-
-
-def _said(value: T | UnsetType) -> T | None:
-    return None if isinstance(value, UnsetType) else value
