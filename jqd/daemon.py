@@ -327,7 +327,7 @@ async def _serve_once(
         daemon = Daemon(config, journal, stores, clock, source, watches)
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
-        left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.porter.root)
+        left = root_token.RootToken(url_of(listener, config.http.scheme), daemon.parts.auth.root)
         root_file = stack.enter_context(root_token.RootTokenFile(config.data_dir, left))
         daemon.control.watch_disk(config.journal.directory, root_file.examine)
         stop = trio.Event()

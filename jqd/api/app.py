@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import trio
 from msgspec import Struct, structs
 
-from jqd.api.auth import AUTHORIZATION
+from jqd.api.auth import AUTHORIZATION, ApiKeys
 from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, answer_of, check_head, read_body, request_of
 from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
@@ -69,6 +69,7 @@ class Api:
         self._room = BodyBudget(parts.config.bodies_bytes_max, self._large.others.ask)
         self._log = get_logger("api")
         self._second = self._looked = 0
+        self._take_keys(parts.config)
 
     async def __call__(self, asked: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
@@ -82,7 +83,7 @@ class Api:
                     self._check(asked.heading, verdict)
                 if route is not None:  # before the body is read; each time, for tokens are revoked
                     request.plain = route.plain
-                    request.who = self._parts.porter.principal(request, route, self._parts.keys)
+                    request.who = self._parts.auth.principal(request.headers, route)
                 request.body = await read_body(asked, part, verdict.bytes_max)
                 if request.body and "content-type" not in request.headers:
                     self._parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
@@ -111,7 +112,7 @@ class Api:
         It is noted who asks, for the turns of large bodies. A probe each second is no other: nothing waits behind it.
         """
         said = asked.heading.headers.get(AUTHORIZATION)
-        tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
+        tenant = self._parts.auth.tenant(said) if said else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
         route = self._verdict(asked.heading).route
         if route is None or not route.watched:
@@ -127,7 +128,11 @@ class Api:
         """Hold to other limits from the next request on."""
         self._parts.config = self._parts.services.config = config
         self._parts.guard = guard
+        self._take_keys(config)
         self._room.bytes_max = config.bodies_bytes_max
+
+    def _take_keys(self, config: ApiConfig) -> None:
+        self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""

@@ -3,11 +3,12 @@
 Where tokens are asked for, each call needs one of a role that its route names, but those that are open.
 """
 
+import enum
 import re
+from collections.abc import Mapping
+from hmac import compare_digest
 from typing import NamedTuple
 
-from jqd.api.api_keys import ApiKey, ApiKeys
-from jqd.api.message import ApiRequest
 from jqd.api.problems import Problem
 from jqd.api.route import Route
 from jqd.domain.tenant import IN_WORDS, is_tenant
@@ -21,6 +22,42 @@ ROOT = "root"  # what stands for the id of a token, of who came with the daemon'
 
 OWN_LOOKS = "what is a tenant's is told by GET /v1/types, /v1/workers, /v1/jobs and /v1/errors"
 LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
+
+
+class ApiKey(enum.Enum):
+    """What is known of whoever shows a key."""
+
+    MASTER = "master"
+    CLIENT = "client"
+    UNKNOWN = "unknown"
+    NONE = "none"
+
+
+class ApiKeys:
+    """The keys that are set. With no master key set nobody is asked for one, but by who has no other way to be told."""
+
+    def __init__(self, master: str = "", client: str = "") -> None:
+        self._master, self._client = master.encode(), client.encode()
+        self.everybody = EVERYBODY._replace(is_server=not master)
+        """Who comes with nothing, where nothing is asked for."""
+
+    def whose(self, given: str) -> ApiKey:
+        """Compared in constant time, also where nothing is set."""
+        key = given.encode("utf-8", "surrogatepass")
+        is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
+        if not key:
+            return ApiKey.NONE
+        return ApiKey.MASTER if is_master else ApiKey.CLIENT if is_client else ApiKey.UNKNOWN
+
+    def is_server(self, who: Principal, said: str) -> bool:
+        """Whether somebody may do what only the server itself may: by his bearer, where a master key is set."""
+        if not self._master:
+            return who.may(Role.OPERATOR)
+        if who.token and who.may(Role.MASTER):
+            return True
+        scheme, _, given = said.partition(" ")
+        return scheme.lower() == "bearer" and self.whose(given.strip()) is ApiKey.MASTER
+
 
 KEYS = {
     ApiKey.MASTER: Principal(sees_all=True, token="master_key"),  # noqa: S106 - what stands for the id of one
@@ -38,17 +75,21 @@ class Authenticator(NamedTuple):
     """Whether who comes without a token is nobody. Else he is everybody, for only this machine can come."""
     root: str = ""
     """The secret of this daemon, which lies in its data directory: whoever may read that is its master."""
+    keys: ApiKeys = ApiKeys()
+    """Those that are settings are tokens, too."""
 
-    def principal(self, request: ApiRequest, route: Route, keys: ApiKeys) -> Principal:
-        """`keys`: those that are settings are tokens, too. Raises Problem 401, 403, 422."""
-        said = request.headers.get(AUTHORIZATION)
-        named = request.headers.get(TENANT)
+    def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
+        """Raises Problem 401, 403, 422."""
+        said = headers.get(AUTHORIZATION)
+        named = headers.get(TENANT)
+        if said is None and named is None and not self.required:
+            return self.keys.everybody
         needs = route.needs
         if not needs:
-            return self._looking(said, keys)
+            return self._looking(said)
         # Where none is needed, what is no token of ours is passed over: it may be a key, or meant for a proxy.
         is_meant = said is not None and " jqd_" in said
-        who = self.by_token(_bearer(said), keys) if self.required or is_meant else EVERYBODY
+        who = self.by_token(_bearer(said)) if self.required or is_meant else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
         if named == ALL and route.one_tenant:
@@ -57,29 +98,29 @@ class Authenticator(NamedTuple):
             raise Problem(403, f"{route.path} is of all tenants together, and for tokens of no tenant; {OWN_LOOKS}")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
-        return who if keys.is_server(who, said or "") else who._replace(is_server=False)
+        return who if self.keys.is_server(who, said or "") else who._replace(is_server=False)
 
-    def tenant(self, said: str, keys: ApiKeys) -> str:
+    def tenant(self, said: str) -> str:
         """Whose tenant's token that is; empty: nobody's, or of no tenant."""
         try:
-            return self.by_token(_bearer(said), keys).tenant
+            return self.by_token(_bearer(said)).tenant
         except Problem:
             return ""
 
-    def _looking(self, said: str | None, keys: ApiKeys) -> Principal:
+    def _looking(self, said: str | None) -> Principal:
         """Who looks whether it lives, whatever he says of himself."""
         if not self.required:
             return EVERYBODY
         try:
-            return self.by_token(_bearer(said), keys)
+            return self.by_token(_bearer(said))
         except Problem:
             return NOBODY
 
-    def by_token(self, text: str, keys: ApiKeys) -> Principal:
+    def by_token(self, text: str) -> Principal:
         """Whose token this is. Raises Problem 401: all that are nobody's are answered alike."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)
-        if (key := keys.whose(text)) in KEYS:
+        if (key := self.keys.whose(text)) in KEYS:
             return KEYS[key]
         found = self.tokens.of(text)
         if found is None:

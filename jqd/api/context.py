@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
-from jqd.api.api_keys import ApiKeys
 from jqd.api.auth import Authenticator
 from jqd.api.config import ApiConfig
 from jqd.http import Guard
@@ -18,18 +17,13 @@ class ApiContext:
 
     config: ApiConfig
     services: Services
-    porter: Authenticator
+    auth: Authenticator
     """Who comes in."""
     guard: Guard = field(default_factory=Guard)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large bodies that are being read, one at a time, as below (native/body.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
-
-    @property
-    def keys(self) -> ApiKeys:
-        """Those that are set now."""
-        return ApiKeys(self.config)
 
     def acting(self, principal: Principal) -> "ApiContext":
         """The same, with the service acting for somebody."""

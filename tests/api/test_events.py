@@ -251,7 +251,7 @@ def test_who_knows_some_jobtypes_hears_of_no_others():
 async def test_who_listens_with_a_token_does_not_when_it_is_revoked(edge, autojump_clock):
     whole = await Whole().begin()
     parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root="root")
+    parts.auth = parts.auth._replace(required=True, root="root")
     root = {"authorization": "Bearer root"}
     made = (await whole.call("POST", "/v1/tokens", {"role": "viewer", "tenant": "acme"}, headers=root)).body
     bearer = {"authorization": f"Bearer {made['token']}"}

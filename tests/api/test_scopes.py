@@ -132,7 +132,7 @@ async def test_a_scope_bounds_what_is_replaced_and_what_follows(edge):
 async def test_the_operators_own_worker_of_lightjq_is_nobody_elses():
     whole = await Whole(ApiConfig(lightjq_workers=("mailer=http://127.0.0.1:8000",))).begin()
     parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    parts.auth = parts.auth._replace(required=True, root=ROOT)
     for said, status in (({"tenant": "acme"}, 403), ({"scopes": ["evil"]}, 403), ({}, 201)):
         token = (await make(whole, "worker", **said))["token"]
         told = await call(whole, token, "POST", "/worker", {"name": "mailer", "max_jobs": 3, "jobs": ["evil"]})

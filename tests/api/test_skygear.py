@@ -262,7 +262,7 @@ async def test_back_pressure_is_something_that_is_not_available_now(edge):
 
 async def test_a_token_of_a_master_is_a_master_key_for_its_tenant_and_no_other_is(edge):
     parts = edge.api._parts
-    parts.porter = parts.porter._replace(required=True, root="the daemon's own")
+    parts.auth = parts.auth._replace(required=True, root="the daemon's own")
     bearer = {"authorization": "Bearer the daemon's own"}
     tokens = {}
     for role in ("master", "operator", "push"):

@@ -170,7 +170,7 @@ async def test_a_token_of_no_tenant_may_be_asked_for_in_so_many_words(edge):
 
 async def test_on_loopback_nobody_needs_a_token_and_who_has_one_is_its_own(edge):
     token = (await make(edge, "push", tenant="acme"))["token"]
-    edge.api._parts.porter = edge.api._parts.porter._replace(required=False)
+    edge.api._parts.auth = edge.api._parts.auth._replace(required=False)
     assert (await call(edge, "", "GET", "/v1/types")).status == 200
     assert (await call(edge, token, "GET", "/v1/types")).status == 403
     assert (await call(edge, token[:-1] + "!", "GET", "/v1/types")).status == 401, "a slip is told, not passed over"

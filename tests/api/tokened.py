@@ -14,7 +14,7 @@ ROOT = "the-daemons-own"
 async def edge() -> Whole:
     whole = await Whole().begin()
     parts = whole.api._parts
-    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    parts.auth = parts.auth._replace(required=True, root=ROOT)
     return whole
 
 

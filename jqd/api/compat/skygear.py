@@ -198,7 +198,7 @@ def _let_in(parts: ApiContext, request: ApiRequest) -> tuple[ApiContext, bytes]:
     if not given:
         raise Refused(NOT_AUTHENTICATED, NO_KEY)
     try:
-        who = parts.porter.by_token(given, parts.keys)
+        who = parts.auth.by_token(given)
         if (tenant := request.headers.get(TENANT)) is not None:
             who = speaking_for(who, tenant)
     except Problem as problem:
