@@ -88,7 +88,7 @@ class Control:
 
     def pressed(self) -> Overloaded | None:
         """What a push is refused with now, though it could be taken: there is too much to do already."""
-        return self.pressure.refusal()
+        return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
         """None when jobs are being run, else why not."""

@@ -205,7 +205,7 @@ class Daemon:
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )
-        services.options.usual = self.config.job.usual
+        services.options.take_usual(self.config.job.usual)
         self.control.schedules, self.control.quotas = services.feature(Schedules), services.quotas
         return services
 

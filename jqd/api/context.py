@@ -21,9 +21,9 @@ class ApiContext:
     """Who comes in."""
     guard: Guard = field(default_factory=Guard)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """Large bodies that are being read, one at a time, as below (native/body.py)."""
+    """Large bodies that are being read, one at a time, as below (v1/push.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
-    """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
+    """Large answers that are being made, one at a time: each may take 300 MB as objects (large_bodies.py)."""
 
     def acting(self, principal: Principal) -> "ApiContext":
         """The same, with the service acting for somebody."""

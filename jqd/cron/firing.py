@@ -26,7 +26,7 @@ from jqd.service.cancel import cancel
 from jqd.service.find import Coming, exists, find, resolve
 from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.principal import Principal
-from jqd.service.push import expect_taking, write
+from jqd.service.push import expect_open, write
 from jqd.service.quotas import reserve_owed
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -75,7 +75,7 @@ async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[
     other daemons fired, and is in that life still, where names were given: in another it may give them to others.
     Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
     """
-    expect_taking(services)  # also under pressure: a date that is passed over does not come again
+    expect_open(services, under_pressure=False)  # a date that is passed over does not come again
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
         its = [each for each in firings if tenant_of(each.one.name) == tenant]

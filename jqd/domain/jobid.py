@@ -111,13 +111,15 @@ class IdSource:
             self._begin(self.last_ms + 1)
         first = self._next_sequence
         self._next_sequence = first + count
-        first_id = self._spell(first)
+        first_id = self._head + _PAIRS[first >> 10] + _PAIRS[first & 1023] + self._tail
         self.last_id = (first_id if count == 1 else self._spell(first + count - 1)) + ALPHABET[-1]
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
 
     def _begin(self, at_ms: int) -> None:
         self.last_ms, self._next_sequence = at_ms, 0
-        self._head = _encode(at_ms, TIME_LENGTH)
+        high, low = at_ms >> 20, at_ms
+        pairs = _PAIRS[high >> 20 & 1023], _PAIRS[high >> 10 & 1023], _PAIRS[high & 1023]
+        self._head = f"{''.join(pairs)}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def _spell(self, sequence: int) -> str:
         """An id of this millisecond, but for its home."""

@@ -61,25 +61,24 @@ class JobLog:
         self._queued_bytes = 0  # what is being written included
         self._dropped = 0  # lines, since the last that were written
         self._ears: list[Callable[[Sequence[Row]], None]] = []
+        self.is_on = path is not None
+        """Whether anybody reads lines at all."""
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
         self._log = get_logger("joblog")
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anybody reads lines at all."""
-        return self._path is not None or bool(self._ears)
-
     @contextmanager
     def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
         """Call `hear` with the rows of each event as they come. It must not wait, nor raise."""
         self._ears.append(hear)
+        self.is_on = True
         try:
             yield
         finally:
             self._ears.remove(hear)
+            self.is_on = self._path is not None or bool(self._ears)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write what is queued until cancelled."""

@@ -68,6 +68,8 @@ class Backpressure:
         self.config = config
         self.refused = 0
         """Pushes refused since the start."""
+        self.reached: list[str] = []
+        """The names of the watermarks that are reached."""
         self._stores = stores
         self._behind = behind
         self._source = source
@@ -84,11 +86,10 @@ class Backpressure:
 
     def refusal(self) -> Overloaded | None:
         """The error that answers a push now; None: it is accepted."""
-        reached = [mark.name for mark in self._marks.values() if mark.reached]
-        if not reached:
+        if not self.reached:
             return None
         self.refused += 1
-        least = max(RETRY_S[name] for name in reached)
+        least = max(RETRY_S[name] for name in self.reached)
         # Spread: all who are told the same second would come back in the same.
         return Overloaded(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
 
@@ -125,6 +126,7 @@ class Backpressure:
                     self._log.warning("backpressure.reached", what=name, value=value, limit=limit)
                 else:
                     self._log.info("backpressure.over", what=name, value=value, limit=limit, refused=self.refused)
+        self.reached = [mark.name for mark in self._marks.values() if mark.reached]
 
     async def _ask(self, number: int) -> None:
         while True:

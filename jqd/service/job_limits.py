@@ -1,6 +1,6 @@
 """What a job may look like beyond what its type says: pure and quick."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 from jqd.domain.dates import instant_ms
@@ -14,34 +14,6 @@ from jqd.domain.jobid import ID_LENGTH, parse_id
 PRINTABLE = "has printable characters only"
 BARE_ENDS = "begins and ends with no blank"
 KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key of their pusher's (keyed.py)
-
-
-def longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
-    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument.
-
-    And whether all are plain: see Batch.
-    """
-    longest, plain = 0, True
-    for job in jobs:
-        size = len(job.argument)
-        if size > longest:
-            longest = size
-        # One chain of comparisons, one call: this runs for every job that is ever pushed.
-        if (
-            job.name.isprintable()
-            and job.run_at is None
-            and job.delay is None
-            and job.job_id is None
-            and not job.tags
-            and not job.replace
-            and "@" not in job.name
-            and " " not in job.name
-        ):
-            continue
-        plain = False
-        if faults(job, bytes_max):
-            return None
-    return (longest, plain) if longest <= bytes_max else None
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:

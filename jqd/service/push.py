@@ -54,18 +54,16 @@ class Pushed(Struct, frozen=True, gc=False):
     refused: Sequence[Fault] = ()
 
 
-def expect_open(services: Services) -> None:
-    """Raise Closed or Pressed when pushes are refused now, before anything is read or written."""
-    expect_taking(services)
-    if (pressed := services.control.pressed()) is not None:
-        raise pressed
+def expect_open(services: Services, *, under_pressure: bool = True) -> None:
+    """Raise Closed or Overloaded when pushes are refused now, before anything is read or written.
 
-
-def expect_taking(services: Services) -> None:
-    """Raise Closed when nothing can be taken now, from whomever."""
+    `under_pressure`: also where there is too much to do already.
+    """
     reason = services.control.push_ready()
     if reason is not None:
         raise Closed(reason, full=services.journal.refusing_full)
+    if under_pressure and (pressed := services.control.pressed()) is not None:
+        raise pressed
 
 
 async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
@@ -310,9 +308,8 @@ def write(
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
-    tenant, names = services.principal.tenant, [job.name for job in jobs]
-    own = {name: services.qualified_name(name) for name in {*names}}
-    homes = home_of(own[names[0]]) if len(jobs) == 1 else homes_of([own[name] for name in names])
+    tenant = services.principal.tenant
+    homes = home_of(services.qualified_name(jobs[0].name)) if len(jobs) == 1 else _homes(services, jobs)
     ids: IdRange = services.journal.ids.take(len(jobs), homes)
     now_ms = services.clock.wall_ms()
     eligible: dict[int, int] = {}
@@ -320,7 +317,7 @@ def write(
         dated = job.delay is not None or job.run_at is not None
         if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
             eligible[index] = at_ms
-    options = services.options.left_out(jobs, tenant)
+    options = services.options.left_out(jobs, tenant) if services.options.says_any else []
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options, request=request, tenant=tenant)
@@ -329,7 +326,13 @@ def write(
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
     services.recent_pushes.note(ids.first, services.journal.ids.last_id, position, tenant)
-    return Written(lane, position, ids.ids(), len(array))
+    return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids(), len(array))
+
+
+def _homes(services: Services, jobs: Sequence[JobSpec]) -> str:
+    names = [job.name for job in jobs]
+    own = {name: services.qualified_name(name) for name in {*names}}
+    return homes_of([own[name] for name in names])
 
 
 def _write_parts(

@@ -38,8 +38,9 @@ class RegisteredOptions:
 
     def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
-        self.usual = JobOptions()
-        """What counts where nobody said anything else."""
+        self.says_any = False
+        """Whether anything counts for jobs whose pusher left it out."""
+        self._usual: dict[str, Any] = {}
         self.reserved: set[str] = set()
         """Those that are `server_only`."""
         self._given: dict[str, JobOptions] = {}  # of those the ones that count for jobs
@@ -47,6 +48,11 @@ class RegisteredOptions:
         self._settings = settings
         settings.read(KIND, _read)
         settings.watch(KIND, self._ruled)
+
+    def take_usual(self, usual: JobOptions) -> None:
+        """What counts from now on where nobody said anything else."""
+        self._usual = dict(usual.said())
+        self.says_any = bool(self._usual or self._given)
 
     def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
         """The jobtypes for which something else holds than these say."""
@@ -104,7 +110,7 @@ class RegisteredOptions:
 
         Costs nothing while nothing is registered, and little for other jobtypes.
         """
-        known, usual = self._given, dict(self.usual.said())
+        known, usual = self._given, self._usual
         if tenant and known:
             names = {job.name for job in jobs}
             known = {name: one for name in names if (one := self._given.get(annotate(tenant, name))) is not None}
@@ -136,6 +142,7 @@ class RegisteredOptions:
                 self._given[setting.name] = given
             if said.options.server_only:
                 self.reserved.add(setting.name)
+        self.says_any = bool(self._usual or self._given)
 
 
 def _read(setting: Setting) -> Registered:

@@ -129,7 +129,8 @@ class Services:
         """A name that the principal gives, of whatever kind, as jqd knows it. Raises Invalid for another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
-        return annotate(self.principal.tenant, name)
+        tenant = self.principal.tenant
+        return annotate(tenant, name) if tenant else name
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
         """The partition of each of these jobs."""

@@ -10,7 +10,7 @@ import trio.testing
 
 from jqd.api import message
 from jqd.api.large_bodies import AT_ONCE_BYTES
-from jqd.api.v1 import body
+from jqd.api.v1 import push as pushes
 from jqd.api.v1.job_views import ARGUMENT_BYTES_MAX
 from jqd.domain import json_ext
 from jqd.domain.errors import StoreRefused
@@ -217,14 +217,14 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
 
 async def test_a_large_push_in_json_does_not_hold_up_the_loop(edge, monkeypatch):
     threads = []
-    real = body._read_json
+    real = pushes._read_json
 
     def read(*given):
         threads.append(threading.current_thread())
         return real(*given)
 
-    monkeypatch.setattr(body, "_read_json", read)
-    for count, aside in ((body.AT_ONCE_BYTES // 10, True), (10, False)):
+    monkeypatch.setattr(pushes, "_read_json", read)
+    for count, aside in ((pushes.AT_ONCE_BYTES // 10, True), (10, False)):
         told = await edge.call("POST", "/v1/jobs", {"name": "mail", "argument": "0123456789" * count}, kind=JSON)
         assert told.status == 201
         assert (threads.pop() is not threading.main_thread()) is aside

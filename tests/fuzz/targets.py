@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from jqd.api.decode import read_body, read_query
 from jqd.api.message import ApiRequest
 from jqd.api.problems import Problem
-from jqd.api.v1.body import _read_json
 from jqd.api.v1.leases import Outcome as Reported
-from jqd.api.v1.push import PushQuery
+from jqd.api.v1.push import PushQuery, _read_json
 from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
