@@ -50,7 +50,7 @@ MANY = {
     f"rule-{kind}": Constraint(
         match=f"job.argument.kind == {kind}",
         rate=Rate(1_000_000, 1.0) if kind % 2 else None,
-        concurrency=0 if kind % 2 else 10_000,
+        concurrency=None if kind % 2 else 10_000,
     )
     for kind in range(RULES)
 }

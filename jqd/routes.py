@@ -38,7 +38,8 @@ from jqd.domain.job_spec import JobSpec
 from jqd.domain.tokens import Role
 from jqd.http import Urgency
 from jqd.rate_limits import api as constraints
-from jqd.rate_limits.service import Limits, Trial
+from jqd.rate_limits.constraints import Limits
+from jqd.rate_limits.service import Trial
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.edit import Edit

@@ -14,23 +14,16 @@ from jqd.api.v1.responses import Instant
 from jqd.domain.queue_name import home_of
 from jqd.domain.tenant import bare
 from jqd.rate_limits import service
-from jqd.rate_limits.constraints import EVER_MS, Constraints, Known, OnError
-from jqd.rate_limits.service import Limits, Rate
+from jqd.rate_limits.constraints import EVER_MS, Constraints, Known, Limit, Limits
 
 
-class ConstraintView(Struct, frozen=True):
+class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A constraint, and what this daemon saw of it."""
 
     name: str
-    match: str
-    rate: Rate | None
-    concurrency: int | None
     paused: bool
     paused_until: Instant | None
     """Null: it is no pause, or one without an end."""
-    cost: str | None
-    key: str | None
-    on_error: OnError
     home: int | None
     """Of several partitions of the store the one that counts; null: nothing is counted, or each key has its own."""
     said_at: Instant | None
@@ -90,15 +83,10 @@ async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiRespon
 def _row(parts: ApiContext, one: Known) -> ConstraintView:
     kept = one.constraint
     return ConstraintView(
+        **kept.said(),
         name=bare(one.name),
-        match=kept.match,
-        rate=Rate(kept.rate.limit, kept.rate.per_s, kept.rate.burst) if kept.rate else None,
-        concurrency=kept.concurrency or None,
         paused=kept.until_ms > parts.services.clock.wall_ms(),
         paused_until=iso(kept.until_ms) if 0 < kept.until_ms < EVER_MS else None,
-        cost=kept.cost or None,
-        key=kept.key or None,
-        on_error=kept.on_error,
         home=_home(parts, one),
         said_at=iso(one.said_ms),
         failed=one.failed,

@@ -9,17 +9,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from jqd.domain.clock import Clock
 from jqd.domain.job import Job
+from jqd.domain.job_spec import Date
 from jqd.domain.queue_name import BETWEEN, FAILED, WITHIN
 from jqd.domain.settings import CONSTRAINT, Setting, SettingTable
 from jqd.domain.tenant import bare, tenant_of
-from jqd.rate_limits.matcher import ARGUMENT_BYTES_MAX, STEPS_MAX, Expression, NotUnderstood, only_name
+from jqd.rate_limits.matcher import (
+    ARGUMENT_BYTES_MAX,
+    EXPRESSION_LENGTH_MAX,
+    STEPS_MAX,
+    Expression,
+    NotUnderstood,
+    only_name,
+)
 from jqd.rate_limits.operators import Failed, Missing, Steps
 
 EVER_MS = 2**53 - 1  # a pause without an end
@@ -29,29 +37,59 @@ ITEMS_MAX = 1_000  # of a list that an expression may go through
 COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
 KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
 
+LIMIT_MAX = 1_000_000_000
+CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
+PER_S_MAX = 31 * 86_400.0  # a month
+
 OnError = Literal["hold", "pass"]
 
 
-class Rate(Struct, frozen=True, omit_defaults=True):
-    """So many starts in any `per_s` seconds."""
-
-    limit: int
-    per_s: float
-    burst: int = 0
+Text = Annotated[
+    str,
+    Meta(min_length=1, max_length=EXPRESSION_LENGTH_MAX, description=f"1 to {EXPRESSION_LENGTH_MAX} characters of CEL"),
+]
 
 
-class Constraint(Struct, frozen=True, omit_defaults=True):
-    """The body of its rule. Scripts read it, too."""
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+    """So many starts in any `per_s` seconds; a burst on top, which comes back at the rate of the limit."""
 
-    match: str
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
+    per_s: Annotated[
+        float, Meta(ge=0.001, le=PER_S_MAX, description=f"a number of seconds, 0.001 to {PER_S_MAX:.0f}")
+    ] = 1.0
+    burst: Annotated[int, Meta(ge=0, le=LIMIT_MAX, description=f"a whole number, 0 to {LIMIT_MAX}")] = 0
+
+
+class Limit(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs a constraint limits, and how."""
+
+    match: Text
     rate: Rate | None = None
-    concurrency: int = 0
-    """How many may be in hands at once; 0: any number."""
+    concurrency: (
+        Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
+    ) = None
+    """How many may be in hands at once; null: any number."""
+    cost: Text | None = None
+    key: Text | None = None
+    on_error: OnError = "hold"
+
+    def said(self) -> dict[str, Any]:
+        """Field by field, whatever else a subclass adds."""
+        return {name: getattr(self, name) for name in Limit.__struct_fields__}
+
+
+class Limits(Limit, frozen=True, kw_only=True):
+    """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
+
+    pause: bool | Date | None = None
+    """Until a date, or (true) until it is said otherwise."""
+
+
+class Constraint(Limit, frozen=True, omit_defaults=True):
+    """A constraint, as it holds: the body of the setting. Scripts read it, too."""
+
     until_ms: int = 0
     """None starts before that; 0: it is no pause."""
-    cost: str = ""
-    key: str = ""
-    on_error: OnError = "hold"
     digest: int = 0
     """Of what decides about the queues of jobs."""
     rated_ms: int = 0
@@ -98,7 +136,7 @@ class Known:
     @property
     def counts(self) -> bool:
         """Whether something is counted for it: a pause by itself needs nothing."""
-        return self.constraint.rate is not None or self.constraint.concurrency > 0
+        return self.constraint.rate is not None or self.constraint.concurrency is not None
 
     @property
     def reads_argument(self) -> bool:
@@ -178,7 +216,7 @@ def digest_of(name: str, constraint: Constraint) -> int:
     """32 bits that tell what decides about queues from anything else: names, expressions, what a cost may be."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
-    decides = (name, constraint.match, constraint.key, constraint.cost, constraint.on_error, most)
+    decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)
     return int.from_bytes(hashlib.blake2b(_encoder.encode(decides), digest_size=4).digest(), "big")
 
 

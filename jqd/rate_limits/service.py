@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
 
 import trio
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from jqd.domain.clock import thread_s
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import Job, State, is_name
-from jqd.domain.job_spec import Date
 from jqd.domain.queue_name import FAILED, WITHIN, home_of, items_of
 from jqd.domain.settings import CONSTRAINT, NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import bare, tenant_of
-from jqd.rate_limits import constraints
-from jqd.rate_limits.constraints import EVER_MS, KEY_TYPES, Constraint, Constraints, Known, OnError, body_of
-from jqd.rate_limits.matcher import EXPRESSION_LENGTH_MAX, Expression, NotUnderstood
+from jqd.rate_limits.constraints import EVER_MS, KEY_TYPES, Constraint, Constraints, Known, Limits, body_of, with_digest
+from jqd.rate_limits.matcher import Expression, NotUnderstood
 from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.listing import page_of
@@ -30,41 +27,8 @@ from jqd.store import JobView, QueuePlace
 
 CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
 # a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
-LIMIT_MAX = 1_000_000_000
-CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
-PER_S_MAX = 31 * 86_400.0  # a month
 TRIED_JOBS = 500  # looked at by a trial, whose arguments are asked for one by one: half a second
 TRIED_S = 1.0  # of asking the expressions; most take a thousandth of that for all jobs
-
-Text = Annotated[
-    str,
-    Meta(min_length=1, max_length=EXPRESSION_LENGTH_MAX, description=f"1 to {EXPRESSION_LENGTH_MAX} characters of CEL"),
-]
-
-
-class Rate(Struct, frozen=True, forbid_unknown_fields=True):
-    """So many starts in any `per_s` seconds; a burst on top, which comes back at the rate of the limit."""
-
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
-    per_s: Annotated[
-        float, Meta(ge=0.001, le=PER_S_MAX, description=f"a number of seconds, 0.001 to {PER_S_MAX:.0f}")
-    ] = 1.0
-    burst: Annotated[int, Meta(ge=0, le=LIMIT_MAX, description=f"a whole number, 0 to {LIMIT_MAX}")] = 0
-
-
-class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
-
-    match: Text
-    rate: Rate | None = None
-    concurrency: (
-        Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
-    ) = None
-    pause: bool | Date | None = None
-    """Until a date, or (true) until it is said otherwise."""
-    cost: Text | None = None
-    key: Text | None = None
-    on_error: OnError = "hold"
 
 
 class Trial(Struct, frozen=True):
@@ -183,7 +147,6 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
         found.append(Fault("/cost", "a cost counts for a rate, and there is none"))
     if found:
         raise Invalid(found[0].detail, found)
-    rate = constraints.Rate(wish.rate.limit, wish.rate.per_s, wish.rate.burst) if wish.rate else None
     until_ms = EVER_MS if wish.pause is True else 0
     if wish.pause not in (None, True, False):
         try:
@@ -193,10 +156,7 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
         if until_ms <= services.clock.wall_ms():
             why = f"that date has passed: a pause until {iso(until_ms)} holds nothing up"
             raise Invalid(why, [Fault("/pause", why)])
-    plain = Constraint(
-        wish.match, rate, wish.concurrency or 0, until_ms, wish.cost or "", wish.key or "", wish.on_error
-    )
-    return constraints.with_digest(services.qualified_name(name), plain)
+    return with_digest(services.qualified_name(name), Constraint(**wish.said(), until_ms=until_ms))
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:

@@ -253,7 +253,7 @@ def _constraint(say: Say) -> bytes:
     limit = say.limit
     assert limit is not None
     rate = Rate(limit.most, limit.per_s) if limit.per_s else None
-    one = Constraint(f"job.name in {list(limit.jobtypes)}", rate=rate, concurrency=0 if rate else limit.most)
+    one = Constraint(f"job.name in {list(limit.jobtypes)}", rate=rate, concurrency=None if rate else limit.most)
     return body_of(structs.replace(one, digest=digest_of(say.name, one)))
 
 
@@ -327,7 +327,9 @@ def _slots(node: Node, key: tuple[str, str]) -> int:
         return int(name in _services(node).drains.names)
     if kind == "constraint":
         known = Constraints(_workers(node).settings).known.get(name)
-        return 0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", 0)
+        return (
+            0 if known is None else known.constraint.concurrency or getattr(known.constraint.rate, "limit", None) or 0
+        )
     if kind == "schedule":
         one = _services(node).feature(Schedules).known.get(name)
         return 0 if one is None else msgspec.msgpack.decode(one.schedule.job.argument)
