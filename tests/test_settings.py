@@ -15,7 +15,7 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.setting_text import INTERNAL
 from jqd.domain.setting_text import read as read_setting
 from jqd.domain.units import BYTES_MAX, COUNT_MAX, SECONDS_MAX
-from jqd.store.jobs import milliseconds
+from jqd.store.methods import milliseconds
 
 
 def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,4 +1,4 @@
-"""The truth all daemons share, kept in Redis or Valkey. docs/build/STORE.md draws its keys and the states of jobs."""
+"""The state all daemons share, kept in Redis or Valkey. docs/build/STORE.md draws its keys and the states of jobs."""
 
 from jqd.store.claims import Claimed
 from jqd.store.config import StoreConfig

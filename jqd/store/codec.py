@@ -15,15 +15,15 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 from msgspec.structs import replace
 
 from jqd.domain.errors import StoreRefused, SysidRefused
-from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, State, lease_claim
+from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.job_spec import kept_options
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
-from jqd.store.types import SEATS_MAX, JobView, Member, OnItsWay
+from jqd.store.types import SEATS_MAX, Member, OnItsWay
 
 ROW_VERSION = 1
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
@@ -78,7 +78,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def encode_header(job: Job) -> bytes:
-    """What stands in a row before the argument."""
+    """What comes in a row before the argument."""
     timeout: float = int(job.timeout) if job.timeout.is_integer() else job.timeout  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout, job.keep_result, created)
@@ -122,7 +122,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
-    """Another version is no rubbish: it stays for who can read it."""
+    """Another version is not damage: it stays for a jqd that can read it."""
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
@@ -132,13 +132,13 @@ def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """An outcome without what is kept apart because it goes sooner: its result, what was printed, what follows."""
+    """An outcome without what is stored apart because it goes sooner: its result, its log, its followers."""
     bare = outcome.result == NIL and not outcome.log and not outcome.follows
     return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", follows=b""))
 
 
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
-    """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is said once."""
+    """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once."""
     flat: list[Any] = []
     common: tuple[int, int, int, str, object] | None = None
     count_at = 0
@@ -156,7 +156,7 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
 
 
 def _claim(outcome: Outcome) -> int | str:
-    """Under which fence the attempt ran, and of which content where that is not the first."""
+    """The fence of the attempt, and the generation of its content where that is not the first."""
     return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
 
 
@@ -190,7 +190,7 @@ def decode_value(keys: Keys, name: str, job_id: str, row: object) -> bytes | Non
 
 
 def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
-    """How a job went on that a worker holds by itself, as a journal may say it again. Raises Unreadable."""
+    """A job that a worker holds by itself, as an outcome that a journal may repeat. Raises Unreadable."""
     given, fence, silence_s, worker, row, tries, generation = flat
     job_id = text(keys, "held", given)
     held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
@@ -218,7 +218,7 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
 
 
 def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
-    """None as well where it cannot be read: the job can run, and who looks at it is told."""
+    """None as well where it cannot be read: the job can run, and its view reports it."""
     start = 2 * _LENGTH_BYTES
     size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
     try:
@@ -241,8 +241,8 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
     return count, outcomes[::-1]
 
 
-def _attempt(job: Job, number: int) -> int:
-    """No more than the job allows: a store that was emptied may be told of an earlier attempt only after the others."""
+def attempt(job: Job, number: int) -> int:
+    """No more than the job allows: an emptied store may get an earlier attempt only after the others."""
     return min(number, job.max_retry + 1)
 
 
@@ -255,7 +255,7 @@ def decode_held(
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
     snoozes, interruptions = (last.snoozes, last.interruptions) if last and last.meant_for >= began else (0, 0)
     job = decode_job(keys, job_id, row, bare=bare)
-    return Held(job, fence, _attempt(job, failed + 1), began, snoozes, interruptions)
+    return Held(job, fence, attempt(job, failed + 1), began, snoozes, interruptions)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
@@ -305,7 +305,6 @@ def whole(keys: Keys, name: str, value: object) -> int:
 
 
 def seat_refused(sysid: str) -> SysidRefused:
-    """Of a daemon that is not through, and was not in its last lives either."""
     return SysidRefused(
         f"{sysid} sat down {SEATS_MAX} times within minutes and died each time before its journal was applied, while "
         "all daemons of the store waited: they go on without it, and it comes back behind them, or in a minute. Look "
@@ -323,59 +322,16 @@ def journal_of(job_id: str) -> int | None:
 
 
 def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
-    """What to say of an id the store has not seen; `last_id` is None when its journal is unknown."""
+    """For an id the store has not seen; `last_id` is None when its journal is unknown."""
     if last_id is None or journal_of(job_id) is None or job_id <= last_id:
         return None
     return OnItsWay(last_id)
 
 
 def newest_id(job_ids: Iterable[str]) -> str:
-    """The newest id of a batch, "" when no journal made it: only ids that grow tell what is still on its way."""
+    """The newest id of a batch, "" when no journal made it: only ids that grow tell what is still to come."""
     newest = max(job_ids, default="")
     return newest if parse_id(newest) is not None else ""
-
-
-def job_view(
-    job: Job,
-    place: str,
-    score: int,
-    *,
-    daemon: str,
-    failed: int,
-    history: list[Outcome],
-    outcome: Outcome | None,
-    cancelled: bool,
-    cancel_asked: bool,
-    result: bytes | None,
-    changed: tuple[int, int, bool] = (0, 0, False),
-) -> JobView:
-    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
-    waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
-    state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
-    if place == "ended":
-        state = State.CANCELLED if cancelled else State.SUCCEEDED
-    if outcome is not None and state is State.FAILED:
-        history = [*history, outcome]
-    last = outcome or (history[-1] if history else None)
-    told = structs.asdict(job)
-    if place == "later":
-        told["eligible_at_ms"] = score
-    return JobView(
-        **told,
-        state=state,
-        attempts=_attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
-        started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
-        daemon=daemon,
-        outcome=last,
-        history=history,
-        cancel_asked=cancel_asked,
-        result=result,
-        snoozes=last.snoozes if last else 0,
-        interruptions=last.interruptions if last else 0,
-        revision=changed[0],
-        generation=changed[1],
-        missed=changed[2],
-    )
 
 
 def _bytes(value: object) -> bytes:

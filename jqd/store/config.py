@@ -92,11 +92,11 @@ class StoreConfig:
 
     @property
     def is_own(self) -> bool:
-        """Whether no server is named: a daemon keeps one itself."""
+        """Whether no server is named: the daemon keeps its own."""
         return not self.url and not self.urls
 
     def parts(self) -> list["StoreConfig"]:
-        """What each partition's store is opened with, in their order. One that is the whole store is as this is."""
+        """The config of each partition's store, in order. With one partition, this one with its URL."""
         urls = self.urls or (self.url,)
         if self.count == 1:
             return [replace(self, url=urls[0], urls=())]

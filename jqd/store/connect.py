@@ -1,9 +1,8 @@
 """Opens the store: its connections, and the object that has all methods.
 
-Calls go over three connections that stay open (link.py): one for what lanes bring, in its order and some of it slow,
-one for renewals, one for all others. The server does what they bring in turns, so no call waits for more than one of
-each. redis-py opens them, in a thread, and asks what is rare. Every answer has a timeout; nothing is sent twice behind
-our back.
+Calls go over three connections that stay open (pipeline.py): one for what lanes bring, in its order and some of it
+slow, one for renewals, one for all others. The server serves them by turns, so no call waits for more than one of each.
+redis-py opens them, in a thread, and makes rare calls. Every answer has a timeout; nothing is retried implicitly.
 """
 
 import re
@@ -34,10 +33,10 @@ from jqd.store.store import Store
 from jqd.store.types import Owner, Renewed, StoreLook
 
 HEART_CALLS = 1  # renewals follow one another, over a connection of their own: they never wait behind bulk calls
-LANE_CALLS = 3 * len(Lane)  # on their way: of each lane one at work, one that lies at the server, one that is sent
+LANE_CALLS = 3 * len(Lane)  # in flight: of each lane one being applied, one queued there, one on its way
 OPENING = 2  # connections at once, each in a thread
-SLOW_S = 1.0  # a call takes some milliseconds, and a seat is given up after a few seconds without renewals
-SLOW_EVERY_S = 60.0  # between two lines that say so
+SLOW_S = 1.0  # a call takes some milliseconds, and a lease ends after a few seconds without renewals
+SLOW_EVERY_S = 60.0  # between two such log lines
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
 MORE_SCHEMES = ("redis+cluster://", "redis+sentinel://", "rediss+cluster://", "rediss+sentinel://")
 
@@ -47,17 +46,17 @@ T = TypeVar("T")
 
 
 class Accepted:
-    """Which server and which life of it we looked at; shared by all connections of a store."""
+    """The server and life of it that were looked at; shared by all connections of a store."""
 
     def __init__(self, run_id: str = "", life: str = "") -> None:
         self.run_id = run_id
         self.identity = f"{run_id}.{life}"
         self.changed = ""
-        """Why nothing is sent any more before the next look."""
+        """Why nothing is sent before the next look."""
 
 
 class Connection:
-    """Calls to the accepted server: `calls_max` at once, beside those that are done one behind the other."""
+    """Calls to the accepted server: up to `calls_max` at once, beside ordered ones."""
 
     def __init__(
         self, config: StoreConfig, keys: Keys, calls_max: int, now_ms: Callable[[], int] | None, finder: Finder | None
@@ -72,14 +71,12 @@ class Connection:
 
     @property
     def identity(self) -> str:
-        """Which life of which server was accepted."""
         return self._accepted.identity
 
     def accept(self, accepted: Accepted) -> None:
-        """From now on talk to this server only: every new connection asks who answers before anything is sent.
+        """From now on use this server only: every new connection checks who answers before anything is sent.
 
-        Calls under way end on their old connections, which nobody uses again.
-        """
+        Calls in flight end on their old connections, which are then closed."""
         client, *links = self._client, self._link, self._lanes
         self._accepted = accepted
         self._client, self._link, self._lanes = self._make()
@@ -111,7 +108,7 @@ class Connection:
         return await self._run(self._link, name, arguments)
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """As `call`, but done behind all earlier calls of this kind, without waiting for their answers."""
+        """As `call`, but run after all earlier calls of this kind, without waiting for their answers."""
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
@@ -154,7 +151,7 @@ class Connection:
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
-        """Once another store answered, nothing is sent any more before the next look. Raises StoreChanged."""
+        """Once another store answered, nothing is sent before the next look. Raises StoreChanged."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)
@@ -167,21 +164,20 @@ class Connection:
     async def expect_in_place(self) -> None:
         """Raise StoreChanged when the store is elsewhere by now, although a server still answers here.
 
-        One that lost sight of the others goes on as if nothing had happened, until somebody tells it.
-        """
+        A master that lost sight of the others goes on as if nothing had happened, until it is told."""
         accepted, here = self._accepted, getattr(self._client.connection_pool.connection_class, "last", None)
         if self._finder is None or here is None:
             return
         try:
             found = await trio.to_thread.run_sync(self._finder.find, limiter=self._limiter, abandon_on_cancel=False)
         except redis.RedisError:
-            return  # nobody can tell, as when all sentinels are down: the server we have is as good as before
+            return  # nobody knows, as when all sentinels are down: the server we have is as good as before
         if found != here:
             accepted.changed = f"the store is at {found} by now, not at {here} any more: a failover"
             raise StoreChanged(accepted.changed)
 
     def close(self) -> None:
-        """Close all connections. Nothing may be under way."""
+        """Close all connections. No call may be in flight."""
         self._client.connection_pool.disconnect()
         for link in (self._link, self._lanes):
             link.close()
@@ -191,12 +187,12 @@ class RedisStore(Store):
     """The store in Redis or Valkey. Open it with `open_store`."""
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
-        """`now_ms` replaces the server's own clock, for tests. Raises ConfigError for a URL nobody understands."""
+        """`now_ms` replaces the server's own clock, for tests. Raises ConfigError for a URL that is not understood."""
         keys = Keys(config.prefix, config.partition)
         self._finder = finder = finder_of(config.url, keys)
         self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
         self._beat = Connection(config, keys, HEART_CALLS, now_ms, finder)
-        # Waiting for a sync takes the server's time, not its work: it must not stand in the way of other calls.
+        # Waiting for a sync takes time, not work: it must not block other calls.
         patient = replace(config, timeout_s=config.timeout_s + CALL_S)
         self._waiting = Connection(patient, keys, 1, now_ms, finder)
         self._durability = Durability(self._waiting, SystemClock())
@@ -216,7 +212,7 @@ class RedisStore(Store):
             probe.accept(Accepted(run_id))
             answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
         except StoreMisplaced as error:
-            # What we would do there is not what is to be done there, and so far anybody was good enough.
+            # Before the first look any server was accepted: send nothing more to this one.
             for connection in (self._bulk, self._beat, self._waiting):
                 connection.refuse(str(error))
             raise
@@ -233,7 +229,7 @@ class RedisStore(Store):
         )
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
-        """See Store. Trust in a seat is trust in the server that keeps it: it must still be the store."""
+        """See Store. The server that renewed must still be the store."""
         try:
             answer = await super().renew_sysid(owner, through=through, settle=settle)
         except StoreChanged:
@@ -244,7 +240,7 @@ class RedisStore(Store):
         try:
             await self._beat.expect_in_place()
         except StoreChanged:
-            self._heard = False  # nobody sees what it told
+            self._heard = False  # its cancels are dropped here
             raise
         return answer
 

@@ -1,4 +1,4 @@
-"""How many jobs stand how: rows that scripts keep (`lua/include/counts.lua`), and what is said of them."""
+"""Numbers of jobs by state, from rows that scripts keep (`lua/include/counts.lua`)."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ NUMBERS = 16  # of a row
 
 
 class Counts(NamedTuple):
-    """Numbers of jobs by the states of `State`, each in one; and what happened in the last minute."""
+    """Numbers of jobs by state, each in one; and rates over the last minute."""
 
     waiting: int = 0
     scheduled: int = 0
@@ -26,12 +26,11 @@ class Counts(NamedTuple):
 
     @property
     def numbers(self) -> "Counts":
-        """The same without what happened."""
+        """Without the rates."""
         return Counts(*map(int, self[:7]))
 
     @property
     def queued(self) -> int:
-        """Those that may run at once or later."""
         return self.waiting + self.scheduled + self.retrying
 
     @property
@@ -51,9 +50,8 @@ class TypeView(NamedTuple):
 def decode_counts(row: bytes, now_ms: int) -> Counts:
     """Counts from a row, "" for none. Raises ValueError.
 
-    Happenings are counted by whole minutes: of the minute before the present one that part counts that lies in the last
-    sixty seconds.
-    """
+    Rates are kept by whole minutes: of the minute before the present one the part counts that lies in the last sixty
+    seconds."""
     if not row:
         return Counts()
     numbers = [int(number) for number in row.split()]
@@ -70,5 +68,5 @@ def decode_counts(row: bytes, now_ms: int) -> Counts:
 
 
 def added(all_of_them: Iterable[Counts]) -> Counts:
-    """The counts of several partitions as those of one store."""
+    """The sum over several partitions."""
     return Counts(*(sum(numbers) for numbers in zip(*all_of_them, strict=True)))

@@ -1,11 +1,11 @@
-"""Finds the server that is the store at this moment, where several may be: in a Cluster, or behind Sentinels.
+"""Finds the server that is the store now, where several may be: in a Cluster, or behind Sentinels.
 
     redis+cluster://user:password@host:port,host:port        rediss+… speaks TLS to all of them
     redis+sentinel://user:password@host:port,host:port/service/0?sentinel_username=…&sentinel_password=…
 
-All keys of the store have one hash tag, so it lives on one master at a time, and that one is spoken to as any other
-server is. It is asked for anew for each connection: all seeds at once, and who knows of the latest failover is right.
-A connection that leads to another server than before is found out by `connect.py`, and the barrier does the rest.
+All keys of the store have one hash tag, so it lives on one master at a time, used as any other server. It is looked up
+for each connection: all seeds at once, and the answer with the latest failover counts. A connection to another server
+than before is noticed by `connect.py`, and recovery follows.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from jqd.domain.address import PORT_MAX, Address, parse
 from jqd.domain.errors import ConfigError
 from jqd.store.keys import Keys
 
-ASK_S = 1.0  # of one answer; a seed that takes longer is as good as gone, and the others have answered meanwhile
+ASK_S = 1.0  # of one answer; a slower seed counts as gone, and the others have answered meanwhile
 SEEDS_MAX = 16  # asked at once, each in a thread for a moment
 NOWHERE = "found.invalid"  # stands for the server in a URL until it is found; RFC 2606: no such host can be
 
@@ -37,11 +37,11 @@ _LINE = re.compile(rb"^(\w+):(\w+)", re.MULTILINE)
 
 Command = Callable[..., Any]
 SeedUrl = Callable[[str], str]
-"""host:port → how a seed there is spoken to"""
+"""host:port → URL of that seed"""
 
 
 class Found(NamedTuple):
-    """What one seed says."""
+    """The answer of one seed."""
 
     master: Address
     epoch: int
@@ -55,16 +55,16 @@ class Finder(ABC):
     """Asks the seeds for the present master. Blocking: used from the store's own threads."""
 
     def __init__(self, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
-        """`url`: of a plain server, whose credentials, database and options hold for the one that is found."""
+        """`url`: of a plain server, whose credentials, database and options apply to the one that is found."""
         self.seeds = tuple(seeds)
         self.url = url
         self.replicated = False
-        """Whether a copy of the master may take its place: what only the master has may be lost by that."""
+        """Whether a replica may be promoted, which may lose what only the master has."""
         self._seed_url = seed_url
         self._learned: tuple[Address, ...] = ()  # the seeds may all be gone one day
 
     def find(self) -> Address:
-        """Where the master is. Raises redis.RedisError when nobody knows."""
+        """The master's address. Raises redis.RedisError when no seed knows it."""
         asked = list(dict.fromkeys((*self.seeds, *self._learned)))[:SEEDS_MAX]
         with ThreadPoolExecutor(len(asked)) as threads:
             answers = list(threads.map(self._ask_one, asked))
@@ -73,11 +73,11 @@ class Finder(ABC):
             raise _worst({seed: e for seed, e in zip(asked, answers, strict=True) if isinstance(e, redis.RedisError)})
         best = max(found, key=lambda one: one.epoch)
         self._learned = tuple(best.nodes)
-        self.replicated = self.replicated or best.replicas > 0  # one that is away for a while may still be promoted
+        self.replicated = self.replicated or best.replicas > 0  # one that is away may still be promoted
         return best.master
 
     def connections(self) -> type[redis.Connection]:
-        """What a pool makes its connections of: each asks for its server when it is opened."""
+        """A connection class for a pool: each connection finds its server when it is opened."""
         kind = redis.SSLConnection if self.url.startswith("rediss:") else redis.Connection
         return type("FoundConnection", (_Found, kind), {"finder": self})
 
@@ -88,7 +88,6 @@ class Finder(ABC):
         except redis.RedisError as error:
             return error
         except (ValueError, TypeError, LookupError) as error:
-            # What comes from outside is checked by reading it; whatever this was, it is no answer of a seed.
             return redis.exceptions.InvalidResponse(f"an answer that is not understood: {error!r}")
         finally:
             connection.disconnect()
@@ -119,7 +118,7 @@ class ClusterFinder(Finder):
     def _ask(self, command: Command, seed: Address) -> Found:
         state = dict(_LINE.findall(command("CLUSTER", "INFO")))
         if state[b"cluster_state"] != b"ok":
-            # One that lost sight of the others believes what was true before: it may name a master of yesterday.
+            # A node that lost sight of the others may name a former master.
             raise redis.ConnectionError("it is not in touch with most of the cluster, or nobody serves some slots")
         rows = command("CLUSTER", "SLOTS")
         nodes = list(dict.fromkeys(_address(node, seed) for _first, _last, *nodes in rows for node in nodes))
@@ -144,7 +143,7 @@ class SentinelFinder(Finder):
 
 
 class _Found:
-    """Before a connection is opened: where to?"""
+    """Finds the server before a connection is opened."""
 
     finder: Finder
     last: Address | None = None
@@ -158,7 +157,7 @@ class _Found:
 
 
 def finder_of(url: str, keys: Keys) -> Finder | None:
-    """How the store of this URL is found; None when the URL names its one server. Raises ConfigError."""
+    """The finder for a URL; None when it names one server. Raises ConfigError."""
     scheme, _, rest = url.partition("://")
     named = _SCHEME.fullmatch(scheme)
     if named is None:
@@ -191,7 +190,7 @@ def _seed(text: str, kind: str) -> Address:
 
 
 def _split_options(query: str) -> tuple[str, dict[str, str]]:
-    """What is for every connection, and what only sentinels are told."""
+    """Options for every connection, and those for sentinels only."""
     pairs = parse_qsl(query, keep_blank_values=True)
     own = {name: value for name, value in pairs if name in ("sentinel_username", "sentinel_password")}
     return urlencode([pair for pair in pairs if pair[0] not in own]), own
@@ -208,14 +207,14 @@ def _plain_url(scheme: str, login: str, database: str, query: str, server: str) 
 
 
 def _command(connection: Any, *words: str) -> Any:
-    """An answer as the server gave it: redis-py's own reading of these drops what it does not know."""
+    """The raw answer: redis-py's parsing of these drops fields that it does not know."""
     connection.connect()
     connection.send_command(*words)
     return connection.read_response()
 
 
 def _address(node: Sequence[Any], seed: Address) -> Address:
-    """Of a node in a table of slots; one that does not know its own name means: where you asked me."""
+    """Of a node in a table of slots; one that does not know its own name means the address it was asked at."""
     host = bytes(node[0] or b"").decode()
     return _checked(seed.host if host in ("", "?") else host, node[1])
 
@@ -228,7 +227,7 @@ def _checked(host: str, port: object) -> Address:
 
 
 def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
-    """Why nobody knows. What passes by itself, somewhere, is worth waiting for; else a human must look."""
+    """The most recoverable of the errors: what passes by itself is worth waiting for; else a human must look."""
     told = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
     if any(_passes(error) for error in errors.values()):
         return redis.ConnectionError(f"nobody tells where the store is now: {told}")

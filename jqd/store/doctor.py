@@ -1,4 +1,4 @@
-"""Looks at a server's settings, and says which of them would lose jobs and how to mend them.
+"""Examines a server's settings: which of them would lose jobs, and how to mend them.
 
 `examine` asks, on a connection of its own; `judge` decides, and is pure. docs/operate/SERVERS.md has the table.
 """
@@ -22,35 +22,35 @@ from jqd.store.partition_check import judge_places, read_places
 from jqd.store.scripts import load_scripts, translate
 from jqd.store.server_versions import judge_version
 
-TIMEOUT_S = 2.0  # of one answer; somebody waits for the verdict, and a server this slow counts as away
+TIMEOUT_S = 2.0  # of one answer; a slower server counts as away
 SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")
 FULL_PART = 0.9  # of maxmemory, above which it is time to do something
 CLOCKS_APART_MS = 5_000  # due dates are judged by the server's clock; less than this nobody notices
 
 NOT_ITS_DAY = (9, 10)  # of OpenSSL's X509_V_ERR: not yet valid, has expired
-WORDS_MAX = 200  # of an answer that nobody understands
+WORDS_MAX = 200  # characters of an answer that is not understood
 
 REFUSE, WARN = Severity.REFUSE, Severity.WARN
 
 
 class Facts(NamedTuple):
-    """What a server says of itself."""
+    """What a server reports of itself."""
 
     info: Mapping[str, Any]
     settings: Mapping[str, str] | None
-    """None: it keeps them to itself, as managed servers do."""
+    """None: it hides them, as managed servers do."""
     denied: tuple[str, ...]
     """Commands of our scripts that this user may not run."""
     ahead_ms: int
     """How far its clock is ahead of ours."""
     misplaced: tuple[Diagnostic, ...] = ()
-    """What is wrong with the partitions that lie there."""
+    """What is wrong with the partitions on it."""
     dead_above: int = 0
-    """How many dead jobs are worth a warning, where there are more of them; else 0."""
+    """The number of dead jobs that is exceeded and worth a warning; else 0."""
 
 
 async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Diagnostic]:
-    """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
+    """Findings about the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
     client = _client(patient, "")
     try:
@@ -62,7 +62,7 @@ async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Diagn
 
 
 def judge(facts: Facts) -> list[Diagnostic]:
-    """The verdict on what a master says of itself. Pure."""
+    """Findings from the facts of a master. Pure."""
     steps: tuple[Callable[[Facts], list[Diagnostic]], ...] = (
         _version,
         _rights,
@@ -79,7 +79,7 @@ def judge(facts: Facts) -> list[Diagnostic]:
 
 
 def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Diagnostic]:
-    """The facts, or why there are none although somebody answers. Raises StoreAway."""
+    """The facts, or findings when somebody answers but gives none. Raises StoreAway."""
     keys = Keys(config.prefix, config.partition)
     try:
         info: dict[str, Any] = client.info("default")
@@ -87,9 +87,7 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         if role != "master":
             raise StoreAway(f"the server at the store's address is a {role}, not a master; name the master instead")
         if info.get("loading"):
-            raise StoreAway(
-                "the server is loading its data, and says only then what it keeps"
-            )  # it has no file so long
+            raise StoreAway("the server is loading its data, and says only then what it keeps")
         before_ms = clock.wall_ms()
         seconds, micros = client.time()
         ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2
@@ -108,7 +106,7 @@ def _settings(client: "redis.Redis") -> dict[str, str] | None:
     try:
         return {name: str(client.config_get(name).get(name, "")) for name in SETTINGS}
     except redis.ResponseError:
-        return None  # renamed, disabled or not allowed to us: reported as what could not be seen
+        return None  # renamed, disabled or not allowed to us: reported as `config_unseen`
 
 
 def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
@@ -121,11 +119,11 @@ def _source() -> str:
     return load_scripts()["allowed"].source
 
 
-# ---------------------------------------------------------------- shut out: trying again will not mend that
+# ---------------------------------------------------------------- not served: retrying does not help
 
 
 def _shut_out(error: redis.RedisError) -> Diagnostic:
-    """Somebody is there, and does not serve us."""
+    """A finding for a server that answers but does not serve us."""
     words = str(error)
     if (failed := _by_tls(error)) is not None:
         return _tls(failed)
@@ -158,11 +156,11 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """What TLS said, if that is the cause."""
+    """The TLS error, if that is the cause."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
-    return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # those: it just went
+    return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # those: it just ended
 
 
 def _tls(error: ssl.SSLError) -> Diagnostic:
@@ -242,8 +240,8 @@ def _nothing_kept() -> Diagnostic:
 
 
 def _snapshots_only() -> Diagnostic:
-    # Survivable: whoever comes back older is noticed, and the journals, which are kept until a later snapshot
-    # succeeded, tell it all again (the barrier). So no reason to refuse, but it has its price.
+    # Survivable: a store that comes back older is noticed, and the journals, kept until a later snapshot succeeded,
+    # are applied to it again (recovery). So no reason to refuse.
     return Diagnostic(
         "snapshots_only",
         WARN,

@@ -1,12 +1,12 @@
-"""When what was applied would survive a crash of the server. Servers differ, and one kind of answer lies.
+"""When applied records would survive a crash of the server. Servers differ, and one kind of answer is wrong.
 
 appendfsync always     the answer to a write comes after its sync
 WAITAOF                waits for the sync of this connection's last write, where it is honest: Valkey 9.1.2 and Redis
                        7.4.0 to 7.4.2 answer at once under `everysec`, without one. A trial tells
-everysec               the server syncs every second, by itself: two of those later it has, unless it says that it
-                       cannot write, or that a sync is still under way
+everysec               the server syncs every second, by itself: a write is safe two syncs later, unless the server
+                       cannot write, or a sync is still running
 snapshots only         a snapshot that began after the write and succeeded
-nothing                the operator accepted that a crash of the server loses what it holds
+nothing                the operator accepted that a crash of the server loses its data
 """
 
 import enum
@@ -19,11 +19,11 @@ import trio
 
 from jqd.domain.clock import Clock
 
-HONEST_S = 0.05  # a second sync within one second must wait for the next round; a lie comes back at once
-TRIAL_MS = 1_500  # a round of `everysec` and a half; a disk slower than that is waited for by the period
+HONEST_S = 0.05  # a second sync within one second must wait for the next round; a wrong answer comes at once
+TRIAL_MS = 1_500  # a round of `everysec` and a half; a slower disk is waited for by the period
 TRIAL_S = 2 * TRIAL_MS / 1000
 PERIODS_S = 2.0  # two rounds of `everysec`: a write may be held back for one while a slow sync is under way
-STEP_S = 0.1  # between looks at a sync that is still under way after those
+STEP_S = 0.1  # between looks at a sync that is still running after those
 CALL_S = 4.0  # of one wait in the server; its answer may take this much longer than that of any other call
 SNAPSHOT_LOOK_S = 0.5  # between looks for a snapshot
 LEARN_S = 10.0  # between looks at the server's settings: somebody may change them while it runs
@@ -33,7 +33,7 @@ Mark = Callable[[], object]
 
 
 class Rule(enum.StrEnum):
-    """How this server's word is taken. The values are for people."""
+    """When a write counts as safe. The values are for people."""
 
     UNKNOWN = "not looked at yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
@@ -49,12 +49,10 @@ class OneConnection(Protocol):
     """What this file needs of a connection to the accepted server."""
 
     @property
-    def identity(self) -> str:
-        """Which life of which server was accepted."""
-        ...
+    def identity(self) -> str: ...
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
-        """Blocking work on one connection, with a write that means nothing. Raises StoreAway, StoreChanged …"""
+        """Blocking work on one connection, with a write that has no effect. Raises StoreAway, StoreChanged …"""
         ...
 
 
@@ -111,7 +109,7 @@ class Durability:
                 safe = True
         if safe and replicas:
             safe = await self._run(partial(_wait_replicas, replicas=replicas, timeout_ms=_left_ms(deadline_s)))
-        return safe and identity == self._connection.identity  # else it was not one server that we waited for
+        return safe and identity == self._connection.identity  # else we waited for two servers
 
     def _known(self) -> bool:
         return self._learned_s is not None and trio.current_time() - self._learned_s < LEARN_S
@@ -133,14 +131,14 @@ class Durability:
         if trio.current_time() + PERIODS_S > deadline_s or not await self._run(_can_sync):
             return False
         await trio.sleep(PERIODS_S)
-        while not await self._run(_has_synced):  # noqa: ASYNC110 - the server tells nobody when it has
+        while not await self._run(_has_synced):  # noqa: ASYNC110 - the server sends no event
             await trio.sleep(STEP_S)
         return True
 
     async def _wait_snapshot(self) -> bool:
         last, under_way = await self._run(_snapshots)
-        wanted = 2 if under_way else 1  # the one under way began before
-        while wanted > 0:  # or until the caller's time is over
+        wanted = 2 if under_way else 1  # the running one began before
+        while wanted > 0:
             await trio.sleep(SNAPSHOT_LOOK_S)
             saved, _ = await self._run(_snapshots)
             if saved != last:
@@ -177,7 +175,7 @@ def _read_settings(client: "redis.Redis", _mark: Mark) -> Settings:
 
 
 def _setting(client: "redis.Redis", name: str, usual: str) -> str:
-    """A managed server may keep its settings to itself: then its usual ones are supposed."""
+    """A managed server may hide its settings: then the usual ones are assumed."""
     try:
         return str(client.config_get(name).get(name, usual))
     except redis.ResponseError:
@@ -196,7 +194,7 @@ def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
 
 
 def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Whether this connection's last write, which comes after all that was applied before, was synced in time."""
+    """Whether this connection's last write, which follows all that was applied before, was synced in time."""
     if mark is not None:
         mark()
     try:
@@ -214,7 +212,7 @@ def _wait_replicas(client: "redis.Redis", mark: Mark, replicas: int, timeout_ms:
 
 
 def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
-    """Whether the server's last write to its file went well, and nothing keeps it from syncing."""
+    """Whether the server's last write to its file succeeded, and nothing delays its syncs."""
     facts: dict[str, Any] = client.info("persistence")
     busy = facts.get("aof_rewrite_in_progress") or facts.get("rdb_bgsave_in_progress")
     held_up = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
@@ -222,12 +220,12 @@ def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
 
 
 def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
-    """The same, and no sync that began before is still under way."""
+    """Whether also no earlier sync is still running."""
     return _can_sync(client, mark) and not client.info("persistence").get("aof_pending_bio_fsync")
 
 
 def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
-    """How many snapshots went well (or when the last one did, where nobody counts), and whether one is under way."""
+    """How many snapshots succeeded (or when the last one did, where they are not counted), and whether one runs."""
     facts: dict[str, Any] = client.info("persistence")
     good = facts.get("rdb_saves", facts.get("rdb_last_save_time", 0))
     return int(good), bool(facts.get("rdb_bgsave_in_progress"))

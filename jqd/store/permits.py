@@ -1,17 +1,17 @@
-"""The store's methods on permits: what partitions may start of constraints that are counted for all (docs/adr/0059)."""
+"""The store's methods on permits: starts granted by partitions that count a constraint for all (docs/adr/0059)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from jqd.store import codec
-from jqd.store.jobs import ScriptCaller
 from jqd.store.keys import Keys
+from jqd.store.methods import ScriptMethods, in_rows
 
 WANT_FIELDS = 8
 
 
 class Report(NamedTuple):
-    """What a partition says that it has of a bucket's slots."""
+    """What a partition has of a bucket's slots."""
 
     partition: int
     era: int
@@ -19,7 +19,7 @@ class Report(NamedTuple):
     granted: int
     returned: int
     made: int
-    """Which row of it that is: numbers of earlier ones say nothing any more."""
+    """The version of its row: numbers of earlier ones do not count any more."""
 
 
 class SlotsWanted(NamedTuple):
@@ -47,26 +47,25 @@ class RateWanted(NamedTuple):
 
 
 Lack = SlotsWanted | RateWanted
-"""What a claim would need to give more."""
 
 
 class SlotsGranted(NamedTuple):
-    """What a bucket's home answers."""
+    """The answer of a bucket's home."""
 
     era: int
     granted: int
-    """So far, to the partition that asks; below 0 while others have to speak first."""
+    """So far, to the partition that asks; below 0 while others have to report first."""
     made: int
-    """To which row of that partition."""
+    """Of the row of that partition."""
     concurrency: int
     given: int
     """Of that, now."""
     others: dict[int, tuple[int, int]]
-    """Partition → what it was granted, and to which row: those that have to speak, or may have slots to give back."""
+    """Partition → its grant and version of row: those that must report, or may have slots to give back."""
 
 
 class RateGranted(NamedTuple):
-    """What a bucket's home answers: starts, whether there may be more at once, and when there are."""
+    """The answer of a bucket's home: starts, whether there may be more at once, and when there are."""
 
     starts: int
     more: bool
@@ -74,7 +73,7 @@ class RateGranted(NamedTuple):
 
 
 class Permit(NamedTuple):
-    """What other partitions said, as a claim brings it along."""
+    """An answer of another partition, as a claim brings it along."""
 
     kind: str
     bucket: bytes
@@ -89,54 +88,44 @@ class Permit(NamedTuple):
         return self.kind, self.bucket, *self.numbers, int(self.flag)
 
 
-class PermitMethods:
-    """What daemons carry from one partition to another: a part of `Store`."""
-
-    def __init__(self, keys: Keys, caller: ScriptCaller) -> None:
-        self._keys = keys
-        self._caller = caller
-
+class PermitMethods(ScriptMethods):
     async def grant_slots(
         self, partition: int, wanted: Sequence[SlotsWanted], reports: Sequence[Sequence[Report]]
     ) -> list[SlotsGranted]:
-        """Grant that partition slots of buckets whose home this is; `reports`: of each, what partitions said of it."""
+        """Grant that partition slots of buckets whose home this is; `reports`: of all partitions, for each bucket."""
         flat: list[object] = []
         for one, its in zip(wanted, reports, strict=True):
             flat += (one.bucket, one.slots, len(its), *(value for report in its for value in report))
         answer = await self._caller.call("grant_slots", self._caller.identity, partition, *flat)
-        return [self._granted(row) for row in codec.list_of(self._keys, "permits", answer)]
+        return [self._granted(row) for row in self._list("permits", answer)]
 
     async def tell_slots(
         self, partition: int, told: Sequence[tuple[bytes, int, int, int]], *, keep: bool, give_back: bool
     ) -> list[Report]:
-        """Tell this partition what it was granted (bucket, era, granted, made). Returns what it has, in that order.
+        """Pass this partition its grants (bucket, era, granted, made). Returns what it has, in that order.
 
-        `keep`: it wants some itself. `give_back`: what is free here. Raises StoreUnsettled while jobs may be in hands
-        that are not known here.
-        """
+        `keep`: it wants some itself. `give_back`: what is free here. Raises StoreUnsettled while jobs may be in flight
+        that are not known here."""
         flat = (value for row in told for value in row)
         answer = await self._caller.call("tell_slots", self._caller.identity, int(keep), int(give_back), *flat)
-        numbers = self._numbers(answer)
-        return [Report(partition, *row) for row in zip(*(numbers[at::4] for at in range(4)), strict=True)]
+        numbers = self._wholes("permits", answer)
+        return [Report(partition, *row) for row in in_rows(numbers, 4)]
 
     async def grant_rates(self, wanted: Sequence[tuple[RateWanted, int]]) -> list[RateGranted]:
-        """Spend of rates whose home this is; what is granted must be used within those µs after it was asked for."""
+        """Spend of rates whose home this is; grants must be used within those µs after they were asked for."""
         flat = (value for one, lasting_us in wanted for value in (one.bucket, one.starts, one.least, lasting_us))
         answer = await self._caller.call("grant_rates", self._caller.identity, *flat)
-        rows = zip(*(self._numbers(answer)[at::3] for at in range(3)), strict=True)
+        rows = zip(*(self._wholes("permits", answer)[at::3] for at in range(3)), strict=True)
         return [RateGranted(starts, more == 1, wait_us) for starts, more, wait_us in rows]
 
     def _granted(self, row: object) -> SlotsGranted:
-        era, granted, made, concurrency, given, *flat = self._numbers(row)
-        others = {one: (its, of) for one, its, of in zip(*(flat[at::3] for at in range(3)), strict=True)}
+        era, granted, made, concurrency, given, *flat = self._wholes("permits", row)
+        others = {one: (its, of) for one, its, of in in_rows(flat, 3)}
         return SlotsGranted(era, granted, made, concurrency, given, others)
-
-    def _numbers(self, answer: object) -> list[int]:
-        return [codec.whole(self._keys, "permits", one) for one in codec.list_of(self._keys, "permits", answer)]
 
 
 def lacks_of(keys: Keys, partition: int, flat: Sequence[object]) -> list[Lack]:
-    """What a claim of that partition lacks, as its script says it."""
+    """What a claim of that partition lacks, from its script's answer."""
     found: list[Lack] = []
     for at in range(0, len(flat), WANT_FIELDS):
         kind, bucket, *rest = flat[at : at + WANT_FIELDS]

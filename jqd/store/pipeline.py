@@ -1,15 +1,15 @@
 """Calls over one connection, each sent without waiting for the answers to those before it.
 
-So the server has its next call at hand when it is through with one, while we make the one after that.
+So the server has its next call ready when it finishes one, while we make the one after that.
 
     call 1  ─send── read ────────────────┐answer
     call 2          send── wait ─────────┴ read ───────┐answer
     call 3                  send── wait ───────────────┴ read ──┐answer
 
 No task belongs to a connection: a caller who waits while no other reads, reads for all of them. redis-py opens the
-connection in a thread (names, TLS, user, database, the question who answers); then its socket is ours. An answer that
-does not come in time breaks the connection. All unanswered calls fail with it, and those that were to follow are not
-sent. A call that was sent is waited for, also by a caller who is cancelled: as long as an answer may take.
+connection in a thread (names, TLS, user, database, the check who answers); then we use its socket. An answer that does
+not come in time breaks the connection. All unanswered calls fail with it, and those that were to follow are not sent. A
+call that was sent is waited for, also by a cancelled caller: as long as an answer may take.
 """
 
 import socket
@@ -29,34 +29,32 @@ _MORE = object()  # the answer is not whole yet
 
 
 class Call:
-    """One on its way."""
+    """A call in flight."""
 
     __slots__ = ("answer", "bell", "by_source", "error")
 
     def __init__(self, by_source: Callable[[], Words] | None) -> None:
         self.by_source = by_source
-        """The same call for a server that does not know the script; None: it was made so."""
+        """The same call for a server that does not have the script; None: it is that already."""
         self.answer: object = _MORE
         self.error: redis.RedisError | None = None
         self.bell: trio.Event | None = None
-        """While its caller waits for somebody who reads."""
+        """While its caller waits for another that reads."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known what came of it."""
         return self.answer is not _MORE or self.error is not None
 
     def ring(self) -> None:
-        """It is over, or nobody reads any more."""
         if self.bell is not None:
             self.bell.set()
 
 
 class PipelinedConnection:
-    """One open connection and the calls that are unanswered on it. Once broken, for ever."""
+    """One open connection and its unanswered calls. Once broken, it stays broken."""
 
     def __init__(self, connection: Any, timeout_s: float, broke: Callable[[redis.RedisError], None]) -> None:
-        """`connection`: redis-py's, open; its socket is ours from now on. `broke`: told when calls are lost with it."""
+        """`connection`: redis-py's, open; its socket is ours now. `broke`: called when calls are lost with it."""
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
@@ -68,7 +66,7 @@ class PipelinedConnection:
         )
         self._buffer = bytearray(READ_BYTES)
         self._sent: deque[Call] = deque()
-        self._again: list[Call] = []  # met a server that had lost its scripts
+        self._again: list[Call] = []  # the server had lost its scripts
         self._reading = False
         self._room = trio.Event()
         self.error: redis.RedisError | None = None
@@ -79,7 +77,7 @@ class PipelinedConnection:
         return not self._sent and not self._again
 
     def is_stale(self) -> bool:
-        """Whether the server closed it while it was idle, or said what nobody asked for."""
+        """Whether the server closed it, or sent something unasked, while it was idle."""
         try:
             self._socket.recv_into(self._buffer)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -95,7 +93,7 @@ class PipelinedConnection:
             await self._room.wait()
 
     async def send(self, call: Call, packed: bytes) -> None:
-        """One call at a time. Whether it went well shows in the call."""
+        """One call at a time. Errors go to the call."""
         self._sent.append(call)
         try:
             await self._write(packed)
@@ -103,7 +101,7 @@ class PipelinedConnection:
             self.close(error)
 
     async def wait_over(self, call: Call) -> None:
-        """Return when it is known what came of a call that was sent."""
+        """Return when a call that was sent has its answer or error."""
         while not call.is_over:
             if self._reading:
                 call.bell = trio.Event()
@@ -123,7 +121,7 @@ class PipelinedConnection:
             self._sent[0].ring()
 
     def close(self, error: redis.RedisError) -> None:
-        """Nobody knows what became of what is unanswered, and what comes over this connection is nobody's."""
+        """The result of unanswered calls is unknown, and what comes over this connection is nobody's."""
         if self.error is not None:
             return
         self.error = error
@@ -158,7 +156,7 @@ class PipelinedConnection:
         if not self._sent:
             raise redis.InvalidResponse("an answer that nobody asked for")
         if isinstance(answer, redis.RedisError) and not isinstance(answer, redis.ResponseError):
-            raise answer  # it is of the connection
+            raise answer  # of the connection
         call = self._sent.popleft()
         if isinstance(answer, redis.exceptions.NoScriptError) and call.by_source is not None:
             self._again.append(call)
@@ -170,10 +168,9 @@ class PipelinedConnection:
         call.ring()
 
     async def _send_again(self) -> None:
-        """The server has lost its scripts: what was sent meanwhile met the same. Sending the source loads them again.
+        """The server has lost its scripts, so the calls since then failed. Sending the source loads them again.
 
-        One that did get through came too early, and its answer says so. Nothing else is sent before all these are.
-        """
+        One that did get through came too early, and its answer says so. Nothing else is sent before all these are."""
         for call in list(self._again):
             assert call.by_source is not None, "a call by source needs no script"
             packed, call.by_source = hiredis.pack_command(tuple(call.by_source())), None
@@ -184,7 +181,7 @@ class PipelinedConnection:
     async def _do(
         self, work: Callable[[Any], int], buffer: Any, wait: Callable[[Any], Awaitable[None]], late: str
     ) -> int:
-        """`work` on the socket, as soon as it can be done. Raises redis.ConnectionError, redis.TimeoutError."""
+        """Do `work` on the socket, as soon as it is ready. Raises redis.ConnectionError, redis.TimeoutError."""
         try:
             while True:
                 try:
@@ -200,7 +197,7 @@ class PipelinedConnection:
                 if patience.cancelled_caught:
                     raise redis.TimeoutError(f"{late} for {self._timeout_s} s")
         except (OSError, trio.ClosedResourceError, trio.BusyResourceError) as error:
-            # Closed: the other of the two who use it met its end. Busy: TLS wants for one what the other waits for.
+            # Closed: by the other of its two users. Busy: TLS needs for one user what the other waits for.
             raise redis.ConnectionError(f"the connection to the server broke: {error}") from error
 
 
@@ -219,12 +216,11 @@ class Pipeline:
     async def call(self, words: Words, by_source: Callable[[], Words] | None = None) -> object:
         """The answer. Raises redis.RedisError.
 
-        A call is not sent when one before it had not been answered yet and then broke the connection.
-        """
+        A call is not sent when an earlier one was unanswered at its begin and then broke the connection."""
         call, packed, failures = Call(by_source), hiredis.pack_command(tuple(words)), self._failures
         if self._turn.locked():
             await self._turn.acquire()
-        else:  # most calls find nobody before them; a pass of the scheduler is a fifth of what a call costs
+        else:  # the usual case: a pass of the scheduler would be a fifth of a call's cost
             await trio.lowlevel.checkpoint_if_cancelled()
             self._turn.acquire_nowait()
         try:
@@ -267,7 +263,7 @@ class Pipeline:
             self.close()
 
     def close(self) -> None:
-        """Nothing may be under way."""
+        """No call may be in flight."""
         if self._wire is not None:
             self._wire.close(redis.ConnectionError("the store was closed"))
             self._wire = None

@@ -1,8 +1,8 @@
-"""The store's methods that look and clean: one job, many jobs, jobtypes (docs/build/STORE.md)."""
+"""The store's methods that read and clean: one job, many jobs, jobtypes."""
 
 import base64
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -13,23 +13,20 @@ from jqd.domain.jobid import parse_id
 from jqd.domain.queue_name import BETWEEN, WITHIN
 from jqd.domain.tenant import bare, tenant_of
 from jqd.store import codec
-from jqd.store.config import StoreConfig
 from jqd.store.counts import Counts, TypeView, decode_counts
-from jqd.store.endings import decode_told_end
-from jqd.store.jobs import ScriptCaller, bound, milliseconds
-from jqd.store.keys import Keys, last_field
+from jqd.store.keys import last_field
+from jqd.store.methods import ScriptMethods, bound, in_rows, milliseconds
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
-from jqd.store.unreadable import UnreadableJobs
-from jqd.store.views import damaged_view, read_view
+from jqd.store.views import damaged_view, decode_told_end, read_view
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
-PASSED = 500  # the same of what has ended, where few are looked for: the store passes over others by their outcomes
+PASSED = 500  # the same of ended jobs, where few match: the store skips others by their outcomes
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # queues whose waiting jobs are listed
-LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
-PLACE_PAGES = 1_000  # counted to tell what waits before a job: 100,000 jobs, about a millisecond
-PLACE_TYPES = 3  # with better jobs, told by name
-TYPES_PART = 1_000  # jobtypes told by one call: some 100 KiB
+LIST_SCAN = 5_000  # jobs looked at for one page: a filter with few matches gives a short page and a cursor
+PLACE_PAGES = 1_000  # counted to find what waits before a job: 100,000 jobs, about a millisecond
+PLACE_TYPES = 3  # with better jobs, named
+TYPES_PART = 1_000  # jobtypes in one call: some 100 KiB
 
 # In which places the jobs of a state lie.
 PLACES = {
@@ -48,7 +45,7 @@ _cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
 
 
 class _Source:
-    """One place that is walked from its newest job back: `rows` are read and not given yet."""
+    """One place that is walked from its newest job back."""
 
     def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
         self.place, self.suffix, self.before = place, suffix, before
@@ -60,19 +57,7 @@ class _Source:
         return f"{self.place}:{self.suffix}"
 
 
-class QueryMethods:
-    """What looks and cleans: a part of `Store`."""
-
-    def __init__(
-        self, config: StoreConfig, keys: Keys, caller: ScriptCaller, burial: UnreadableJobs, journals: set[int]
-    ) -> None:
-        """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
-        self._config = config
-        self._keys = keys
-        self._caller = caller
-        self._burial = burial
-        self._journals = journals
-
+class QueryMethods(ScriptMethods):
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
@@ -80,18 +65,13 @@ class QueryMethods:
         return view
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        found = codec.list_of(
-            self._keys, "ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms)
-        )
+        found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms))
         if not found:
             return None
         *numbers, others, bucket, looked_at, holds = found
-        ahead, exact, deaths, suspect, better = (codec.whole(self._keys, "ready", number) for number in numbers)
-        flat = codec.list_of(self._keys, "types", others)
-        named = [
-            (codec.text(self._keys, "types", name), codec.whole(self._keys, "ready", ready))
-            for name, ready in zip(flat[::2], flat[1::2], strict=True)
-        ]
+        ahead, exact, deaths, suspect, better = (self._whole("ready", number) for number in numbers)
+        flat = self._list("types", others)
+        named = [(self._text("types", name), self._whole("ready", ready)) for name, ready in in_rows(flat, 2)]
         return QueuePlace(
             ahead,
             bool(exact),
@@ -99,14 +79,14 @@ class QueryMethods:
             bool(suspect),
             better,
             named,
-            codec.text(self._keys, "parked", bucket).removesuffix(WITHIN),
-            codec.whole(self._keys, "due", looked_at),
-            tuple(codec.text(self._keys, "busy", each) for each in codec.list_of(self._keys, "busy", holds)),
+            self._text("parked", bucket).removesuffix(WITHIN),
+            self._whole("due", looked_at),
+            tuple(self._texts("busy", holds)),
         )
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
         answer = await self._caller.call("resolve", self._caller.identity, name, int(promised))
-        return None if answer is None else codec.text(self._keys, "names", answer)
+        return None if answer is None else self._text("names", answer)
 
     async def list_jobs(
         self,
@@ -120,7 +100,7 @@ class QueryMethods:
         row_bytes: int = 0,
     ) -> Page:
         walked = _decode_cursor(cursor)
-        found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
+        found: dict[str, JobView] = {}  # by id: a job that moves during the walk is seen in both places
         left, step, are_any = LIST_SCAN, VIEWS, False
         fits = jobtype or "", int(tenant is None), state.value if state and PLACES[state] == ("ended",) else ""
         sources = await self._sources(state, jobtype, tenant)
@@ -146,11 +126,11 @@ class QueryMethods:
                 if not are_any:
                     return Page([], "")
             else:
-                return Page(_newest_first(found.values()), _encode_cursor(walked))
-        return Page(_newest_first(found.values()), "")
+                return Page([found[job_id] for job_id in sorted(found, reverse=True)], _encode_cursor(walked))
+        return Page([found[job_id] for job_id in sorted(found, reverse=True)], "")
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Whether the counts know of jobs that are looked for: else none is looked at, however many there are."""
+        """Whether the counts know of such jobs: else none is looked at, however many others there are."""
         counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 
@@ -159,16 +139,13 @@ class QueryMethods:
         for place in PLACES[state]:
             if place == "held":
                 members = await self._caller.call("list_members")
-                sources += (
-                    ("held", codec.text(self._keys, "members", m))
-                    for m in codec.list_of(self._keys, "members", members)
-                )
+                sources += (("held", sysid) for sysid in self._texts("members", members))
             elif place == "ready":
                 names: set[str] = set()
-                # Of the other tenants nobody knows who has such a jobtype: theirs are found among all.
+                # Which other tenants have such a jobtype is unknown: theirs are found among all.
                 for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
                     told = await self._caller.call("list_ready", LIST_TYPES, asked)
-                    names.update(codec.text(self._keys, "types", t) for t in codec.list_of(self._keys, "types", told))
+                    names.update(self._texts("types", told))
                 own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
                 sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             else:
@@ -176,14 +153,14 @@ class QueryMethods:
         return sources
 
     async def _newest(self, group: Sequence[_Source], count: int) -> list[tuple[_Source, tuple[str, float]]]:
-        """The next `count` ids of all sources together, by age: of each its last comes first."""
+        """The next `count` ids of all sources together, newest first."""
         taken: list[tuple[_Source, tuple[str, float]]] = []
         while len(taken) < count:
             await self._fill([source for source in group if not source.rows and not source.done], count)
             ready = [source for source in group if source.rows]
             if not ready:
                 break
-            # Until one of them runs dry, the newest head of all comes next.
+            # The newest head comes next, until a source runs dry.
             while len(taken) < count and all(source.rows or source.done for source in group):
                 ready = [source for source in ready if source.rows]
                 if not ready:
@@ -198,12 +175,11 @@ class QueryMethods:
         if not empty:
             return
         flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
-        pages = codec.list_of(self._keys, "ended", await self._caller.call("list_ids", count, *flat))
+        pages = self._list("ended", await self._caller.call("list_ids", count, *flat))
         for source, page in zip(empty, pages, strict=True):
-            row = codec.list_of(self._keys, source.place, page)
             source.rows = [
-                (codec.text(self._keys, source.place, job_id), float(codec.whole(self._keys, source.place, score)))
-                for job_id, score in zip(row[::2], row[1::2], strict=True)
+                (self._text(source.place, job_id), float(self._whole(source.place, score)))
+                for job_id, score in self._rows(source.place, page, 2)
             ]
             source.done = len(source.rows) < count
 
@@ -212,28 +188,27 @@ class QueryMethods:
     ) -> list[JobView | OnItsWay | None]:
         """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all.
 
-        `fits`: the jobtype, whether of each tenant, and the state of what ended, that are looked for; None for others.
-        """
+        `fits`: the jobtype, whether of each tenant, and the state of what ended, to be returned; None for others."""
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
             flat += (job_id, "" if number is None else last_field(number))
         answer = await self._caller.call("get_jobs", self._caller.identity, brief, *fits, *flat)
-        rows = codec.list_of(self._keys, "jobs", answer)
+        rows = self._list("jobs", answer)
         views = [None if row is None else self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
-        with suppress(StoreAway):  # a server that takes no writes now lets us look all the same
-            if await self._burial.bury() and not again:
+        with suppress(StoreAway):  # a server that takes no writes can still be read
+            if await self.burial.bury() and not again:
                 return await self._views(job_ids, brief=brief, fits=fits, again=True)
         return views
 
     def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
         fields = codec.fields(self._keys, "jobs", answer, 13)
-        place, sysid, last_id = codec.text(self._keys, "jobs", fields[0]), fields[2], fields[8]
+        place, sysid, last_id = self._text("jobs", fields[0]), fields[2], fields[8]
         if place in ("unseen", "early"):
-            last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
-            if place == "early":  # somebody holds it: it exists, whatever the ids say
+            last = self._text("applied", last_id) if last_id is not None else None
+            if place == "early":  # a daemon holds it, so it exists, whatever the ids mean
                 return OnItsWay(last or "", held=True)
-            known = codec.journal_of(job_id) in self._journals
+            known = codec.journal_of(job_id) in self.journals
             return codec.on_its_way(job_id, "" if last is None and known else last)
         if place == "awaited":
             return OnItsWay("", held=sysid is not None)
@@ -241,9 +216,9 @@ class QueryMethods:
             return read_view(self._keys, job_id, place, fields)
         except codec.Unreadable as error:
             view, is_lost = damaged_view(self._keys, job_id, place, fields, str(error))
-            self._burial.warn(str(error))
+            self.burial.warn(str(error))
             if is_lost:
-                self._burial.note(job_id, str(error), fields[3])
+                self.burial.note(job_id, str(error), fields[3])
             return view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
@@ -251,30 +226,26 @@ class QueryMethods:
         if not job_ids:
             return []
         answer = await self._caller.call("unfinished", self._caller.identity, int(dead), *job_ids)
-        return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
+        return self._texts("jobs", answer)
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:
-        """How those of some jobs ended that did, and whose cancel waits for a hand. StoreChanged in another life."""
+        """Outcomes of those jobs that ended, and the cancels that wait for a job in flight. StoreChanged in another
+        life."""
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
-            ended, asked, gone, entrusted = codec.list_of(self._keys, "outcome", answer)
-            flat = codec.list_of(self._keys, "outcome", ended)
-            for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-                job_id = codec.text(self._keys, "dead", given)
-                with suppress(codec.Unreadable):  # nobody can say it again
+            ended, asked, gone, entrusted = self._list("outcome", answer)
+            for given, row, changed in self._rows("outcome", ended, 3):
+                job_id = self._text("dead", given)
+                with suppress(codec.Unreadable):  # it cannot be repeated
                     if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
                         found.outcomes.append(outcome)
-            flat = codec.list_of(self._keys, "leases", entrusted)
-            for at in range(0, len(flat), 7):
+            for lease in self._rows("leases", entrusted, 7):
                 with suppress(codec.Unreadable):
-                    found.outcomes.append(codec.decode_told_lease(self._keys, flat[at : at + 7]))
-            flat = codec.list_of(self._keys, "generation", asked)
-            for given, to in zip(flat[::2], flat[1::2], strict=True):
-                found.asked[codec.text(self._keys, "tomb", given)] = codec.whole(self._keys, "generation", to)
-            found.gone.extend(
-                codec.text(self._keys, "jobs", given) for given in codec.list_of(self._keys, "jobs", gone)
-            )
+                    found.outcomes.append(codec.decode_told_lease(self._keys, lease))
+            for given, to in self._rows("generation", asked, 2):
+                found.asked[self._text("tomb", given)] = self._whole("generation", to)
+            found.gone.extend(self._texts("jobs", gone))
         return found
 
     # ------------------------------------------------------------ numbers
@@ -284,20 +255,19 @@ class QueryMethods:
         place = "0"
         while True:
             answer = await self._caller.call("list_types", place, TYPES_PART)
-            following, now, rows = codec.list_of(self._keys, "counts", answer)
-            now_ms, flat = codec.whole(self._keys, "counts", now), codec.list_of(self._keys, "counts", rows)
-            for named, row, head in zip(*(flat[at::3] for at in range(3)), strict=True):
-                jobtype = codec.text(self._keys, "counts", named)
-                parts = parse_id(codec.text(self._keys, "ready", head))
+            following, now, rows = self._list("counts", answer)
+            now_ms = self._whole("counts", now)
+            for named, row, head in self._rows("counts", rows, 3):
+                jobtype = self._text("counts", named)
+                parts = parse_id(self._text("ready", head))
                 views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), 0 if parts is None else parts.at_ms)
-            place = codec.text(self._keys, "counts", following)
+            place = self._text("counts", following)
             if place == "0":
                 return sorted(views.values())
 
     async def stats(self) -> StoreStats:
-        *numbers, row = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
-        told = [codec.whole(self._keys, "jobs", number) for number in numbers]
-        total, later, running, ended, dead, types, now_ms = told
+        *numbers, row = self._list("jobs", await self._caller.call("stats"))
+        total, later, running, ended, dead, types, now_ms = (self._whole("jobs", number) for number in numbers)
         memory = (await self._caller.info("memory")).get("used_memory", "")
         return StoreStats(
             waiting=max(0, total - later - running - ended - dead),
@@ -313,8 +283,8 @@ class QueryMethods:
     def _counts(self, row: object, now_ms: int) -> Counts:
         try:
             return decode_counts(row if isinstance(row, bytes) else b"", now_ms)
-        except ValueError as error:  # the other jobtypes are told all the same
-            self._burial.warn(f"the key {self._keys['counts']} holds a row that jqd did not write: {error}")
+        except ValueError as error:  # the other jobtypes are still shown
+            self.burial.warn(f"the key {self._keys['counts']} holds a row that jqd did not write: {error}")
             return decode_counts(b"", now_ms)
 
     # ------------------------------------------------------------ cleaning
@@ -336,18 +306,12 @@ class QueryMethods:
         bound(job_ids)
         if not job_ids:
             return []
-        answer = codec.list_of(
-            self._keys, "dead", await self._caller.call("delete_dead", self._caller.identity, *job_ids)
-        )
-        return [codec.text(self._keys, "dead", job_id) for job_id in answer]
+        answer = await self._caller.call("delete_dead", self._caller.identity, *job_ids)
+        return self._texts("dead", answer)
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
         answer = await self._caller.call("clean_ended", self._caller.identity, before_ms, min(limit, CALL_JOBS_MAX))
-        return codec.whole(self._keys, "ended", answer)
-
-
-def _newest_first(views: Iterable[JobView]) -> list[JobView]:
-    return sorted(views, key=lambda view: view.id, reverse=True)
+        return self._whole("ended", answer)
 
 
 def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
@@ -356,7 +320,7 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
 
 
 def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Whether a jobtype is the wanted one, of that tenant; of None: of any tenant's that calls one so."""
+    """Whether a jobtype is the wanted one, of that tenant; None: of any tenant."""
     if tenant is None:
         return jobtype is None or jobtype in (its, bare(its))
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)

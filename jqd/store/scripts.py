@@ -1,4 +1,4 @@
-"""Reads `lua/`, joins includes, calls by hash, and turns what Redis says into exceptions of ours.
+"""Reads `lua/`, joins includes, calls by hash, and turns Redis errors into exceptions of ours.
 
 A script names what it needs in one line, `--@include fail keys …`; each include is put there once, in that order.
 """
@@ -8,7 +8,7 @@ import re
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Protocol
 
 import redis
 
@@ -31,13 +31,27 @@ _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
 WEATHER = frozenset({"LOADING", "BUSY", "MASTERDOWN", "MISCONF", "OOM", "TRYAGAIN", "NOREPLICAS", "ASK"})
 
 
+class ScriptCaller(Protocol):
+    """What the store's methods need of a connection."""
+
+    @property
+    def identity(self) -> str:
+        """The life of the server that we looked at last."""
+
+    async def call(self, name: str, *arguments: Any) -> object:
+        """Run a script; `now_ms` is put before the arguments."""
+
+    async def call_behind(self, name: str, *arguments: Any) -> object:
+        """The same, run after all earlier calls of this kind, without waiting for their answers."""
+
+    async def info(self, *sections: str) -> dict[str, str]: ...
+
+
 class OtherServer(redis.ConnectionError):
-    """A connection does not lead to the server that was accepted, or that is no master now. Nothing was sent on it."""
+    """A connection leads to another server than the accepted one, or that is no master now. Nothing was sent on it."""
 
 
 class Script:
-    """One Lua script, whole."""
-
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.source = source
@@ -45,7 +59,7 @@ class Script:
 
 
 def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
-    """All scripts by name. A missing include is a mistake in the package: ValueError."""
+    """All scripts by name. A missing include is an internal error: ValueError."""
     lua = root or resources.files("jqd.store").joinpath("lua")
     return {
         entry.name.removesuffix(".lua"): _load(lua, entry) for entry in lua.iterdir() if entry.name.endswith(".lua")
@@ -54,7 +68,7 @@ def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
 
 @cache
 def _shipped() -> dict[str, Script]:
-    """Those of the package: reading them takes longer than a look at the store, which wants new connections."""
+    """Cached: reading them takes longer than a look at the store, which makes new connections."""
     return load_scripts()
 
 
@@ -75,14 +89,14 @@ def _load(lua: Traversable, entry: Traversable) -> Script:
 
 
 def script_words(keys: Keys, name: str, arguments: tuple[Any, ...], *, whole: bool = False) -> tuple[Any, ...]:
-    """The command that runs a script with all keys and these arguments. `whole`: it brings the source along."""
+    """The command that runs a script with all keys and these arguments. `whole`: with its source."""
     script = _shipped()[name]
     head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
     return *head, len(keys.all), *keys.all, *arguments
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """The exception of ours for one of redis-py's. Nothing a user wrote is in the messages of our scripts."""
+    """Our exception for one of redis-py's. Messages of our scripts have nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):

@@ -1,11 +1,11 @@
-"""Which servers have holes that are known: whoever may call a script takes over the machine, with all jobs on it.
+"""Which servers have known holes: whoever may call a script takes over the machine, with all jobs on it.
 
 jqd's own scripts are fixed, so it takes another client of the same server to use such a hole. Two lines are drawn:
-below the first one the sandbox of scripts is open (CVE-2025-49844 and its sisters), and jqd does not start; below the
-second, later holes are known, and it says so.
+below the first one the sandbox of scripts is open (CVE-2025-49844 and related), and jqd does not start; below the
+second, later holes are known, and it warns.
 
-A version tells what its makers released. Distributions mend the version they froze without changing its number, and
-providers of managed servers do as they like: there the number proves nothing, and it is only said.
+Distributions mend the version they froze without changing its number, and providers of managed servers do as they like:
+there the number proves nothing, and is only reported.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ FROZEN = {
 
 
 def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]:
-    """What is known of the version that INFO names. Pure."""
+    """Findings about the version that INFO names. Pure."""
     product, version = named(info)
     told = f"{product.capitalize()} {'.'.join(map(str, version))}"
     if version < OLDEST:

@@ -1,4 +1,4 @@
-"""What the store's methods take and give."""
+"""Arguments and results of the store's methods."""
 
 import enum
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from jqd.domain.job import Held, Job, Outcome, State
 from jqd.domain.settings import Setting
 from jqd.store.counts import Counts
 
-CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
+CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should send, so a script stays below about 20 ms
 
 
 class Owner(NamedTuple):
@@ -18,13 +18,13 @@ class Owner(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A daemon's heartbeat as the store shows it. Both numbers only grow, even when the store is emptied."""
+    """A daemon's heartbeat in the store. Both numbers only grow, even when the store is emptied."""
 
     counter: int
     epoch: int
-    """0: burnt, whoever lived under it can change nothing any more."""
+    """0: burnt; a daemon under it can change nothing any more."""
     through: bool
-    """It came through the recovery barrier of this life of the store."""
+    """It came through recovery in this life of the store."""
 
 
 class WaitingType(NamedTuple):
@@ -32,12 +32,12 @@ class WaitingType(NamedTuple):
 
     jobtype: str
     priority: int
-    """The best one waiting; smaller runs first."""
+    """Of the best one; smaller runs first."""
     head_id: str
-    """The job that is next: the oldest of that priority."""
+    """The oldest of that priority, which is next."""
     waiting: int
     suspect: bool = False
-    """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
+    """That job was in flight at two deaths of daemons: it runs by itself now, at an empty daemon."""
     rank: int | None = None
     """Where jobs age: the priority, and in which period the job became ready."""
 
@@ -58,8 +58,6 @@ class Ages(NamedTuple):
 
 
 class Promoted(NamedTuple):
-    """What a look at the dates brought."""
-
     moved: int
     next_due_ms: int | None
     """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
@@ -71,16 +69,16 @@ class StoreStats(NamedTuple):
     waiting: int
     """Ready to run, also if they failed before."""
     scheduled: int
-    """Have a date, also if that is of their next try."""
+    """With a date, also if that is of their next try."""
     running: int
     ended: int
     dead: int
     types: int
     used_memory: int
     unreachable: tuple[int, ...] = ()
-    """Partitions that are counted nowhere here, for they did not answer."""
+    """Partitions that are not counted, for they did not answer."""
     counts: Counts = Counts()
-    """Numbers of jobs by their states, and of what happened in the last minute."""
+    """By state, and rates of the last minute."""
 
 
 class StoreLook(NamedTuple):
@@ -89,42 +87,40 @@ class StoreLook(NamedTuple):
     identity: str
     """Changes whenever the store may be older than it was, emptied, or another one."""
     settled: bool
-    """All daemons came through the recovery barrier under this very identity."""
+    """All daemons came through recovery under this very identity."""
     fence: int = 0
     """The last fence or epoch that it had given."""
 
 
 class Renewed(NamedTuple):
-    """What a renewal brings back."""
-
     members: dict[str, Member]
     settled: bool
     cancels: list[tuple[str, int]]
-    """Claims (id, fence) in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
+    """Claims (id, fence) of ours whose cancel was asked since the last renewal. A hint: reported once at most."""
 
 
 class DurableReply(NamedTuple):
-    """What a journal told last. Both are of the growing sequence that fences are of."""
+    """The last report of a journal. Both numbers are of the growing sequence that fences are of."""
 
     since: int
-    """All jobs that it keeps, and may apply again, were written after that; 0: it has not told yet."""
+    """All jobs that it keeps, and may apply again, were written after that; 0: no report yet."""
     at: int
-    """When it told that, or was first met."""
+    """When it reported that, or was first met."""
 
 
-SEATS_MAX = 5  # seats in a row, never through: who is killed and started a few times is waited for
-SEATS_SOON_S = 60.0  # apart at most; as long as a daemon may get nowhere before it gives its seat up
+SEATS_MAX = 5  # times in a row that a daemon may join, never through, while others wait for it
+SEATS_SOON_S = 60.0  # apart at most; as long as a daemon may make no progress before it resigns
 
 
 class Ends(NamedTuple):
     """How some jobs ended, or are about to."""
 
     outcomes: list[Outcome]
-    """Of those that ended by one, less their results; and how those went on that workers hold by themselves."""
+    """Of those that ended by one, without results; and the leases of those that workers hold by themselves."""
     asked: dict[str, int]
-    """Ids of those in a hand that are cancelled when they leave it → up to which generation."""
+    """Ids of jobs in flight that end as cancelled when they are released → up to which generation."""
     gone: list[str]
-    """Ids of those that were cancelled, or are not here."""
+    """Ids of those that were cancelled, or do not exist."""
 
 
 class KeptJob(NamedTuple):
@@ -133,19 +129,19 @@ class KeptJob(NamedTuple):
     now: int
     """Later than all that was applied before."""
     began: int
-    """Earlier than all that was told in this life of the store; what was told before may be forgotten."""
+    """Earlier than all reports of this life of the store; earlier ones may be forgotten."""
     journals: dict[str, DurableReply]
 
 
 class Hold(enum.IntEnum):
-    """What is true of a claim that a worker names."""
+    """The state of a claim that a worker names."""
 
     STANDS = 1
     """The job is held under it: an outcome counts."""
     LATE = 2
     """It is not, and the job has not ended: only a success counts, for the job did run."""
     OVER = 3
-    """The job has ended, or is not here."""
+    """The job has ended, or does not exist."""
 
 
 class Entrusted(NamedTuple):
@@ -157,9 +153,9 @@ class Entrusted(NamedTuple):
     worker: str
     """Who holds it by itself; "" unless one does."""
     silence_s: int
-    """For how long that worker may be silent; 0 unless one holds it."""
+    """The worker timeout; 0 unless a worker holds it."""
     cancelled: bool
-    """Somebody wants it stopped."""
+    """Its cancel was asked."""
 
 
 class Lease(NamedTuple):
@@ -168,39 +164,38 @@ class Lease(NamedTuple):
     fence: int
     worker: str
     silence_s: int
-    """For how long it was allowed to be silent; 0: it was found silent before, and whoever found it is gone."""
+    """The worker timeout; 0: it was found before, by a daemon that wrote no outcomes."""
     jobs: list[Held]
     """With nil arguments."""
 
 
 class Silent(NamedTuple):
-    """What a look for silent workers found."""
+    """Worker timeouts that were found."""
 
     now: int
-    """Where the sequence stands that numbers signs of life: what comes later has a higher one."""
+    """The present number of the sequence that numbers signs of life."""
     silences_s: tuple[int, ...]
-    """The lengths that leases have; 0 for those that were found silent."""
+    """The timeouts that leases have; 0 for leases set aside before."""
     given_back: int
-    """Jobs of which nothing was heard in this life of the store: they are ready again, untried."""
+    """Jobs without any sign of life in this life of the store: they are ready again, untried."""
     leases: list[Lease]
-    """Set aside: nothing that their workers say counts any more, but a success."""
+    """Set aside: of what their workers report only a success counts."""
 
 
 class Followed(NamedTuple):
-    """What became known since a daemon asked last."""
+    """What is new since a daemon's last question."""
 
     rules_at: int
-    """Number of the last rule it was told; for the next call."""
+    """Number of the last setting in it; for the next call."""
     settings: list[Setting]
     signs_at: int
     alive: dict[str, int]
-    """Ids of workers that some daemon heard of, and how many milliseconds ago that was."""
+    """Ids of workers that gave some daemon a sign of life, and how many milliseconds ago."""
     unknown: list[str]
-    """Those of the caller's own signs that no rule knows: they must be said again."""
+    """Those of the caller's own signs that no setting knows: these must be saved again."""
     more: bool
-    """Not all was told."""
     now_ms: int
-    """When that was, by the store's clock."""
+    """By the store's clock."""
 
 
 class Release(enum.StrEnum):
@@ -211,7 +206,7 @@ class Release(enum.StrEnum):
 
     docs/adr/roads-not-taken.md, Expiry."""
     UNSENT = "unsent"
-    """The same, and no worker began them, for none was told, or it refused: who had to begin by now is dead."""
+    """As UNGET, but no worker began them: those that had to begin by now are dead."""
     RETRY = "retry"
     """Eligible again after a delay, untried."""
     ARCHIVE = "archive"
@@ -219,14 +214,14 @@ class Release(enum.StrEnum):
 
 
 class Suspects(enum.StrEnum):
-    """How jobs are taken that were in hand at two deaths of daemons."""
+    """How jobs are claimed that were in flight at two deaths of daemons."""
 
     ALONE = "alone"
-    """One, by itself, by an empty hand, which gets nothing more for a while; a hand that is not empty takes others."""
+    """One, by itself, by an empty daemon, which gets nothing more for a while; one that is not empty gets others."""
     COMPANY = "company"
-    """One, by a hand that is not empty."""
+    """One, by a daemon that is not empty."""
     NONE = "none"
-    """None: the jobs behind them."""
+    """Only the jobs behind them."""
 
 
 class EditGiven(NamedTuple):
@@ -234,7 +229,7 @@ class EditGiven(NamedTuple):
 
     revision: int
     life: str
-    """Of the store, in which the job was there: a missing job in that life has been deleted since."""
+    """Of the store, in which the job existed: a missing job in that life has been deleted since."""
 
 
 class QueuePlace(NamedTuple):
@@ -245,9 +240,9 @@ class QueuePlace(NamedTuple):
     exact: bool
     """False: so many at most."""
     deaths: int
-    """Of daemons that had it in hand."""
+    """Of daemons that had it in flight."""
     suspect: bool
-    """It runs by itself, in an empty hand."""
+    """It runs by itself, at an empty daemon."""
     better_types: int
     """Other jobtypes whose best job is better."""
     better: list[tuple[str, int]]
@@ -255,19 +250,18 @@ class QueuePlace(NamedTuple):
     limited_by: str = ""
     """The constraint that its queue waits for, and where it has keys `WITHIN` and the key: both may have blanks."""
     until_ms: int = 0
-    """When that is looked at again; 0: when a job that it has in a hand leaves it."""
+    """When that is looked at again; 0: when one of its jobs in flight is released."""
     holds: tuple[str, ...] = ()
     """Some of those jobs."""
 
 
 class OnItsWay(NamedTuple):
-    """The job, or what was last acknowledged under its pusher's id, is not in the store, but its journal has not been
-    applied that far: it may still come."""
+    """The job is not in the store, but its journal has not been applied that far: it may still come."""
 
     last_id: str
     """The last id applied of that journal, "" when none was."""
     held: bool = False
-    """A daemon says that it has it in hand."""
+    """A daemon says that it holds it."""
 
 
 class JobView(Job, frozen=True, kw_only=True, gc=False):
@@ -305,9 +299,7 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
 
 
 class Page(NamedTuple):
-    """Some jobs, newest first."""
-
     jobs: list[JobView]
-    """Without their arguments and results."""
+    """Newest first, without their results."""
     cursor: str
     """Where to go on; "" when that was all."""

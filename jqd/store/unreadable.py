@@ -1,4 +1,4 @@
-"""Jobs of which something cannot be read: who meets one goes on without it, and lays it among the failed jobs."""
+"""Jobs with unreadable data: whoever meets one goes on without it, and moves it to the dead set."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ import trio
 from jqd.domain.job import Held
 from jqd.domain.log import get_logger
 from jqd.store import codec
-from jqd.store.endings import unreadable
-from jqd.store.jobs import ScriptCaller
 from jqd.store.keys import Keys
+from jqd.store.scripts import ScriptCaller
+from jqd.store.views import unreadable
 
-WARN_S = 3_600.0  # since the last one was met: what lies among the failed jobs is found there
+WARN_S = 3_600.0  # since the last one was met; they stay in the dead set
 
 
 class _Met(NamedTuple):
@@ -38,11 +38,10 @@ class UnreadableJobs:
         return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"
 
     def warn(self, why: str) -> None:
-        """Something could not be read."""
         self._last = trio.current_time(), why
 
     def note(self, job_id: str, why: str, row: object, jobtype: str = "") -> None:
-        """Met one. It is buried with `bury` unless its row is another by then. `jobtype`: where it is known."""
+        """Remember one for `bury`. `jobtype`: where it is known."""
         self.warn(why)
         self._met[job_id] = _Met(why, row, jobtype)
 
@@ -57,7 +56,7 @@ class UnreadableJobs:
         jobtype: str = "",
         bare: bool = False,
     ) -> Held | None:
-        """A job in hand; None, and noted, if it cannot be read. See `decode_held`."""
+        """A job in flight; None, and noted, if it cannot be read. See `decode_held`."""
         try:
             return codec.decode_held(self._keys, job_id, fence, row, tries, generation, bare=bare)
         except codec.Unreadable as error:
@@ -65,7 +64,7 @@ class UnreadableJobs:
             return None
 
     async def bury(self) -> bool:
-        """All noted. Returns whether any was: what changed meanwhile is not, nor what waits where nobody finds it."""
+        """Move all noted jobs to the dead set, unless their rows have changed. Returns whether any was moved."""
         met, self._met = self._met, {}
         flat: list[object] = []
         for job_id, (why, row, jobtype) in met.items():

@@ -1,17 +1,25 @@
-"""One job as a person sees it, out of what `get_jobs` answers; and where some of that cannot be read what is left."""
+"""One job as a person sees it, from what `get_jobs` answers; and what is left of one that is partly unreadable."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+from msgspec import structs
 from msgspec.structs import replace
 
-from jqd.domain.job import Job
+from jqd.domain.job import NIL, Fate, Job, Outcome, State
 from jqd.store import codec
-from jqd.store.endings import decode_end, unreadable
+from jqd.store.codec import decode_generation, decode_outcome, whole
 from jqd.store.keys import Keys
 from jqd.store.types import JobView
 
+CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
+CRASHED = b"X"  # in place of an outcome: at how many deaths of daemons it was alone in flight
+EXPIRED = b"E"  # in place of an outcome: the instant (ms) when it was too late to begin
+ROW_BYTES_MAX = 1024  # of an unreadable row, for whoever looks what wrote it
+MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which scripts read
 WAITS = frozenset({"ready", "later", "nowhere"})
 
 
@@ -26,7 +34,7 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
         )
     failed, history = codec.decode_tries(keys, job_id, tries)
     ended, cancelled = decode_end(keys, job_id, outcome)
-    view = codec.job_view(
+    view = job_view(
         job,
         place,
         codec.whole(keys, place, score),
@@ -50,10 +58,9 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
-    """Where it lies says how it stands, and how it ended whose it was. And whether it is to be buried.
+    """The state by where the job lies, and its outcome as far as readable. And whether it is to be buried.
 
-    Raises Unreadable where all can be read, and no set has it.
-    """
+    Raises Unreadable where all can be read, and no set has it."""
     ended, cancelled, job = None, False, None
     with suppress(codec.Unreadable):
         ended, cancelled = decode_end(keys, job_id, fields[5])
@@ -62,7 +69,7 @@ def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], 
     if job and place == "nowhere":
         raise codec.Unreadable(why)
     jobtype = job.jobtype if job else ended.jobtype if ended else ""
-    view = codec.job_view(
+    view = job_view(
         job or Job(job_id, jobtype),
         place,
         codec.whole(keys, place, fields[1]),
@@ -75,3 +82,93 @@ def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], 
         result=None,
     )
     return view, job is None and place in WAITS
+
+
+def job_view(
+    job: Job,
+    place: str,
+    score: int,
+    *,
+    daemon: str,
+    failed: int,
+    history: list[Outcome],
+    outcome: Outcome | None,
+    cancelled: bool,
+    cancel_asked: bool,
+    result: bytes | None,
+    changed: tuple[int, int, bool] = (0, 0, False),
+) -> JobView:
+    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
+    waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
+    state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
+    if place == "ended":
+        state = State.CANCELLED if cancelled else State.SUCCEEDED
+    if outcome is not None and state is State.FAILED:
+        history = [*history, outcome]
+    last = outcome or (history[-1] if history else None)
+    told = structs.asdict(job)
+    if place == "later":
+        told["eligible_at_ms"] = score
+    return JobView(
+        **told,
+        state=state,
+        attempts=codec.attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
+        started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
+        daemon=daemon,
+        outcome=last,
+        history=history,
+        cancel_asked=cancel_asked,
+        result=result,
+        snoozes=last.snoozes if last else 0,
+        interruptions=last.interruptions if last else 0,
+        revision=changed[0],
+        generation=changed[1],
+        missed=changed[2],
+    )
+
+
+def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
+    """The outcome, as `outcome` has it, and whether a cancel ended the job. Raises Unreadable."""
+    if row is None:
+        return None, False
+    if isinstance(row, bytes) and row[:1] == CANCELLED:
+        return (decode_outcome(keys, "outcome", job_id, row[1:]) if len(row) > 1 else None), True
+    if isinstance(row, bytes) and row[:1] == CRASHED:
+        return crashed(job_id, whole(keys, "outcome", row[1:])), False
+    if isinstance(row, bytes) and row[:1] == EXPIRED:
+        return expired(job_id, whole(keys, "outcome", row[1:])), False
+    if isinstance(row, bytes) and (meant := MEANT.match(row)):
+        row = row[meant.end() :]
+    return decode_outcome(keys, "outcome", job_id, row), False
+
+
+def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
+    """The outcome, without its result, as a journal may repeat it. None when it is not known, or was a cancel.
+
+    Raises Unreadable."""
+    outcome, cancelled = decode_end(keys, job_id, row)
+    if outcome is None or cancelled:
+        return None
+    _, generation, _ = decode_generation(keys, job_id, changed)
+    generation = outcome.generation or (generation if outcome.reason in ("crash", "expired", "unreadable") else 0)
+    return replace(outcome, generation=generation, keep_result=False)
+
+
+def crashed(job_id: str, deaths: int) -> Outcome:
+    """The outcome of a job that crashed daemons."""
+    message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
+    return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
+
+
+def expired(job_id: str, at_ms: int) -> Outcome:
+    """The outcome of a job whose first attempt came too late."""
+    message = "no attempt had begun when it expired"  # the same for all, so that errors are grouped as one reason
+    return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=408, finished_at_ms=at_ms, reason="expired", message=message)
+
+
+def unreadable(job_id: str, why: str, jobtype: str, row: object) -> Outcome:
+    """The outcome of a job with unreadable data. Its bytes are shown where its tenant is known."""
+    error = msgspec.msgpack.encode(row[:ROW_BYTES_MAX]) if jobtype and isinstance(row, bytes) else NIL
+    return Outcome(
+        job_id, 0, Fate.DEAD, jobtype, 0, 0, status=500, reason="unreadable", error=error, message=f"UNREADABLE: {why}"
+    )

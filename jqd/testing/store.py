@@ -41,7 +41,7 @@ class Server:
 
 
 class Client:
-    """One daemon's way to the server: what `jqd.store.jobs.Caller` asks."""
+    """One daemon's way to the server: what `jqd.store.scripts.ScriptCaller` asks."""
 
     def __init__(self, server: Server, keys: Keys, clock: Clock) -> None:
         self.away: str | None = None

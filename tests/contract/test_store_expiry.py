@@ -6,7 +6,7 @@ import pytest
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, State
 from jqd.store import Release
-from jqd.store.endings import expired
+from jqd.store.views import expired
 from tests.contract.bench import ALL, StoreBench, changed, holds, outcome
 from tests.contract.lent import BEAT_S, forget, handed, mark
 from tests.contract.limited import DIGEST, KEYED, item, setting

@@ -33,7 +33,7 @@ from jqd.runner.protocols.stream import AnswerReader
 from jqd.service import ServiceConfig
 from jqd.service.batch import read_array
 from jqd.service.bulk import Filter
-from jqd.store import codec, endings
+from jqd.store import codec, views
 from jqd.store.keys import Keys
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
@@ -135,7 +135,7 @@ def answer(data: bytes) -> None:
 
 def row(data: bytes) -> None:
     """What stands in the store, by every decoder there is."""
-    for decode in (codec.decode_job, codec.decode_tries, endings.decode_end, codec.decode_generation):
+    for decode in (codec.decode_job, codec.decode_tries, views.decode_end, codec.decode_generation):
         with suppress(codec.Unreadable):
             decode(KEYS, FIRST_ID, data)
     for decode_value in (codec.text, codec.whole, codec.list_of):

@@ -6,8 +6,8 @@ from contextlib import suppress
 from jqd.domain.job import Fate, State
 from jqd.store import codec
 from jqd.store.counts import Counts, decode_counts
-from jqd.store.endings import decode_end
 from jqd.store.keys import Keys
+from jqd.store.views import decode_end
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 
 WHOLE = ("jobs", "tries", "outcome", "later", "ended", "dead", "members", "counts")

@@ -13,8 +13,8 @@ from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, Held, Job, State, Wanted
 from jqd.domain.jobid import IdSource, journal_number
 from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_store, queries
-from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
+from jqd.store.methods import BYTES_MAX, STEP_JOBS
 from jqd.testing.clock import ManualClock
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.contract.limited import KEYED, item

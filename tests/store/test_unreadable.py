@@ -8,7 +8,7 @@ import redis
 
 from jqd.domain.job import Fate, Job, State, Wanted
 from jqd.store import Hold, NameWanted, Page, StoreConfig
-from jqd.store.endings import ROW_BYTES_MAX
+from jqd.store.views import ROW_BYTES_MAX
 from jqd.testing.clock import ManualClock
 from jqd.testing.store import FakeStore
 from tests.contract.bench import StoreBench, outcome

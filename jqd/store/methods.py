@@ -1,0 +1,67 @@
+"""What the store's methods have in common: how they call scripts, and how they read the answers."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from jqd.domain.log import get_logger
+from jqd.store import codec
+from jqd.store.config import StoreConfig
+from jqd.store.keys import Keys
+from jqd.store.scripts import ScriptCaller
+from jqd.store.types import CALL_JOBS_MAX
+from jqd.store.unreadable import UnreadableJobs
+
+STEP_JOBS = 500  # per call where a method works in steps by itself
+BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
+
+T = TypeVar("T")
+
+
+class ScriptMethods:
+    """Base of all parts of `Store`. One method, one script of the same name (docs/build/STORE.md)."""
+
+    def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
+        """`heart`: what heartbeats go over."""
+        self._config, self._keys, self._caller, self._heart = config, keys, caller, heart
+        self.burial = UnreadableJobs(keys, caller)
+        self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
+        self._log = get_logger("store")
+
+    # Parts of answers, untrusted: `name` is that of the key they were made from. All raise Unreadable.
+
+    def _list(self, name: str, answer: object) -> list[object]:
+        return codec.list_of(self._keys, name, answer)
+
+    def _rows(self, name: str, answer: object, count: int) -> Iterable[tuple[object, ...]]:
+        return in_rows(self._list(name, answer), count)
+
+    def _text(self, name: str, value: object) -> str:
+        return codec.text(self._keys, name, value)
+
+    def _texts(self, name: str, answer: object) -> list[str]:
+        return [self._text(name, one) for one in self._list(name, answer)]
+
+    def _whole(self, name: str, value: object) -> int:
+        return codec.whole(self._keys, name, value)
+
+    def _wholes(self, name: str, answer: object) -> list[int]:
+        return [self._whole(name, one) for one in self._list(name, answer)]
+
+
+def in_rows(flat: Sequence[T], count: int) -> Iterable[tuple[T, ...]]:
+    """A flat answer as rows of `count` values. Raises ValueError where values are left over."""
+    return zip(*(flat[at::count] for at in range(count)), strict=True)
+
+
+def bound(records: Sequence[object]) -> None:
+    """Raise ValueError for more records than one call may take."""
+    if len(records) > CALL_JOBS_MAX:
+        raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
+
+
+def in_steps(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
