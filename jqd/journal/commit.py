@@ -4,10 +4,9 @@
                │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
                └── while it refuses, nothing is added
 
-While one commit is under way, frames gather for the next one, so one sync serves all waiters, however many they are.
-Frames of one that floods gather for a moment more, unless somebody else's come, and go with these.
-All disk calls are made in a thread; the event loop only keeps the books. The cost of a frame does not depend on the
-number of frames or segments.
+While one commit runs, frames gather for the next one, so one sync serves all waiters, however many they are. Patient
+frames gather for a moment more, unless others come, and go with these. All disk calls are made in a thread. The cost of
+a frame does not depend on the number of frames or segments.
 """
 
 import errno
@@ -24,16 +23,17 @@ from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
+from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
 from jqd.journal.writer import Pending, Start, Writer
 
-STALLED_S = 10.0  # a commit takes milliseconds; a disk that is silent this long gets no new work
-PATIENCE_S = 0.005  # a flood is a few hundred commits a second less, and another's push seldom meets one
-PATIENCES = 3  # and so many times what a commit takes: on a slow disk, too, three quarters of it are for others
-PATIENCE_S_MAX = 0.1  # others wait for all that was written, now and then
+STALLED_S = 10.0  # a commit takes milliseconds; a disk without an answer for so long gets no new work
+PATIENCE_S = 0.005  # a flood makes a few hundred commits a second less, and another's push seldom waits for one
+PATIENCES = 3  # times as long as a commit took, if that is longer: three quarters of a slow disk are for others
+PATIENCE_S_MAX = 0.1  # sometimes others wait for all that was written
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
 
 
@@ -44,7 +44,6 @@ class Refusal(NamedTuple):
     full: bool
 
     def error(self) -> JournalRefused:
-        """A fresh exception for one caller."""
         return JournalRefused(self.why, full=self.full)
 
 
@@ -58,7 +57,7 @@ class Void(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """What commits took so far."""
+    """Totals of the commits so far."""
 
     commits: int = 0
     frames: int = 0
@@ -70,29 +69,10 @@ class Figures:
 
 
 class Commits:
-    """The writing half of a journal. `run` must be at work for `wait` to return."""
+    """The writing half of a journal. `wait` returns only while `run` runs."""
 
-    def __init__(
-        self,
-        files: Files,
-        writer: Writer,
-        found: Recovered,
-        *,
-        segment_bytes: int,
-        segment_age_s: float,
-        commit_bytes: int,
-        linger_s: float,
-        retry_s: float,
-        clock: Clock,
-    ) -> None:
-        self._files = files
-        self._writer = writer
-        self._segment_bytes = segment_bytes
-        self._segment_age_ms = segment_age_s * 1000
-        self._commit_bytes = commit_bytes
-        self._linger_s = linger_s
-        self._retry_s = retry_s
-        self._clock = clock
+    def __init__(self, files: Files, writer: Writer, found: Recovered, config: JournalConfig, clock: Clock) -> None:
+        self._files, self._writer, self._config, self._clock = files, writer, config, clock
         self.segments = found.segments
         """Oldest first; with those of earlier lives."""
         self.end = self.written = found.end
@@ -111,7 +91,7 @@ class Commits:
         self._doomed: deque[Segment] = deque()
         self._work = trio.Event()
         self._due = found.end
-        """All before it is to be written at once, and behind it there are only frames that may wait until `_due_s`."""
+        """All before it is to be written at once; behind it there are only patient frames, until `_due_s`."""
         self._due_s = math.inf
         self._waiting = trio.CancelScope()
         self._moved = trio.Event()
@@ -152,9 +132,8 @@ class Commits:
     async def wait(self, position: int, *, shielded: bool = False) -> None:
         """Return once all up to `position` is on disk; raise JournalRefused when it never will be.
 
-        `shielded`: nothing cancels it, at no cost, and it is woken once: a scope of its own and a look at every commit
-        cost a push a tenth of its time.
-        """
+        `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at every commit cost a push a
+        tenth of its time."""
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
             if self._voids:
@@ -174,7 +153,7 @@ class Commits:
             raise self._voids[at].refusal.error()
 
     async def wait_came(self, lane: Lane) -> None:
-        """Return after the next commit that has frames of the lane. Of 2,000 a second most readers need none."""
+        """Return after the next commit that has frames of the lane: most of 2,000 commits a second have none."""
         await self._came[lane].wait()
 
     def begin(self) -> None:
@@ -185,7 +164,6 @@ class Commits:
             self._refusal = Refusal(str(error), error.full)
 
     def delete(self, segments: Iterable[Segment]) -> None:
-        """Remove these oldest segments from disk, soon."""
         self._doomed.extend(segments)
         self._work.set()
 
@@ -201,7 +179,7 @@ class Commits:
                 if self._waiting.cancelled_caught:
                     self._due, self._due_s = self.written, math.inf
                 self._work = trio.Event()
-                if self._linger_s:
+                if self._config.commit_linger_ms:
                     await self._linger()
                 await self._work_off()
         finally:
@@ -213,12 +191,12 @@ class Commits:
                 self._refusal = self._refusal or Refusal("the journal is closed", full=False)
                 if self.end < self.written:
                     self._voids.append(Void(self.end, self.written, self._refusal))
-                self._ring()  # who is shielded from being cancelled must hear it, also behind a bug
+                self._ring()  # waiters that are shielded must wake, also after an internal error
 
     async def _linger(self) -> None:
-        """Wait for more frames: no longer than was configured, and not beyond the bytes of one commit."""
-        with trio.move_on_after(self._linger_s):
-            while self.pending_bytes < self._commit_bytes:
+        """Wait for more frames: as long as configured, and up to the bytes of one commit."""
+        with trio.move_on_after(self._config.commit_linger_ms / 1000):
+            while self.pending_bytes < self._config.commit_bytes_max:
                 await self._work.wait()
                 self._work = trio.Event()
 
@@ -232,13 +210,13 @@ class Commits:
 
     async def _commit_once(self) -> None:
         batch = [self._pending.popleft()]
-        while self._pending and self._pending[0].end - batch[0].start <= self._commit_bytes:
+        while self._pending and self._pending[0].end - batch[0].start <= self._config.commit_bytes_max:
             batch.append(self._pending.popleft())
         if not self._pending:
             self._due_s = math.inf
         self._began_s = self._clock.mono_s()
         try:
-            # A batch taken from the queue is committed to its end: a stop in between would drop it without a word.
+            # A batch taken from the queue is committed to its end: a stop in between would drop it silently.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._limiter)
         except JournalRefused as error:
@@ -252,8 +230,8 @@ class Commits:
     def _commit_in_thread(self, batch: list[Pending]) -> None:
         segment = self._writer.segment
         assert segment is not None
-        aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._segment_age_ms
-        if aged or segment.size >= self._segment_bytes:
+        aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._config.segment_age_s * 1000
+        if aged or segment.size >= self._config.segment_bytes:
             self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
         self._writer.commit(batch)
 
@@ -291,7 +269,7 @@ class Commits:
         if segment is not None and segment.size:
             await self._try_segment()  # the disk took frames until now: perhaps only this file is bad
         while self._refusal is not None:
-            await trio.sleep(self._retry_s)
+            await trio.sleep(self._config.retry_s)
             await self._work_off()  # trimming may give the room that is needed
             await self._try_segment()
 
@@ -313,7 +291,7 @@ class Commits:
         return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
 
     def _enlist(self) -> None:
-        """Note a segment that the writer began; drop the one before it if it took no frame."""
+        """Add a segment that the writer began; drop the one before it if it has no frame."""
         newest = self._writer.segment
         assert newest is not None
         if self.segments and self.segments[-1] is newest:
@@ -325,7 +303,7 @@ class Commits:
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:
-        """Delete the oldest first, each deletion made durable: a crash must not leave a hole that looks like damage."""
+        """Delete the oldest first, each deletion made durable: a crash must not leave a gap that looks like damage."""
         while self._doomed:
             segment = self._doomed[0]
             try:

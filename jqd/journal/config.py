@@ -1,5 +1,3 @@
-"""Settings of the journal."""
-
 from dataclasses import dataclass
 from pathlib import Path
 

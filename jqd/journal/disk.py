@@ -1,6 +1,6 @@
-"""Looks at the disk that a journal lies on, and says whether it would lose jobs.
+"""Examines the disk that a journal lies on: would it lose jobs?
 
-It writes and syncs a small file of its own and deletes it; a journal that is there is not touched.
+It writes and syncs a small file of its own and deletes it; a journal there is not touched.
 """
 
 import errno
@@ -27,7 +27,7 @@ REMOTE = frozenset(
 
 
 def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Diagnostic]:
-    """What there is to say of the place where the journal lies, or will lie once it is made."""
+    """Findings about the place where the journal lies, or will lie once it is made."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -90,7 +90,7 @@ def _kind(place: Path, mounts: Path) -> Iterator[Diagnostic]:
 
 
 def _file_system(place: Path, mounts: Path) -> str:
-    """What kind of file system holds `place`; empty where the system does not say (it is no Linux)."""
+    """The kind of file system that holds `place`; empty where the system does not say (it is no Linux)."""
     try:
         device = os.stat(place).st_dev
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,6 +1,6 @@
 """The disk seam: every file call of the journal, and no other. `tests.harness.files` has the disk that fails.
 
-Raises OSError as the system does. Nothing here retries or judges; that is the journal's business.
+Raises OSError as the system does. Retries and decisions are the journal's.
 """
 
 import contextlib
@@ -21,12 +21,11 @@ LOCK = "lock"
 class Files:
     """What the journal asks of the disk under its one directory. `open_directory` comes first; any call may raise.
 
-    Safe to use from several threads.
-    """
+    Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._directory: int | None = None
-        # One descriptor is kept back, so that a process that ran out of them can still begin the next segment.
+        # One descriptor in reserve, so that a process that ran out of them can still begin the next segment.
         self._spare: int | None = None
         self._opening = threading.Lock()
 
@@ -47,14 +46,14 @@ class Files:
         self._spare = os.dup(self._directory)
 
     def release(self) -> None:
-        """Let go of what `open_directory` holds."""
+        """Close what `open_directory` opened."""
         for fd in (self._directory, self._spare):
             if fd is not None:
                 os.close(fd)
         self._directory = self._spare = None
 
     def lock(self, path: Path) -> int:
-        """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming who has it."""
+        """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming the holder."""
         fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,18 +67,18 @@ class Files:
         except BaseException:
             os.close(fd)
             raise
-        # The process id is for people. A full disk may refuse to take it; the lock holds all the same.
+        # The process id is for people. A full disk may refuse it; the lock holds nevertheless.
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
 
     def create(self, path: Path) -> int:
-        """A new, empty file to append to; a file that had the name is gone."""
+        """A new, empty file to append to; it replaces a file of that name."""
         return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """An existing file, to read, or to cut and sync. OSError for what is no file: a pipe would be waited for."""
+        """An existing file, to read, or to cut and sync. OSError for what is no file: opening a pipe would block."""
         fd = self._open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
@@ -87,7 +86,6 @@ class Files:
         raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
         with self._opening:
             if self._spare is None and self._directory is not None:
                 # The spare descriptor is in use: this one replaces it in one step, before any other thread can have it.
@@ -101,7 +99,6 @@ class Files:
         return os.writev(fd, buffers)
 
     def overwrite(self, fd: int, data: bytes, offset: int) -> None:
-        """Put a few bytes in place of others."""
         if os.pwrite(fd, data, offset) != len(data):
             raise OSError(errno.EIO, "a short write in the midst of a file")
 
@@ -119,7 +116,6 @@ class Files:
         os.fsync(self._directory)
 
     def size(self, path: Path) -> int:
-        """Bytes of the file."""
         return path.stat().st_size
 
     def in_place(self, fd: int, path: Path) -> bool:
@@ -130,27 +126,24 @@ class Files:
             return False
 
     def names(self, path: Path) -> list[str]:
-        """Names in the directory, in no order."""
+        """In no order."""
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give the file another name; a file that had that name is gone."""
+        """Replaces a file named `new`."""
         old.replace(new)
 
     def link(self, old: Path, new: Path) -> None:
-        """Give the file a second name."""
         new.hardlink_to(old)
 
     def unlink(self, path: Path) -> None:
-        """Remove the name."""
         path.unlink()
 
     def truncate(self, fd: int, size: int) -> None:
-        """Cut the file."""
         os.ftruncate(fd, size)
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes a user like us may still write there."""
+        """Bytes this user may still write there."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
 
@@ -169,7 +162,7 @@ class Files:
 
 @contextlib.contextmanager
 def closing(files: Files, fd: int) -> Iterator[int]:
-    """The descriptor, closed with the block. A failing close changes nothing: what counts was synced before."""
+    """The descriptor, closed with the block. A failing close changes nothing: all that counts was synced before."""
     try:
         yield fd
     finally:
@@ -200,6 +193,5 @@ def read_whole(files: Files, fd: int, size: int, offset: int) -> bytes:
 
 
 def write_whole(files: Files, fd: int, data: bytes) -> None:
-    """Append all of it."""
     while data:
         data = data[files.write(fd, [data]) :]

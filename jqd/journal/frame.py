@@ -32,9 +32,7 @@ FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quic
 
 _HEADER = struct.Struct("<8sHHI16s16sQQQQ16s")
 _FRAME = struct.Struct("<4sIIIIIQQBBH")
-_PLAIN = struct.Struct(
-    "<4sIIIIIQQI"
-)  # the same, with the last three fields as one number, which is the kind when the others are 0
+_PLAIN = struct.Struct("<4sIIIIIQQI")  # with the last three fields as one number: the kind when the others are 0
 _SUMMED = struct.Struct("<IIIIQQI")  # what the header's own sum is of
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
@@ -62,7 +60,7 @@ class SegmentHeader(NamedTuple):
 
 
 class FrameHeader(NamedTuple):
-    """A frame's header; the checksum of its body was not looked at yet."""
+    """A frame's header; the checksum of its body is not verified yet."""
 
     length: int
     body_crc: int
@@ -85,7 +83,7 @@ class Plain(msgspec.Struct, gc=False):
     at_ms: int
     kind: int
     body: bytes
-    """The body; empty when the caller does not want it."""
+    """Empty when the caller does not want it."""
 
 
 def pack_head(header: SegmentHeader) -> bytes:
@@ -129,7 +127,7 @@ def pack_frame_header(
 
 
 def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:
-    """The header in `data` at `offset`, or None when no good one of this segment and position stands there."""
+    """The header in `data` at `offset`, or None when there is no good one of this segment and position."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
     magic, crc, length, body_crc, records, back, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
@@ -151,12 +149,11 @@ def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: byte
 def plain_frames(
     segment_id: bytes, position: int, data: bytes, offset: int, end: int, *, lane: Lane | None, frames_max: int
 ) -> list[Plain]:
-    """The frames in `data` from `offset` on that are wholly in it, end by `end`, and are good beyond doubt.
+    """The frames in `data` from `offset` on that are wholly in it, contiguous, and certainly good.
 
-    Stops before the first frame that is not: `unpack_frame_header` and `body_holds` judge that one. They would say the
-    same of the frames before it, at five times the cost. With `lane` only bodies of that lane are verified and given;
-    without it all bodies are verified and none is given.
-    """
+    Stops before the first other one: `unpack_frame_header` and `body_holds` judge that. They would accept the same
+    frames, at five times the cost. With `lane` only bodies of that lane are verified and given; without it all bodies
+    are verified and none is given."""
     found: list[Plain] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)
     last = min(len(data), offset + end - position)

@@ -1,9 +1,8 @@
-"""Looks at a journal directory without touching it, also while a daemon uses it: the base of `jqd journal`.
+"""Reads a journal directory without changing it, also while a daemon uses it: the base of `jqd journal`.
 
-It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. The look is at a
-snapshot: the names, heads and sizes at the time when it begins. A segment that is deleted before its turn was applied
-long ago and is left out; frames that are written after the snapshot are not looked at. Memory: a few hundred bytes
-for each segment, one window and one body.
+It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. It reads a snapshot: the
+names, heads and sizes at the begin. A segment that is deleted before its turn was applied long ago and is left out;
+frames written after the snapshot are not read. Memory: a few hundred bytes for each segment, one window and one body.
 
 The rules of recovery (`recover.py`) tell damage from a torn tail: a later frame, or the head of the next segment, says
 up to where all was on disk once.
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from jqd.domain.errors import JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, read_whole
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, TORN_KIND, SegmentHeader, pack_head, unpack_head
-from jqd.journal.retired import read_retired
+from jqd.journal.recover import read_retired
 from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
 
 
@@ -38,13 +37,13 @@ class Kind(enum.StrEnum):
     FOREIGN = "foreign segment"
     """Renamed, or of another journal."""
     VERSION = "unknown version"
-    """Its format is not ours: nobody here can tell whether it is damaged."""
+    """Its format is not ours, so whether it is damaged cannot be told."""
     TORN = "torn tail"
     """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
     TORN_INSIDE = "torn inside"
     """Between good frames of the last commit; never acknowledged either."""
     VOID = "void"
-    """Bytes behind the accepted end of a closed segment: they were refused, and no reader reads them."""
+    """Bytes behind the accepted end of a closed segment: refused, and read by no reader."""
     KEPT = "kept"
     """The second name of a segment that was deleted since."""
 
@@ -61,12 +60,10 @@ class Place(NamedTuple):
     offset: int
     """Byte of the file."""
     size: int
-    """Bytes."""
     kind: Kind
     note: str = ""
 
     def __str__(self) -> str:
-        """One line that says it all."""
         note = f"; {self.note}" if self.note else ""
         return f"{self.file}: byte {self.offset}: {self.kind}, {self.size} bytes{note}"
 
@@ -87,7 +84,7 @@ class Seen:
     size: int
     """Bytes of the file."""
     head: bytes
-    """The bytes where its head should stand."""
+    """The bytes where its head should be."""
     header: SegmentHeader | None
     """None when its frames cannot be checked: `places` says why."""
     end: int = 0
@@ -95,7 +92,7 @@ class Seen:
     following: SegmentHeader | None = None
     """The head of the next segment. None for the newest, and if that head is lost: then the accepted end is unknown."""
     places: list[Place] = field(default_factory=list)
-    """What is wrong with it by its head and its size."""
+    """What is wrong with its head and its size."""
 
     @property
     def file_end(self) -> int:
@@ -187,7 +184,7 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
 
 
 def _judge_heads(files: Files, listed: list[Seen]) -> None:
-    """Compare heads and sizes: which segments belong to this journal, and what is missing between two of them."""
+    """Compare heads and sizes: which segments belong to this journal, and what is missing between them."""
     before: Seen | None = None
     journal_id: bytes | None = None
     for seen in listed:
@@ -220,7 +217,7 @@ def _reaches(files: Files, seen: Seen, position: int) -> bool:
 
 
 def _bound(seen: Seen, following: Seen) -> None:
-    """A segment counts up to where the head of the next one says that the accepted part ends."""
+    """A segment counts up to the accepted end that the next one's head names."""
     if following.header is None:
         seen.end = min(seen.end, following.first)  # as far as is known
         return
@@ -240,9 +237,8 @@ def _bound(seen: Seen, following: Seen) -> None:
 def walk(files: Files, seen: Seen, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
     """The good frames of a segment, oldest first, and the places between them.
 
-    With `kinds` only frames of these are given, and the bodies of others are passed over unread. What a disk cannot
-    read is a place, too. A segment that was deleted meanwhile has nothing.
-    """
+    With `kinds` only frames of these are given, and the bodies of others are not read. What a disk cannot read is a
+    place, too. A segment that was deleted meanwhile has nothing."""
     if seen.header is None:
         return
     judge = _Judge(seen)
@@ -279,7 +275,7 @@ class _Judge:
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
         self.position = seen.first
-        """Up to where was looked."""
+        """Up to where was read."""
         self._good_end = seen.first
         self._doubtful: list[tuple[Gap, Kind]] = []  # nothing later proved them damage yet
 
@@ -292,7 +288,7 @@ class _Judge:
             yield self.seen.place(kind, *gap)
 
     def good(self, frame: Frame) -> Iterator[Place]:
-        """Note a good frame: bytes that it says were on disk before it, and that are no frame, are damage."""
+        """Note a good frame: bytes before it that are no frame, and that it says were on disk, are damage."""
         self.position = self._good_end = frame.end
         if frame.header.kind != TORN_KIND and self._doubtful:
             synced = frame.start - frame.header.back

@@ -24,8 +24,7 @@ from jqd.journal.config import MIB, JournalConfig
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.journal.reader import Reader, Reservation, Slice
-from jqd.journal.recover import Recovered
-from jqd.journal.retired import Retired, write_retired
+from jqd.journal.recover import Recovered, Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL
 
@@ -101,9 +100,8 @@ class Journal:
     def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
 
-        `patient`: where nothing else is to be written, it waits a few milliseconds for more, so that syncs are fewer.
-        No disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already.
-        """
+        `patient`: it waits a few milliseconds for more, so that syncs are fewer, unless others are to be written. No
+        disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already."""
         if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
             raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
         if (refusal := self._commits.refusal) is not None:
@@ -125,15 +123,14 @@ class Journal:
         """Return once everything up to `position` (all that was written so far) is on disk.
 
         Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
-        waiting and nothing else; one that is `shielded` waits on.
-        """
+        waiting and nothing else; one that is `shielded` waits on."""
         return self._commits.wait(self._commits.written if position is None else position, shielded=shielded)
 
     # ------------------------------------------------------------ reading
 
     @property
     def start(self) -> int:
-        """The oldest position that is still here."""
+        """The oldest position that is kept."""
         return next((segment.first for segment in self._commits.segments), self.end)
 
     @property
@@ -148,7 +145,7 @@ class Journal:
 
     @property
     def others_s(self) -> float:
-        """How long endings are kept for a daemon that is not heard of."""
+        """How long endings are kept for a daemon that does not report."""
         return self._config.others_s
 
     def oldest(self, lane: Lane) -> int:
@@ -167,9 +164,8 @@ class Journal:
     ) -> Reservation | None:
         """What is durable from `start` on, or from the read point; None when that is nothing of the lane. No I/O.
 
-        At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before
-        `retired` and what lies behind it are given apart: the first holds less than it says.
-        """
+        At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before and
+        behind `retired` is given apart: the first holds less than its range."""
         start = self.read_point(lane, reader) if start is None else start
         if start >= self._commits.last_end[lane]:
             return None
@@ -179,9 +175,8 @@ class Journal:
     async def read(self, token: Reservation) -> list[Slice]:
         """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
 
-        Damage is reported in `stats` and passed over. If the disk cannot be read, that is reported, and `read` waits.
-        Raises JournalStuck when a read did not go on.
-        """
+        Damage is reported in `stats` and skipped. If the disk cannot be read, that is reported, and `read` waits.
+        Raises JournalStuck when a read made no progress."""
         if (reader := self._readers.get((token.lane, token.reader))) is None:
             reader = self._readers[token.lane, token.reader] = Reader(self._files)
             self._read_limiter.total_tokens += 1
@@ -228,10 +223,9 @@ class Journal:
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """The store lacks what was read from that position on: read on there, or from the oldest position that is here.
+        """The store lacks what was read from that position on: read on there, or from the oldest position that is kept.
 
-        Raises JournalDamaged when it lies past our end.
-        """
+        Raises JournalDamaged when it lies past our end."""
         if position > self.end:
             raise JournalDamaged(
                 f"the store has applied position {position} of journal {self.journal_id}, but its directory "
@@ -265,14 +259,13 @@ class Journal:
     # ------------------------------------------------------------ space
 
     def keep(self, config: JournalConfig) -> None:
-        """Keep what the store has for so long, and so much of it, from now on. All else of `config` is as it was."""
+        """Apply new retention settings."""
         self._config = config
 
     def retirable(self, position: int) -> int:
         """The position up to which jobs before `position` are past retention; not below what is retired already.
 
-        It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever.
-        """
+        It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever."""
         config, now_ms = self._config, self._clock.wall_ms()
         retirable, left = self.retired, sum(one.size for one in self._commits.segments if one.end > self.retired)
         for segment, following in itertools.pairwise(self._commits.segments):
@@ -357,6 +350,5 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Close the files that are open to read."""
         for reader in self._readers.values():
             reader.close()

@@ -1,5 +1,3 @@
-"""Opens a journal: lock the directory, recover what is there, begin a new segment, commit until the block ends."""
-
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -13,7 +11,7 @@ from jqd.journal.commit import Commits
 from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files, holding
 from jqd.journal.journal import Journal
-from jqd.journal.recover import Recovered, recover
+from jqd.journal.recover import recover
 from jqd.journal.writer import FULL, Writer
 
 
@@ -31,9 +29,8 @@ async def open_journal(
     `journal_id`: begin a new id from here on, for a directory that turned out to be a copy; positions go on growing.
 
     If the disk gives no new segment now, because it is full for example, the journal starts, refuses writes, and
-    resumes by itself.
-    Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
-    """
+    resumes by itself. Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be
+    used at all."""
     disk = files or Files()
     with ExitStack() as stack:
         try:
@@ -45,22 +42,15 @@ async def open_journal(
                 "mend the directory or its disk, or choose another with --data-dir",
                 full=error.errno in FULL,
             ) from error
-        _name(found, journal_id, random_bytes)
+        if found.journal_id is None:
+            found.journal_id, found.is_new = journal_id or random_bytes(16), True
+        elif journal_id not in (None, found.journal_id):
+            found.before, found.journal_id = found.journal_id, journal_id
         assert found.journal_id is not None
         writer = Writer(
             disk, config.directory, found.journal_id, before=found.before, lock=lock, random_bytes=random_bytes
         )
-        commits = Commits(
-            disk,
-            writer,
-            found,
-            segment_bytes=config.segment_bytes,
-            segment_age_s=config.segment_age_s,
-            commit_bytes=config.commit_bytes_max,
-            linger_s=config.commit_linger_ms / 1000,
-            retry_s=config.retry_s,
-            clock=clock,
-        )
+        commits = Commits(disk, writer, found, config, clock)
         salt = int.from_bytes(random_bytes(3), "big") & (1 << SALT_BITS) - 1
         try:
             await trio.to_thread.run_sync(commits.begin)
@@ -87,11 +77,3 @@ async def _at_work(commits: Commits) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
     if failed is not None:
         raise failed
-
-
-def _name(found: Recovered, journal_id: bytes | None, random_bytes: Callable[[int], bytes]) -> None:
-    """The id that the journal has from here on."""
-    if found.journal_id is None:
-        found.journal_id, found.is_new = journal_id or random_bytes(16), True
-    elif journal_id not in (None, found.journal_id):
-        found.before, found.journal_id = found.journal_id, journal_id

@@ -12,7 +12,7 @@ from jqd.journal.files import Files
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms
-DAMAGED_MAX = 100  # places that are listed; a disk with more of them needs no longer list
+DAMAGED_MAX = 100  # places that are listed
 PLAIN_FRAMES = 1_000  # taken at once: a window holds about so many single jobs
 
 
@@ -44,14 +44,13 @@ class Slice(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Left:
-    """How much one read may still give, and look at."""
+    """How much one read may still give, and scan."""
 
     records: int
     bytes: int
     frames: int
 
     def out(self) -> bool:
-        """Whether the read has reached a limit."""
         return self.records <= 0 or self.bytes <= 0 or self.frames <= 0
 
 
@@ -68,11 +67,10 @@ class Reader:
         self.damaged: list[str] = []
 
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
-        """The lane's records from token.start on, up to its limits; lowers token.end to what was looked at.
+        """The lane's records from token.start on, up to its limits; lowers token.end to what was scanned.
 
         Raises OSError, and JournalStuck when token.end would not lie behind token.start; nothing is skipped then, and
-        the next call begins anew.
-        """
+        the next call begins anew."""
         try:
             slices = self._read(token, segments)
             _expect_progress(token, slices)
@@ -101,7 +99,7 @@ class Reader:
             at, stop = self._begin(segment, position), min(segment.end, token.end)
             assert self._walker is not None
             while at < stop:
-                # Most frames are whole and good: they are taken many at once. Any other is judged alone.
+                # Most frames are whole and good, and are taken many at once. Any other is judged alone.
                 if at < position:
                     at = self._skip_plain(token.lane, at, min(position, stop))
                 if at >= position:
@@ -116,18 +114,17 @@ class Reader:
         return slices
 
     def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
-        """Walk from `at` to where `position` lies, or to the first frame that needs a closer look.
+        """Walk from `at` to `position`, or to the first frame that `_take_plain` cannot take.
 
         What lies before the range counts for no limit, or a range deep in a segment would never be reached: half a
-        million single jobs fill one, and are passed in half a second.
-        """
+        million single jobs fill one, and are passed in half a second."""
         assert self._walker is not None
         while plain := self._walker.plain(at, position, lane, PLAIN_FRAMES):
             self._frame_start, at = plain[-1].start, plain[-1].end
         return at
 
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
-        """Whole frames from `at` on, up to the first that needs a closer look; returns where that begins."""
+        """Take whole good frames from `at` on; returns where the first other one begins."""
         assert self._walker is not None
         left, self._frame_start = self._left, at
         while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):

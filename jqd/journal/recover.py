@@ -4,11 +4,21 @@
     mend    quarantine, cut or seal what is torn, drop what is   none of it is needed: a failing disk stops no start
             empty
 
-Older segments are not read through: each was synced before the next was begun, and the next head says where it ends.
-Readers verify every frame again anyway and report damage where they meet it. Memory: one window, one body.
+Older segments are not read: each was synced before the next was begun, and the next head says where it ends. Readers
+verify every frame again anyway and report damage. Memory: one window, one body.
+
+The file `retired` has the position from which jobs are read: those before it have ended, or were copied behind it.
+Their segments may stay longer, for endings that other daemons' jobs need (docs/adr/0008).
+
+    retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
+
+`end` is where the journal ended when the file was written: the copies lie before it. If the directory ends earlier, it
+is older than the file; then the file is ignored, and all jobs are read.
 """
 
 import itertools
+import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +26,33 @@ from typing import NamedTuple
 
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.log import get_logger
-from jqd.journal.files import Files, closing, read_whole
+from jqd.journal.files import Files, closing, read_whole, write_whole
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, NO_JOURNAL, TORN_KIND, SegmentHeader, unpack_head
-from jqd.journal.mend import keep_aside, seal
-from jqd.journal.retired import NOTHING_RETIRED, RETIRED, Retired, read_retired
-from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, Gap, Segment, Walker, first_of, name_of, quarantine
+from jqd.journal.segment import (
+    DAMAGED,
+    NEW,
+    SUFFIX,
+    TORN,
+    Gap,
+    Segment,
+    Walker,
+    first_of,
+    keep_aside,
+    name_of,
+    quarantine,
+    seal,
+)
 
+RETIRED = "retired"
+
+_LINE = re.compile(rb"(jqd-retired 1 (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
+_BYTES_MAX = 128
 PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
+
+
+class Retired(NamedTuple):
+    position: int = 0
+    end: int = 0
 
 
 @dataclass
@@ -31,7 +61,7 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
-    """The newest id: a copied directory goes on under a new one."""
+    """The newest id: a copied directory continues under a new one."""
     is_new: bool = False
     """Nothing was left, not even an id: no earlier life of it can have been in any store."""
     before: bytes = NO_JOURNAL
@@ -43,16 +73,15 @@ class Recovered:
     next_seq: int = 1
     last_at_ms: int = 0
     damaged: list[str] = field(default_factory=list)
-    """One sentence for each place that holds neither good frames nor a torn tail."""
-    retired: Retired = NOTHING_RETIRED
+    """One sentence for each place that has neither good frames nor a torn tail."""
+    retired: Retired = field(default_factory=Retired)
 
 
 def recover(files: Files, directory: Path) -> Recovered:
     """Read the directory and mend it.
 
     Raises JournalVersion for a segment of another format, JournalDamaged for files of two journals, OSError when it
-    cannot be read. After any of these the directory is as it was.
-    """
+    cannot be read. After any of these the directory is as it was."""
     names = sorted(files.names(directory))
     found = Recovered()
     headless = _look_at_heads(files, directory, names, found)
@@ -229,8 +258,37 @@ def _set_aside(files: Files, path: Path) -> None:
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:
-    """Tidy, and pass over a failure: what is left is harmless."""
+    """Tidy up, and ignore a failure: what is left is harmless."""
     try:
         call(*arguments)
     except OSError as error:
         get_logger("journal").error("journal.mend_failed", error=str(error))
+
+
+def write_retired(files: Files, directory: Path, retired: Retired) -> None:
+    """Replace the file durably. Raises OSError. Blocks: for a thread."""
+    line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
+    path = directory / RETIRED
+    new = path.with_name(RETIRED + NEW)
+    with closing(files, files.create(new)) as fd:
+        write_whole(files, fd, line + b"%08x\n" % zlib.crc32(line))
+        files.sync(fd)
+    files.rename(new, path)
+    files.sync_directory()
+
+
+def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
+    """The content of the file, and a sentence when it is ignored. `end`: of the journal. Raises OSError."""
+    path = directory / RETIRED
+    with closing(files, files.open(path)) as fd:
+        data = files.read(fd, _BYTES_MAX, 0)
+    match = _LINE.fullmatch(data)
+    if match is None or int(match[4], 16) != zlib.crc32(match[1]):
+        return (
+            Retired(),
+            f"{RETIRED}: it cannot be read, so jobs that ended long ago are applied again when a store was emptied",
+        )
+    found = Retired(int(match[2]), int(match[3]))
+    if found.end > end:
+        return Retired(), f"{RETIRED}: it is newer than the segments beside it, so all jobs in them are read"
+    return found, None

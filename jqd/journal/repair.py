@@ -2,7 +2,7 @@
 
     found                             done
     one bad copy of a head            written anew from the other
-    both copies bad                   a head that makes the frames good again (rescue.py)
+    both copies bad                   a head that makes the frames good again
     bad bytes before good frames      sealed: made frames of a kind that nobody reads
     frames that are missing           the next head no longer says that there were any
     a torn tail                       cut, as the next start would
@@ -10,21 +10,39 @@
 
 Bytes that are overwritten or cut are first copied durably to another file. The repair plans before it changes anything,
 so a directory that it refuses stays as it was. After an interruption it can be run again; a second run changes nothing.
+
+A lost head is recovered from the frames behind it. Both checksums of a frame begin with CRC-32 of the segment's id, so
+without the id no frame can be checked. But a CRC can be run backwards: from the sum of one frame header, over its bytes
+and its position, to the CRC it began with. Any id with that CRC makes all frames of the segment good again, and no
+others. Every frame of the segment leads to the same CRC; a payload that holds frames of another segment leads to
+another one, which makes fewer frames good.
 """
 
 import os
+import zlib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from jqd.domain.errors import JournalDamaged, JournalRefused, JournalVersion
 from jqd.journal.files import Files, closing, holding
-from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, HEADER_COPY_BYTES, SegmentHeader, pack_head
+from jqd.journal.frame import (
+    FRAME_HEADER_BYTES,
+    FRAME_MAGIC,
+    HEAD_BYTES,
+    HEADER_COPY_BYTES,
+    TORN_KIND,
+    SegmentHeader,
+    pack_head,
+)
 from jqd.journal.inspect import Good, Kind, Place, Seen, snapshot, walk
-from jqd.journal.mend import keep_aside, seal
-from jqd.journal.rescue import found_head
-from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, Gap
+from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, WINDOW_BYTES, Gap, Walker, keep_aside, seal
 
+VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
+CANDIDATES_MAX = 3  # each is tried on the whole segment
+_SUM_AT, _SUMMED_FROM = 4, 8  # of a frame header, as frame.py draws it
+_MASK = 0xFFFF_FFFF
 KEPT = ".kept"
 PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
 
@@ -34,9 +52,8 @@ def repair(
 ) -> list[str]:
     """Mend the directory; returns a sentence for each thing done, or with `dry_run` for each that would be.
 
-    Raises JournalLocked while a daemon lives there; JournalVersion for another format, JournalDamaged for segments
-    of another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway.
-    """
+    Raises JournalLocked while a daemon uses it; JournalVersion for another format, JournalDamaged for segments of
+    another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway."""
     try:
         files.names(directory)  # raises if there is none, for the next line would make it
         with holding(files, directory):
@@ -66,7 +83,6 @@ class _Mender:
         self._renamed = set[str]()  # from *.damaged to the name they had
 
     def run(self) -> list[str]:
-        """Mend all; returns what was done."""
         segments = snapshot(self._files, self._directory)
         for seen in segments:
             for place in seen.places:
@@ -149,7 +165,6 @@ class _Mender:
     # ------------------------------------------------------------ frames
 
     def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
-        """Seal bytes that are no frame: make frames of them that nobody reads. Only their headers are written over."""
         kept = kept or self._keep(seen.path, place.offset, place.size, str(start))
         self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
         if self._dry:
@@ -181,7 +196,7 @@ class _Mender:
             self._files.sync_directory()
 
     def _put_away(self, path: Path) -> None:
-        """Rename what was kept because of damage: no start complains of it any more."""
+        """Rename what was kept because of damage: starts do not report it any more."""
         segment = path.with_suffix(SUFFIX)
         with closing(self._files, self._files.open(path)) as fd:
             is_segment = self._files.in_place(fd, segment)
@@ -219,7 +234,7 @@ class _Mender:
 
 
 def _refuse(place: Place) -> None:
-    """Refuse directories that no repair may touch."""
+    """Raise for places that no repair may touch."""
     if place.kind is Kind.VERSION:
         raise JournalVersion(place.note)
     if place.kind is Kind.FOREIGN:
@@ -233,3 +248,79 @@ def _refuse(place: Place) -> None:
             "can be read of the directory to a good disk, and repair that",
             full=False,
         )
+
+
+def found_head(
+    files: Files, seen: Seen, like: SegmentHeader, random_bytes: Callable[[int], bytes]
+) -> SegmentHeader | None:
+    """A head for a segment that lost its own, with which every good frame is good again. None when no frame is.
+
+    What frames do not know (the journal's id) is taken from `like`."""
+    best, most = None, 0
+    with closing(files, files.open(seen.path)) as fd:
+        for crc in _candidates(files, fd, seen):
+            header = like._replace(segment_id=id_with(crc, random_bytes), first=seen.first)
+            good, told = 0, False
+            for frame in Walker(files, fd, header).frames(seen.first, seen.end, check=True):
+                if isinstance(frame, Gap):
+                    continue
+                good += frame.end - frame.start
+                if not told and frame.header.kind != TORN_KIND:
+                    header = header._replace(first_seq=frame.header.seq, created_at_ms=frame.header.at_ms)
+                    told = True
+            if good > most:
+                best, most = header, good
+            if 2 * most > seen.end - seen.first:
+                break  # no other candidate can have more
+    return best
+
+
+def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:
+    """A segment id whose CRC-32 is `crc`: all but four of its bytes are random."""
+    most = random_bytes(12)
+    patch = _rolled_back(crc, bytes(4)) ^ zlib.crc32(most)
+    return most + patch.to_bytes(4, "little")
+
+
+def _candidates(files: Files, fd: int, seen: Seen) -> list[int]:
+    """The CRCs with which places that look like frames began: the most frequent first."""
+    votes: Counter[int] = Counter()
+    position = seen.first
+    while position < seen.end and votes.total() < VOTES_MAX:
+        data = files.read(fd, WINDOW_BYTES, seen.offset(position))
+        at = data.find(FRAME_MAGIC)
+        while 0 <= at <= len(data) - FRAME_HEADER_BYTES and votes.total() < VOTES_MAX:
+            votes[_began_with(data[at : at + FRAME_HEADER_BYTES], position + at)] += 1
+            at = data.find(FRAME_MAGIC, at + 1)
+        if len(data) < FRAME_HEADER_BYTES:
+            break
+        position += len(data) - FRAME_HEADER_BYTES + 1  # the next window begins where this one may cut a header
+    return [crc for crc, _ in votes.most_common(CANDIDATES_MAX)]
+
+
+def _began_with(header: bytes, position: int) -> int:
+    """CRC-32 of the segment id under which this would be a good frame header at `position`."""
+    total = int.from_bytes(header[_SUM_AT:_SUMMED_FROM], "little")
+    return _rolled_back(_rolled_back(total, header[_SUMMED_FROM:]), position.to_bytes(8, "little"))
+
+
+def _table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0xEDB8_8320 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_TABLE = _table()
+_BY_TOP = {value >> 24: index for index, value in enumerate(_TABLE)}  # the highest bytes are all different
+
+
+def _rolled_back(crc: int, data: bytes) -> int:
+    """The value that `zlib.crc32(data, value)` turns into `crc`."""
+    register = crc ^ _MASK
+    for byte in reversed(data):
+        index = _BY_TOP[register >> 24]
+        register = (register ^ _TABLE[index]) << 8 & _MASK | index ^ byte
+    return register ^ _MASK

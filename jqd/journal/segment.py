@@ -1,4 +1,4 @@
-"""Segments on disk: their names, and walking their frames. Used by recovery and by readers alike."""
+"""Segments on disk: their names, walking their frames, and keeping bytes that are no frame."""
 
 import re
 from collections.abc import Iterator
@@ -8,19 +8,23 @@ from typing import NamedTuple
 
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
-from jqd.journal.files import Files, read_whole
+from jqd.journal.files import Files, closing, read_whole, write_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
     HEAD_BYTES,
+    TORN_KIND,
     FrameHeader,
     Plain,
     SegmentHeader,
     body_holds,
+    pack_frame_header,
     plain_frames,
     unpack_frame_header,
 )
 
+COPY_BYTES = 1 << 20
+SEAL_BYTES_MAX = 1 << 20  # of one seal: a reader takes a frame's body whole
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"
 DAMAGED = ".damaged"
@@ -42,7 +46,6 @@ class Segment:
 
     @property
     def first(self) -> int:
-        """Position of its first frame."""
         return self.header.first
 
     @property
@@ -52,8 +55,6 @@ class Segment:
 
 
 class Frame(NamedTuple):
-    """A frame in its place."""
-
     start: int
     end: int
     header: FrameHeader
@@ -80,8 +81,7 @@ def first_of(name: str) -> int | None:
 def quarantine(files: Files, segment: Segment, gap: Gap) -> str | None:
     """Note damage in `segment` and keep its bytes from deletion under a second name; good frames are still read.
 
-    Returns a sentence that says where, or None when this gap was noted before.
-    """
+    Returns a sentence that says where, or None when this gap was noted before."""
     if gap in segment.damaged:
         return None
     segment.damaged.append(gap)
@@ -114,11 +114,9 @@ class Walker:
         self._window_at = 0  # file offset of the window
 
     def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
-        """Frames from `position` (where one begins) to `end`, and the gaps between good ones.
+        """Frames from `position` (where one begins) to `end`, and the gaps between good ones. Raises OSError.
 
-        With `check` bodies are verified too; without, only headers, which is how a reader passes over other lanes'
-        frames. Raises OSError.
-        """
+        With `check` bodies are verified too; without, only headers, as for frames of other lanes."""
         while position < end:
             piece = self.piece_at(position, end)
             bad = check and isinstance(piece, Frame) and self.body(piece) is None
@@ -126,12 +124,12 @@ class Walker:
             position = piece.end
 
     def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
-        """As many good frames from `position` on as the window holds, in one go; may be none. See plain_frames."""
+        """As many good frames from `position` on as the window holds; may be none. See plain_frames."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
 
     def piece_at(self, position: int, end: int) -> Frame | Gap:
-        """The frame that begins at `position`, or the gap up to the next good one; its body is not looked at."""
+        """The frame that begins at `position`, or the gap up to the next good one; its body is not verified."""
         return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:
@@ -154,7 +152,7 @@ class Walker:
         return body if body_holds(self._id, frame.start, frame.header, body) else None
 
     def _next_good(self, position: int, end: int) -> int:
-        """The first position after `position` where a good frame header of this segment stands; `end` if none does."""
+        """The first position after `position` with a good frame header of this segment; `end` if there is none."""
         at = position + 1
         while at < end:
             data, offset = self._look(at, FRAME_HEADER_BYTES)
@@ -181,3 +179,34 @@ class Walker:
 
     def _read(self, position: int, size: int) -> bytes:
         return read_whole(self._files, self._fd, size, HEAD_BYTES + position - self._first)
+
+
+def keep_aside(files: Files, source: Path, target: Path, offset: int, size: int) -> None:
+    """Copy bytes of `source` durably to `target`. Raises OSError, also when `source` ends before them."""
+    with closing(files, files.open(source)) as fd, closing(files, files.create(target)) as out:
+        end = offset + size
+        while offset < end:
+            part = read_whole(files, fd, min(end - offset, COPY_BYTES), offset)
+            if not part:
+                raise OSError(f"a file ended at byte {offset} while it was read")
+            write_whole(files, out, part)
+            offset += len(part)
+        files.sync(out)
+    files.sync_directory()
+
+
+def seal(files: Files, fd: int, header: SegmentHeader, gap: Gap) -> None:
+    """Make frames that nobody reads of bytes that are no frame: only bytes that become headers are overwritten.
+
+    `gap` is larger than a header. Nothing is synced."""
+    start = gap.start
+    while start < gap.end:
+        rest = gap.end - start
+        size = SEAL_BYTES_MAX if rest > SEAL_BYTES_MAX + FRAME_HEADER_BYTES else rest
+        offset = HEAD_BYTES + start - header.first
+        body = read_whole(files, fd, size - FRAME_HEADER_BYTES, offset + FRAME_HEADER_BYTES)
+        frame = pack_frame_header(
+            header.segment_id, start, kind=TORN_KIND, records=1, back=0, seq=0, at_ms=0, body=body
+        )
+        files.overwrite(fd, frame, offset)
+        start += size

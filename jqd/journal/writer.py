@@ -4,8 +4,8 @@
                                                                                             └─full───▶ rotated
 
 An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would succeed
-and lie), all waiters are refused, and writing goes on in a new segment whose head says where the accepted part
-before it ends. Nothing ever turns the log off.
+wrongly), all waiters are refused, and writing goes on in a new segment whose head says where the accepted part before
+it ends. Nothing ever turns the log off.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ class Writer:
         self._fd: int | None = None
         self._full = False
         self.segment: Segment | None = None
-        """The segment that is written to; None before the first could be made."""
+        """None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
         """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""
@@ -78,7 +78,7 @@ class Writer:
         path = self._directory / name_of(start.first)
         try:
             self._check_place(path)
-            self._close()
+            self.close()
             new = path.with_name(path.name + NEW)
             self._fd = self._files.create(new)
             self._write_all([pack_head(header)])
@@ -86,7 +86,7 @@ class Writer:
             self._files.rename(new, path)
             self._files.sync_directory()
         except OSError as error:
-            self._close()
+            self.close()
             raise self._refused("a new segment cannot be made", error) from error
         self._full = False
         self.segment = Segment(path, header, start.first)
@@ -122,12 +122,8 @@ class Writer:
             raise self._refused(f"segment {segment.path.name} cannot be written", error) from error
         segment.end = frames[-1].end
 
-    def close(self) -> None:
-        """Close the segment. Committed frames are on disk already."""
-        self._close()
-
     def _check_place(self, path: Path) -> None:
-        """Raise JournalRefused where a new segment could do harm or would fail at once."""
+        """Raise OSError where a new segment could do harm or would fail at once."""
         self._check_lock()
         if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -139,7 +135,7 @@ class Writer:
             raise OSError(errno.EEXIST, f"{path.name} exists and holds something; move it away")
 
     def _check_lock(self) -> None:
-        """Raise OSError when another daemon may live in this directory by now: two of them write over one another."""
+        """Raise OSError when another daemon may use this directory by now: two of them write over one another."""
         fd, lock = self._lock
         if not self._files.in_place(fd, lock):
             raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
@@ -152,7 +148,7 @@ class Writer:
             written = self._files.write(self._fd, rest[done : done + BUFFERS_MAX])
             if written <= 0:
                 raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
-            # A short write is weather, not an error: go on behind it.
+            # A short write is no error: go on behind it.
             while done < len(rest) and written >= len(rest[done]):
                 written -= len(rest[done])
                 done += 1
@@ -160,15 +156,16 @@ class Writer:
                 rest[done] = memoryview(rest[done])[written:]
 
     def _poison(self) -> None:
-        """Give back the space of refused frames, if the disk lets us; then never touch this file again."""
+        """Free the space of refused frames, if the disk lets us; then never touch this file again."""
         assert self.segment is not None
         assert self._fd is not None
         # Nothing relies on the cut: the next segment's head says where this one ends.
         with contextlib.suppress(OSError):
             self._files.truncate(self._fd, HEAD_BYTES + self.segment.size)
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the segment. Committed frames are on disk already."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             # All that counts was synced before, and the rest is refused: a failing close changes neither.

@@ -20,7 +20,7 @@ from jqd.domain.record import Lane
 from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
-from jqd.journal.retired import Retired, write_retired
+from jqd.journal.recover import Retired, write_retired
 from jqd.store import StoreConfig, open_embedded
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
 from tests.cli.replayed import FAILED, Told, contents, into, replayed, views, watched

@@ -14,8 +14,7 @@ from jqd.domain.record import Lane
 from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_head, unpack_head
 from jqd.journal.inspect import Kind
-from jqd.journal.repair import repair
-from jqd.journal.rescue import id_with
+from jqd.journal.repair import id_with, repair
 from tests.harness.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, segments
 from tests.journal.damage import damage_and_repair, said

@@ -10,7 +10,7 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.record import Lane
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.inspect import retired_in, snapshot
-from jqd.journal.retired import RETIRED
+from jqd.journal.recover import RETIRED
 from jqd.testing.clock import ManualClock
 from tests.harness.files import MemoryFiles
 
