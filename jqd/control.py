@@ -1,4 +1,4 @@
-"""What the edge may ask of the whole daemon: is it ready, what does it count, has this been applied, who waits.
+"""What the API may ask of the whole daemon: is it ready, its counters, has this been applied, wait for that.
 
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
@@ -41,20 +41,19 @@ SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tell
 
 
 class Control:
-    """Answers from what the parts say of themselves. Holds nothing but whether the daemon shuts down."""
+    """Answers from the parts of the daemon. Its own state is only whether the daemon shuts down."""
 
     def __init__(
         self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: LoopBackoff
     ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
-        """Once there are any parts that know of them."""
+        """Set once there are any parts that know of them."""
         self.quotas: Quotas | None = None
-        """The same."""
         self.reload: Reload | None = None
-        """What was not taken over of a changed configuration, once there is one that can change."""
+        """Set once there is a configuration that can change."""
         self.certificate: Certificate | None = None
-        """Of the door, once it is open."""
+        """Of the listener, once it is open."""
         self._disk = watch_nothing()
         self._shared = shared
         self._journal = shared.journal
@@ -73,7 +72,7 @@ class Control:
         return self._partitions[0].membership.sysid
 
     def watch_disk(self, directory: Path, *looks: Callable[[], Iterable[Diagnostic]]) -> None:
-        """Watch the journal's disk, before the daemon runs. `looks`: what else there is to be looked at on it."""
+        """Watch the journal's disk, before the daemon runs. `looks`: further checks of it."""
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
@@ -81,13 +80,13 @@ class Control:
         return self.pressure.run, self._disk.run
 
     def push_ready(self) -> str | None:
-        """None when pushes are taken, else why not."""
+        """None when pushes are accepted, else why not."""
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
         return self._journal.refusing
 
     def pressed(self) -> Overloaded | None:
-        """What a push is refused with now, though it could be taken: there is too much to do already."""
+        """The error for a push that backpressure refuses now."""
         return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
@@ -98,7 +97,7 @@ class Control:
         return reasons[0] if all(reasons) else None
 
     def in_a_line(self) -> str:
-        """How the daemon does, for the service manager's own listing."""
+        """The daemon's state for the service manager."""
         halves = (("takes jobs", self.push_ready()), ("runs jobs", self.run_ready()))
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
@@ -132,15 +131,15 @@ class Control:
         ]
 
     def owed(self, tenant: str) -> int:
-        """How many jobs of that tenant have others that are to follow them and wait for its quota."""
+        """How many jobs of that tenant have followers that wait for its quota."""
         return sum(its.entries for each in self._partitions if (its := each.outbox.shelves.get(tenant)) is not None)
 
     def owes(self, tenant: str) -> bool:
-        """Whether jobs that follow others of that tenant wait for its quota, as a store told a moment ago."""
+        """Whether followers of that tenant's jobs wait for its quota, as a store said a moment ago."""
         return any(each.outbox.owes(tenant) for each in self._partitions)
 
     def owed_told(self, tenant: str) -> str | None:
-        """What is to be said of what waits for that tenant's quota: for a rate much does for some seconds."""
+        """A warning about that tenant's waiting followers: for a rate many wait for some seconds."""
         since_ms = self._owed_since_ms(tenant)
         is_much = (jobs := self.owed(tenant)) >= OWED_JOBS_WARN
         if since_ms is None or not (is_much or since_ms <= self._shared.clock.wall_ms() - OWED_S * 1000):
@@ -154,7 +153,7 @@ class Control:
         return min((shelf.since_ms for shelf in its if shelf is not None), default=None)
 
     def _shelves_told(self) -> list[str]:
-        """Where it is much first, then where it waits longest."""
+        """The largest first, then the oldest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
@@ -171,7 +170,8 @@ class Control:
         return {"tenants": len(tenants), "jobs": sum(map(self.owed, tenants))}
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[JobSpec], tenant: str = "") -> None:
-        """They are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
+        """Log jobs that are in the journal. `job_ids`: those that were made here, also of jobs whose ids their pusher
+        chose."""
         self._log.debug("push.batch", count=len(jobs))
         if not self._shared.joblog.is_on:
             return
@@ -186,10 +186,7 @@ class Control:
         return self._shared.joblog.heard(hear)
 
     def settled(self, where: Collection[int]) -> bool:
-        """Whether all daemons have told these partitions of the store what their journals know.
-
-        What the partitions say of a job now stays so.
-        """
+        """Whether all daemons have applied their journals to these partitions: their answers are final."""
         return all(self._partitions[number].membership.settled for number in where)
 
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
@@ -201,7 +198,7 @@ class Control:
         return False
 
     def daemons(self) -> list[Peer]:
-        """The daemons of the store, as the last renewals brought them: each as its worst partition has it."""
+        """The daemons of the store, from the last renewals: each with its worst state of all partitions."""
         worst: dict[str, Peer] = {}
         for partition in self._partitions:
             for peer in partition.heartbeat.peers():
@@ -224,12 +221,12 @@ class Control:
         return self._shared.worker_views.of(worker_id, self.sharers())
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
-        """Where they are reached by somebody at `peer`, this one first. `absent`: also of those nothing is seen of."""
+        """URLs of daemons for a client at `peer`, this one first. `absent`: also of those no partition shows."""
         others = self._shared.worker_views.recent() if absent else []
         return self._shared.worker_views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self) -> tuple[int, int]:
-        """Which of these this one is, in the order of their names, and how many they are."""
+        """The index of this daemon among these, sorted by name, and how many they are."""
         sharers = self.sharers()
         return sorted(sharers).index(self.sysid), len(sharers)
 
@@ -255,8 +252,7 @@ class Control:
         """Counters of this daemon's own parts, as `GET /v1/stats` shows them.
 
         With several partitions each has a row. The fields beside the rows are those of the first partition, and `lanes`
-        has the positions that all partitions have reached.
-        """
+        has the positions that all partitions have reached."""
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
             lane.name.lower(): self._place(lane, _least(partition.lanes[lane].done for partition in self._partitions))
@@ -280,8 +276,7 @@ class Control:
     def _behind_bytes(self) -> int:
         """What of the journal some partition of the store never had, as far as it was written in this life.
 
-        A store that was emptied, or set back, is told the rest once more, and pushes are taken meanwhile.
-        """
+        A store that was emptied, or set back, gets the rest again, and pushes are accepted meanwhile."""
         for number, partition in enumerate(self._partitions):
             applied = [
                 self._journal.reached(lane, done)
@@ -302,7 +297,7 @@ class Control:
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
-        """`applied` is `end` when nothing of the lane is on its way."""
+        """`applied` is `end` when no records of the lane are left to apply."""
         applied = None if position is None else self._journal.reached(lane, position)
         return {"applied": applied, "end": self._journal.end}
 

@@ -1,9 +1,9 @@
-"""All that a daemon has once for each partition of the store: its seat there, what it holds of it, and the loops.
+"""All that a daemon has once for each partition of the store: its membership there, its jobs in flight, and the loops.
 
-    journal ──lanes──▶ store ──claims──▶ runner ──settle──▶ journal      one such circle per partition
+    journal ──lanes──▶ store ──claims──▶ runner ──outcomes──▶ journal      one such circle per partition
 
-A partition is a store of its own, and may be another server's: one that is away holds up its own jobs and no others.
-All partitions share the journal, the workers, and `dispatch`, which says what is claimed next. docs/adr/0009.
+A partition is a store of its own, and may be on another server: one that is away blocks its own jobs and no others. All
+partitions share the journal, the workers, and `dispatch`, which decides what is claimed next. docs/adr/0009.
 """
 
 import random
@@ -49,10 +49,10 @@ from jqd.runner import Capacity, Pool, Runner, WorkerRegistry, WorkerViews
 from jqd.scheduler import Scheduler
 from jqd.store import Store
 
-SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
-LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease
-MATCH_S = 0.01  # of matching in a row: nothing else goes on meanwhile
-GATHER_S = 0.002  # single pushes become one call of the store: 500 a second at most, and so much later a job may begin
+SETTLE_S = 3.0  # of the drain time, reserved for writing and applying the last outcomes
+LEAVE_S = 2.0  # to hand jobs back and leave the store; else other daemons reap them after a lease
+MATCH_S = 0.01  # of matching constraints in a row, which blocks the event loop
+GATHER_S = 0.002  # single pushes become one call of the store, 500 a second at most; a job may begin so much later
 RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
@@ -71,21 +71,20 @@ class Shared:
     capacity: Capacity
     worker_views: WorkerViews
     pool: Pool
-    """Connections to workers."""
     waiters: Waiters
     constraints: Constraints
     joblog: JobLog
     partitions: int
     wrong: Callable[[bytes, Sequence[str]], str]
-    """What is wrong with jobs that are to follow others, or nothing; the scopes that they are bound by."""
+    """Checks jobs that are to follow others: what is wrong with them, or ""; with the scopes that bind them."""
     stores: Sequence[Store]
     """Of all partitions."""
     push: Push
-    """Takes jobs that follow others, of entries of an outbox."""
+    """Pushes jobs that follow others, of entries of an outbox."""
 
 
 class Partition:
-    """One of them, built but not yet running."""
+    """Built, but not yet running."""
 
     def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
         config, clock, source = shared.config, shared.clock, shared.source
@@ -159,22 +158,21 @@ class Partition:
         ]
 
     async def start(self, nursery: trio.Nursery, loops: Sequence[Callable[..., Any]]) -> None:
-        """Start loops of this partition. Where there are several, what they log says which."""
+        """Start loops of this partition. Where there are several, their log lines name it."""
         with logging_with(**self._log_fields):
             for loop in loops:
                 await nursery.start(loop)
 
     async def shut_down(self, drain_s: float) -> None:
-        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job.
+        """Drain, write outcomes, hand jobs back, leave; each stage has its time, and none of them can lose a job.
 
-        A seat whose outcomes are not all in the store is not given up: others would run those jobs again at once. The
-        next process takes it again and tells them, or it is reaped after a lease.
-        """
+        A membership whose outcomes are not all in the store is not released: others would run those jobs again at once.
+        The next process takes it over and applies them, or it is reaped after a lease."""
         until_s = trio.current_time() + drain_s - LEAVE_S
         with trio.move_on_at(until_s - SETTLE_S):
             await self.runner.drain()
         self.runner.stop_work("its daemon was stopped, and did not wait for it any longer")
-        with trio.move_on_at(until_s - SETTLE_S):  # a disk that is slow now may take the outcomes by then
+        with trio.move_on_at(until_s - SETTLE_S):  # a slow disk may take the outcomes by then
             while self.outcomes.unwritten:  # noqa: ASYNC110 - as below
                 await trio.sleep(0.02)
         with trio.move_on_after(SETTLE_S) as settling:
@@ -208,7 +206,7 @@ class Partition:
 
     def _known_not_ready_reason(self) -> str | None:
         standing = (self.membership.not_ready_reason(), self.claims.reason, self._drained())
-        reasons = (self.watch.reason, *(pace.reason for pace in self._backoffs()), *standing)
+        reasons = (self.watch.reason, *(backoff.reason for backoff in self._backoffs()), *standing)
         return next((reason for reason in reasons if reason is not None), None)
 
     def _drained(self) -> str | None:
@@ -311,7 +309,7 @@ class Partition:
             Lane.CANCELS: LaneRules(
                 store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
             ),
-            # All partitions get all rules: whichever answers has them.
+            # All partitions get all settings: whichever answers has them.
             Lane.RULES: LaneRules(
                 store.apply_settings,
                 lambda setting: len(bytes(setting.body)) + RECORD_BYTES,
@@ -338,7 +336,7 @@ class Partition:
         await self.store.apply_changes(journal_id, start, end, self._queued(jobs))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """With the queues that constraints have them wait in. What takes too long is left to who claims them."""
+        """With the queues of their constraints. Jobs that take too long to match are matched by whoever claims them."""
         constraints, clock = self._shared.constraints, self._shared.clock
         if not constraints.known:
             return jobs
@@ -349,12 +347,12 @@ class Partition:
         self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]
     ) -> list[str] | None:
         journal = self._shared.journal
-        if end <= journal.retired:  # what followed them was journaled before that, and may have ended and be forgotten
+        if end <= journal.retired:  # their followers were journaled before that, and may have ended and be forgotten
             outcomes = [replace(one, follows=b"") if one.follows else one for one in outcomes]
         old = start < journal.opened_at
         return await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
 
-    # ------------------------------------------------------------ what the lanes tell
+    # ------------------------------------------------------------ after records are applied
 
     def _ingested(self, jobs: Sequence[Job], _: object) -> None:
         self.claims.wake()
@@ -376,6 +374,6 @@ class Partition:
     def _cancelled(self, records: Sequence[str], jobtypes: Sequence[str] | None) -> None:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
-            self.membership.hurry()  # the renewal says which of them are meant as they run now
+            self.membership.hurry()  # the renewal says which of them are cancelled as they run now
         self._shared.waiters.ring(job_ids)
         self._shared.joblog.cancelled(job_ids, jobtypes)
