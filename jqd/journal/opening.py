@@ -1,3 +1,5 @@
+"""Opens a journal and runs its commits."""
+
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
