@@ -191,7 +191,8 @@ def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]]) -> str:
         if text:
             fields.append(f"`{field.encode_name}`: {_plain(text)}")
         else:
-            fields.append(f"`{field.encode_name}` {_type(field.type)}".removesuffix(" text"))
+            kind_of = _type(field.type)
+            fields.append(f"`{field.encode_name}`" + (f" {kind_of}" if kind_of[:1] in "`[m" else ""))
     within = [each for each, had in answered.items() if len(had) > 3 and set(had) <= set(fields)]
     shown = fields
     if within:

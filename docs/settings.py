@@ -16,8 +16,8 @@ from jqd.domain.setting_text import text_of
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "operate" / "SETTINGS.md"
-HEAD = "| setting | default | allowed | what it is for, and when to change it |\n|---|---|---|---|\n"
-_TABLE = re.compile(re.escape(HEAD) + r"(\| `([a-z_.]+)` .*\n)+")
+HEAD = "setting | default | allowed | what it is for, and when to change it\n---|---|---|---\n"
+_TABLE = re.compile(re.escape(HEAD) + r"(`([a-z_.]+)` \| .*\n)+")
 _LINK = re.compile(r"\b([A-Z]+\.md)(#[\w-]+)?")
 
 
@@ -51,7 +51,7 @@ def _rows(section: str) -> Iterator[str]:
         why, _, may_be = texts_of(kind)[name].partition("\nAllowed: ")
         may_be = may_be or _allowed(hints[name])
         default = _default(getattr(holder, name), name)
-        yield f"| `{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))} |"
+        yield f"`{key}` | {default} | {' '.join(may_be.split())} | {_linked(' '.join(why.split()))}"
 
 
 def _allowed(hint: Any) -> str:
