@@ -20,7 +20,6 @@ from jqd.domain.joblog import Row, named
 from jqd.domain.lease import Peer
 from jqd.domain.log import get_logger
 from jqd.domain.lossy_stream import dropped_lines
-from jqd.domain.quotas import Quotas
 from jqd.domain.record import Lane
 from jqd.domain.tenant import annotate
 from jqd.http import Certificate
@@ -33,6 +32,7 @@ from jqd.reload import Reload
 from jqd.runner import Runners, WorkerHealth
 from jqd.service import JobSpec
 from jqd.store import Owner
+from jqd.tenants.quotas import Quotas
 
 OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
 OWED_JOBS_WARN = 10_000  # of one tenant: some MB of the store; where each has followers of 1 MiB, 10 GB

@@ -31,6 +31,7 @@ from jqd.domain.errors import ConfigError, JournalForked, JqdError, StoreError
 from jqd.domain.joblog import JobLog
 from jqd.domain.log import configure, get_logger
 from jqd.domain.settings import SettingTable
+from jqd.features import HOOKS
 from jqd.http import Listener, ListenerConfig, address_of, bind, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.dispatch import Dispatch
@@ -42,7 +43,6 @@ from jqd.loops.waiters import Waiters
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.rate_limits.constraints import Constraints
-from jqd.rate_limits.service import why_limited
 from jqd.recovery.recovery import hand_down
 from jqd.reload import Reload
 from jqd.routes import ROUTES
@@ -54,6 +54,7 @@ from jqd.service.settings import save
 from jqd.service.workers import unneeded_options
 from jqd.signals import watch_signals
 from jqd.store import PartitionedStore, Store, StoreConfig, open_embedded, open_store
+from jqd.tenants.quotas import Quotas
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
@@ -179,11 +180,8 @@ class Daemon:
         )
 
     def _dates(self, services: Services) -> CronLoop:
-        return CronLoop(
-            services,
-            follows=[partition.settings_sync for partition in self.partitions],
-            place=self.control.place,
-        )
+        follows = [partition.settings_sync for partition in self.partitions]
+        return CronLoop(services, follows=follows, place=self.control.place)
 
     def _parts(self, services: Services) -> ApiContext:
         config = self.config
@@ -200,13 +198,13 @@ class Daemon:
             workers=self.workers,
             control=self.control,
             clock=self.clock,
-            why_limited=why_limited,
+            hooks=HOOKS,
             features={Constraints: self.constraints},
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
         )
         services.options.take_usual(self.config.job.usual)
-        self.control.schedules, self.control.quotas = services.feature(Schedules), services.quotas
+        self.control.schedules, self.control.quotas = services.feature(Schedules), services.feature(Quotas)
         return services
 
     def change(self, config: Config) -> None:

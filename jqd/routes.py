@@ -11,7 +11,6 @@ from jqd.api.lists import ListQuery
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.api.v1 import (
-    audit,
     bulk,
     drains,
     events,
@@ -25,9 +24,7 @@ from jqd.api.v1 import (
     metrics,
     pauses,
     push,
-    quotas,
     status,
-    tokens,
     workers,
 )
 from jqd.api.v1 import responses as told
@@ -43,8 +40,11 @@ from jqd.rate_limits.service import Trial
 from jqd.runner.handler import Definition
 from jqd.service.bulk import Clean, Filter, Tally
 from jqd.service.edit import Edit
-from jqd.service.quotas import Allowance
-from jqd.service.tokens import TokenWanted
+from jqd.tenants import audit_api as audit
+from jqd.tenants import quotas_api as quotas
+from jqd.tenants import tokens_api as tokens
+from jqd.tenants.quotas import Quota
+from jqd.tenants.tokens import TokenWanted
 
 Facts = dict[str, Any]
 
@@ -133,9 +133,9 @@ ROUTES = [
     Route("GET", "/v1/constraints/<name>", constraints.get, {200: constraints.ConstraintView}),
     Route("DELETE", "/v1/constraints/<name>", constraints.delete, {204: None}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.EventsQuery),
-    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.Quota}, Allowance, **MASTER, **ONE, **ALL),
-    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.Quotas}, **PAGE, **READ),
-    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.Quota}, **READ),
+    Route("PUT", "/v1/quotas/<tenant>", quotas.put, {200: quotas.QuotaView}, Quota, **MASTER, **ONE, **ALL),
+    Route("GET", "/v1/quotas", quotas.list_quotas, {200: quotas.QuotaPage}, **PAGE, **READ),
+    Route("GET", "/v1/quotas/<tenant>", quotas.get, {200: quotas.QuotaView}, **READ),
     Route("DELETE", "/v1/quotas/<tenant>", quotas.delete, {204: None}, **MASTER, **ALL),
     Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.AuditQuery, **LIST, **OPERATE),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, TokenWanted, **MASTER),

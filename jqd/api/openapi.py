@@ -133,7 +133,7 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
     summary, _, description = _ASKED.sub("", said).partition("\n\n")
     summary = " ".join(summary.split()).rstrip(".")
     surface = route.handler.__module__.rpartition(".")[2]
-    surface = route.path.split("/")[2] if surface == "api" else surface  # of an optional feature
+    surface = route.path.split("/")[2] if surface.endswith("api") else surface  # of an optional feature
     call: dict[str, Any] = {
         "operationId": f"{surface}_{route.handler.__name__}",
         "tags": [tag_of(route.path)],

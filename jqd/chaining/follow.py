@@ -9,21 +9,22 @@ import trio
 from msgspec import Raw
 
 from jqd.chaining.outbox import UNREADABLE, OutboxDone, OutboxLeft
+from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JournalRefused, JqdError, StoreAway
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.followers import is_made_of, read_entry
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
-from jqd.domain.quotas import FREE, Charge
 from jqd.domain.tenant import annotate
 from jqd.service.batch import DETAIL_LENGTH_MAX, Batch
 from jqd.service.find import exists
 from jqd.service.id_reservations import NAMES_PER_CALL, confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import take
-from jqd.service.quotas import reserve_owed
 from jqd.service.services import Services
+from jqd.tenants.quota_service import reserve_owed
+from jqd.tenants.quotas import Quotas
 
 _jobs_decoder = msgspec.msgpack.Decoder(list[JobSpec])
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
@@ -86,7 +87,7 @@ async def _within(
         if each.tenant in over:
             over[each.tenant].entries.append(each.entry)
             continue
-        if each.tenant in services.quotas.known:
+        if each.tenant in services.feature(Quotas).known:
             if shelved or not services.control.owes(each.tenant):
                 charge = await reserve_owed(
                     services, each.tenant, len(each.jobs), sum(len(bytes(it)) for it in each.items)

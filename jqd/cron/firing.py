@@ -12,12 +12,12 @@ from msgspec import Raw, structs
 
 from jqd.cron.decide import Firing, Last
 from jqd.cron.schedules import FiredDate, Known, Schedules, fired_rule
+from jqd.domain.charge import Charge
 from jqd.domain.dates import iso
 from jqd.domain.errors import NotFound, NotYet
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import partition_of_name
 from jqd.domain.log import get_logger
-from jqd.domain.quotas import Charge
 from jqd.domain.record import Lane, encode_rules
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import bare, tenant_of
@@ -27,9 +27,9 @@ from jqd.service.find import Coming, exists, find, resolve
 from jqd.service.id_reservations import confirm_ids, reserve_ids
 from jqd.service.principal import Principal
 from jqd.service.push import expect_open, write
-from jqd.service.quotas import reserve_owed
 from jqd.service.services import Services
 from jqd.store import JobView
+from jqd.tenants.quota_service import reserve_owed
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
 TAKEN = "another job has the id {!r}, and has not come to the store yet"

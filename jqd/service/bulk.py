@@ -20,7 +20,6 @@ from jqd.service.edit import Kind, change
 from jqd.service.find import Coming, expect_promised, find, resolve
 from jqd.service.job_filter import JobFilter
 from jqd.service.listing import STEP_JOBS, STEPS_MAX, WALK_S, fitting, page_of
-from jqd.service.quotas import looked
 from jqd.service.server_only import any_reserved, may_change
 from jqd.service.services import Services
 from jqd.store import JobView
@@ -262,7 +261,7 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
     """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended; of a quota
     that is spent it says how many were left for that."""
     left = len(views)
-    await looked(services)
+    await services.hooks.looked(services)
 
     async def one(found: Found) -> None:
         # A list tells no arguments, and the change is the whole job once more.

@@ -12,17 +12,16 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Conflict, Fault, Invalid, NotYet
 from jqd.domain.job import ChangeKind, Priority, State
 from jqd.domain.job_spec import KEPT, Date, Delay, JobRecord
-from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.domain.tenant import bare
 from jqd.service.audit import noted
 from jqd.service.find import Coming, expect_promised, find, once_settled, resolve
 from jqd.service.job_limits import date_faults, eligible_at_ms
 from jqd.service.msgpack_depth import NESTING_MAX, nests_deeper
-from jqd.service.quotas import reserve
 from jqd.service.server_only import expect_allowed
 from jqd.service.services import Services
 from jqd.store import EditGiven, JobView
@@ -150,7 +149,7 @@ async def change(services: Services, view: JobView, kind: Kind, **fields: Any) -
         raise Conflict(f"job {_called(view)} cannot be read, nor what it was to do: delete it, and push it anew")
     if kind is not Kind.RETRY or not services.principal.tenant:
         return await _change(services, view, kind, fields, FREE)
-    with await reserve(services, 1, len(_array(services, view, kind, fields)), retried=True) as charge:
+    with await services.hooks.reserve(services, 1, len(_array(services, view, kind, fields)), retried=True) as charge:
         return await _change(services, view, kind, fields, charge)
 
 

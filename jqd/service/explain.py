@@ -100,7 +100,7 @@ def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_u
         )
         return WaitReason(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
     if place.limited_by:
-        return services.why_limited(services, view, place)
+        return services.hooks.why_limited(services, view, place)
     if held_up:
         return WaitReason(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
     better = tuple((bare(name), ready) for name, ready in place.better if services.principal.can_access(name))

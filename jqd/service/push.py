@@ -8,10 +8,10 @@ import msgspec
 import trio
 from msgspec import Raw, Struct, structs
 
+from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdRange, home_of, homes_of
-from jqd.domain.quotas import FREE, Charge
 from jqd.domain.record import Head, Lane, encode_jobs
 from jqd.service.batch import Batch
 from jqd.service.concurrent_pushes import Turn
@@ -19,7 +19,6 @@ from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_n
 from jqd.service.idempotency import expect_first, other_request, overtaken
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.push_checks import refuse_foreign, refuse_replaced, refuse_unset
-from jqd.service.quotas import reserve
 from jqd.service.server_only import any_reserved, expect_allowed
 from jqd.service.services import Services
 from jqd.store import Replace
@@ -85,7 +84,7 @@ async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic:
         raise _all_refused(batch)
     if not services.principal.tenant:
         return await _push(services, batch, wanted, FREE, atomic=atomic)
-    with await reserve(services, len(batch.jobs), len(batch.array)) as charge:
+    with await services.hooks.reserve(services, len(batch.jobs), len(batch.array)) as charge:
         return await _push(services, batch, wanted, charge, atomic=atomic)
 
 

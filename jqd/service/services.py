@@ -16,7 +16,6 @@ from jqd.domain.jobid import partition_of
 from jqd.domain.joblog import Row
 from jqd.domain.lease import Peer
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses
-from jqd.domain.quotas import Quotas
 from jqd.domain.record import Lane
 from jqd.domain.settings import SettingTable
 from jqd.domain.tenant import SEPARATOR, annotate
@@ -26,16 +25,15 @@ from jqd.runner import Pulls, Runners, WorkerHealth, WorkerRegistry
 from jqd.service.concurrent_pushes import ConcurrentPushes
 from jqd.service.config import ServiceConfig
 from jqd.service.event_stream import Listener
+from jqd.service.hooks import Hooks
 from jqd.service.partition_breaker import PartitionBreaker
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.recent_pushes import RecentPushes
 from jqd.service.registered_options import RegisteredOptions
-from jqd.service.wait_reason import WaitReason
-from jqd.store import EdgeStore, JobView, QueuePlace
+from jqd.store import EdgeStore
 
 F = TypeVar("F")
-WhyLimited = Callable[["Services", JobView, QueuePlace], WaitReason]
 
 
 class Control(Protocol):
@@ -73,7 +71,7 @@ class Services:
     workers: WorkerRegistry
     control: Control
     clock: Clock
-    why_limited: WhyLimited
+    hooks: Hooks
     partitions: int = 1
     ageing_ms: int = 0
     """In which a job that waits gains a step of priority; 0: never."""
@@ -91,7 +89,6 @@ class Services:
     """What was registered of jobtypes."""
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
-    quotas: Quotas = field(init=False)
     halts: Pauses = field(init=False)
     """Tenants of which nothing is begun."""
     drains: Pauses = field(init=False)
@@ -106,7 +103,6 @@ class Services:
         self.options = RegisteredOptions(self.workers.settings)
         self.pauses = Pauses(self.workers.settings, PAUSE)
         self.tokens = Tokens(self.workers.settings, self.clock)
-        self.quotas = Quotas(self.workers.settings, self.clock)
         self.halts = Pauses(self.workers.settings, BAN, HALT)
         self.drains = Pauses(self.workers.settings, DRAIN)
 

@@ -19,8 +19,8 @@ from jqd.api.problems import Details
 from jqd.api.route import Document
 from jqd.domain.job import State
 from jqd.domain.jobid import parse_id
+from jqd.features import HOOKS
 from jqd.http import ListenerConfig
-from jqd.rate_limits.service import why_limited
 from jqd.routes import ROUTES
 from jqd.runner import WorkerRegistry
 from jqd.service import Services
@@ -66,7 +66,7 @@ class Edge:
         self.workers = WorkerRegistry(None, clock=self.clock)
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        services = Services(self.config, journal, store, runner, self.workers, control, self.clock, why_limited)
+        services = Services(self.config, journal, store, runner, self.workers, control, self.clock, HOOKS)
         self.api = Api(ApiContext(self.config, services, Authenticator(services.tokens)), ROUTES)
 
     def add(self, state: State, **fields: Any) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.job import Fate
+from jqd.tenants.quotas import Quotas
 from tests.api.charged import ACME, failed, push, put, retry
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -86,7 +87,7 @@ async def test_too_many_dead_jobs_forbid_no_retry_also_while_something_waits_for
     first, second = await failed(edge, 2)
     await put(edge, dead=2)
     assert (await push(edge)).status == 429
-    edge.api._parts.services.quotas.owe("acme")  # a follower that has no room
+    edge.api._parts.services.feature(Quotas).owe("acme")  # a follower that has no room
     assert (await retry(edge, first)).status == 200
     edge.clock.advance(1.5)
     over = await retry(edge, second)

@@ -16,12 +16,12 @@ from jqd.domain.followers import named
 from jqd.domain.job import Fate, Held, Outcome
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.domain.lease import LeaseConfig
-from jqd.domain.quotas import Quota
 from jqd.domain.record import Lane, encode_outcomes, job_ids
 from jqd.domain.tenant import annotate
 from jqd.journal import Journal
 from jqd.loops.retention.retention import EVERY_S
 from jqd.store import KeptJob, Member, Shelf
+from jqd.tenants.quotas import Quota, Quotas
 from tests.loops.house import until
 from tests.loops.pairs import BOTH, HERE, THERE, Pair, pair
 
@@ -88,7 +88,7 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
 async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
-        here.daemon.parts.services.quotas.known["acme"] = Quota(dead=0)
+        here.daemon.parts.services.feature(Quotas).known["acme"] = Quota(dead=0)
         ids = [job_id for names in ((HERE, THERE), (HERE,)) for job_id in await here.push(*names)]
         assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
         follows = named(msgspec.msgpack.encode([{"name": "a"}]), "p", annotate("acme", "a"), 0, 0)
@@ -100,7 +100,7 @@ async def test_what_waits_for_a_quota_for_a_minute_is_said(autojump_clock: None)
         (warning,) = here.control.warnings()
         assert warning.startswith(f"what follows {len(ids)} jobs of tenant 'acme' waits since ")
         assert (here.control.owed_told("acme"), here.control.owed_told("other")) == (warning, None)
-        here.daemon.parts.services.quotas.known.clear()
+        here.daemon.parts.services.feature(Quotas).known.clear()
         await until(lambda: not here.control.warnings() and not here.control.owed("acme"))
         nursery.cancel_scope.cancel()
 

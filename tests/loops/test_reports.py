@@ -14,7 +14,7 @@ from jqd.domain.errors import JournalRefused, NotFound
 from jqd.domain.job import NIL, Fate, Job, Outcome
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_outcomes
-from jqd.rate_limits.service import why_limited
+from jqd.features import HOOKS
 from jqd.runner import Capacity, Report, Runner, RunnerConfig, Runners, WorkerRegistry, WorkerSpec, make_pool
 from jqd.runner.runner import NOTED_S
 from jqd.service import ServiceConfig, Services, outcomes
@@ -96,7 +96,7 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
             workers,
             control,
             clock,
-            why_limited,
+            HOOKS,
         )
         scene = Scene(here, services, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync

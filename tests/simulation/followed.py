@@ -8,9 +8,9 @@ import trio
 
 from jqd.chaining import follow as following_module
 from jqd.chaining.outbox import Outbox
+from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import JqdError
 from jqd.domain.job import Outcome
-from jqd.domain.quotas import FREE, Charge
 from jqd.loops.outcomes import OutcomesLoop
 from jqd.loops.retention import retention as retention_module
 from jqd.partition import Partition

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from jqd.domain.quotas import Quota
+from jqd.tenants.quotas import Quota, Quotas
 from tests.simulation.plan import SPENT_S
 
 NO_ROOM = Quota(dead=0)  # whatever there is
@@ -21,7 +21,7 @@ TENANT = ""  # of all jobs here; in service it has no quota
 def spend(daemon: Any) -> None:
     """A daemon begins that knows of the quota, if it still holds."""
     if is_spent():
-        daemon.parts.services.quotas.known[TENANT] = NO_ROOM
+        daemon.parts.services.feature(Quotas).known[TENANT] = NO_ROOM
 
 
 async def lift(nodes: Iterable[Any]) -> None:
@@ -29,7 +29,7 @@ async def lift(nodes: Iterable[Any]) -> None:
     await trio.sleep_until(SPENT_S)
     for node in nodes:
         if node.life is not None and node.life.daemon is not None:
-            node.life.daemon.parts.services.quotas.known.pop(TENANT, None)
+            node.life.daemon.parts.services.feature(Quotas).known.pop(TENANT, None)
 
 
 def is_spent() -> bool:

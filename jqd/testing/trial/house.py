@@ -25,8 +25,8 @@ from jqd.domain.clock import SystemClock
 from jqd.domain.job import Held, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
+from jqd.features import HOOKS
 from jqd.http import RequestHead, Response
-from jqd.rate_limits.service import why_limited
 from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
@@ -123,7 +123,7 @@ class House:
         config, workers = ApiConfig(), WorkerRegistry(None, clock=self.clock)
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
-        self._services = Services(config, journal, self._store, runner, workers, control, self.clock, why_limited)
+        self._services = Services(config, journal, self._store, runner, workers, control, self.clock, HOOKS)
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:

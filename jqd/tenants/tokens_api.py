@@ -13,8 +13,8 @@ from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tokens import Role
 from jqd.domain.tokens import Token as Kept
-from jqd.service import tokens
-from jqd.service.tokens import TokenWanted
+from jqd.tenants import tokens
+from jqd.tenants.tokens import TokenWanted
 
 
 class Token(Struct, frozen=True, kw_only=True):

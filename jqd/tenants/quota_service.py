@@ -1,56 +1,40 @@
 """How much a tenant may push: said for all daemons, and looked at with each push of one that has a quota."""
 
 from collections.abc import Mapping
-from typing import Annotated
 
-import msgspec
 import trio
-from msgspec import Meta
 
+from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Conflict, Fault, Invalid, NotFound, Overloaded, StoreError
 from jqd.domain.log import get_logger
-from jqd.domain.quotas import AGAIN_S, FREE, NO_JOBS, QUOTA, Charge, Numbers, Quota, body_of
 from jqd.domain.record import Lane
 from jqd.domain.settings import NIL
 from jqd.domain.tenant import IN_WORDS, is_tenant, tenant_of
 from jqd.domain.tokens import Role
 from jqd.service.services import Services
 from jqd.service.settings import save, wait_loaded
+from jqd.tenants.quotas import AGAIN_S, NO_JOBS, QUOTA, Numbers, Quota, Quotas, body_of
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
 LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
 OWED = "jobs that follow its others, or dates of its schedules, wait for it and go first"
 ANSWER_S = 0.5  # then what it told before counts: a store that hangs holds up no pushes
 
-Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
-Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs, 1 or more")]
 
-
-class Allowance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tenant may push; what is left out has no limit."""
-
-    rate: Rate | None = None
-    bytes: Rate | None = None
-    queued: Most | None = None
-    in_flight: Most | None = None
-    dead: Most | None = None
-
-
-async def put(services: Services, tenant: str, wish: Allowance) -> None:
+async def put(services: Services, tenant: str, quota: Quota) -> None:
     """Say how much a tenant may push; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
         why = f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}"
         raise Invalid(why, [Fault("/tenant", why)])
-    quota = Quota(**msgspec.structs.asdict(wish))
     if quota == Quota():
         raise Invalid("a quota has a limit: rate, bytes, queued, in_flight or dead", [Fault("", "give one of them")])
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if tenant not in services.quotas.known and len(services.quotas.known) >= QUOTAS_MAX:
+        if tenant not in services.feature(Quotas).known and len(services.feature(Quotas).known) >= QUOTAS_MAX:
             why = f"there are {QUOTAS_MAX} quotas, and no more can be; delete some"
             raise Conflict(why, [Fault("", why)])
-        return {} if services.quotas.known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
+        return {} if services.feature(Quotas).known.get(tenant) == quota else {(QUOTA, tenant): body_of(quota)}
 
     await save(services, make)
 
@@ -60,7 +44,7 @@ async def delete(services: Services, tenant: str) -> None:
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if tenant not in services.quotas.known:
+        if tenant not in services.feature(Quotas).known:
             raise NotFound(f"there is no quota of tenant {tenant[:64]!r}")
         return {(QUOTA, tenant): NIL}
 
@@ -70,7 +54,9 @@ async def delete(services: Services, tenant: str) -> None:
 def exists(services: Services, tenant: str) -> bool:
     """Whether it has a quota that whoever asks may know: his own tenant's, or of no tenant and looking at all."""
     who = services.principal
-    return tenant in services.quotas.known and (who.can_see(tenant) or (not who.tenant and who.may(Role.VIEWER)))
+    return tenant in services.feature(Quotas).known and (
+        who.can_see(tenant) or (not who.tenant and who.may(Role.VIEWER))
+    )
 
 
 async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
@@ -78,16 +64,16 @@ async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bo
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
         return FREE
-    owes = services.quotas.owes(tenant) or services.control.owes(tenant)
+    owes = services.feature(Quotas).owes(tenant) or services.control.owes(tenant)
     if owes and not (
-        retried and services.quotas.has_too_many_dead(tenant)
+        retried and services.feature(Quotas).has_too_many_dead(tenant)
     ):  # what is owed may wait for these very retries
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(services)
-        over = services.quotas.over(tenant, jobs, daemons, retried=retried)
+        over = services.feature(Quotas).over(tenant, jobs, daemons, retried=retried)
         if over is None:
-            return services.quotas.reserve(tenant, jobs, size_bytes, daemons)
+            return services.feature(Quotas).reserve(tenant, jobs, size_bytes, daemons)
         limit, wait_s = over
     why = _spent(tenant, limit)
     raise Overloaded(why if retried else f"nothing was taken: {why}", retry_after_s=int(wait_s) + 1)
@@ -103,21 +89,21 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
     """Keep so much for jobs that nobody can be refused; why they have to wait, where there is no room."""
     if not await _bounded(services, tenant):
         return FREE
-    over = services.quotas.over(tenant, jobs, _daemons(services), owed=True)
+    over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
     if over is None:
-        return services.quotas.reserve(tenant, jobs, size_bytes, _daemons(services))
-    services.quotas.owe(tenant)
+        return services.feature(Quotas).reserve(tenant, jobs, size_bytes, _daemons(services))
+    services.feature(Quotas).owe(tenant)
     return _spent(tenant, over[0])
 
 
 async def _bounded(services: Services, tenant: str) -> bool:
     """Whether it has a quota; what that counts is known then."""
-    quota = services.quotas.known.get(tenant)
+    quota = services.feature(Quotas).known.get(tenant)
     if quota is None:
         return False
     if quota.queued is not None or quota.in_flight is not None or quota.dead is not None:
         await _look(services)
-    return tenant in services.quotas.known  # it may have been deleted meanwhile
+    return tenant in services.feature(Quotas).known  # it may have been deleted meanwhile
 
 
 def _daemons(services: Services) -> int:
@@ -130,7 +116,7 @@ def _spent(tenant: str, limit: str) -> str:
 
 async def _look(services: Services) -> None:
     """Know about how many jobs each tenant has; where no store answers what is known stays, and pushes add to it."""
-    quotas, now_s = services.quotas, services.clock.mono_s()
+    quotas, now_s = services.feature(Quotas), services.clock.mono_s()
     if now_s - quotas.looked_at_s < LOOK_S:
         return
     quotas.looked_at_s = now_s  # one look for all who come meanwhile
@@ -158,7 +144,7 @@ async def _look(services: Services) -> None:
 
 async def _ask(services: Services, number: int) -> None:
     """Have one partition count; a store that is away is asked again by a later look."""
-    quotas = services.quotas
+    quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}
     try:

@@ -82,7 +82,7 @@ async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_agai
 
 
 async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over(edge, monkeypatch):
-    monkeypatch.setattr("jqd.service.tokens.KEPT_BYTES_MAX", 50_000)
+    monkeypatch.setattr("jqd.tenants.tokens.KEPT_BYTES_MAX", 50_000)
     boss = (await make(edge, "master", tenant="acme"))["token"]
     wish = {"role": "push", "scopes": ["x" * 100] * 20, "expires_in": 0.001}
     made = [await call(edge, boss, "POST", "/v1/tokens", wish) for _ in range(4)]
@@ -102,8 +102,8 @@ async def test_no_tenant_fills_what_all_rules_may_take_with_tokens_that_are_over
 
 
 async def test_no_masters_that_make_tokens_without_an_end_end_those_of_other_tenants(edge, monkeypatch):
-    monkeypatch.setattr("jqd.service.tokens.KEPT_BYTES_MAX", 30_000)
-    monkeypatch.setattr("jqd.service.tokens.SURE_BYTES", 1_000)
+    monkeypatch.setattr("jqd.tenants.tokens.KEPT_BYTES_MAX", 30_000)
+    monkeypatch.setattr("jqd.tenants.tokens.SURE_BYTES", 1_000)
     large = {"role": "push", "scopes": ["x" * 100] * 20}
 
     async def tell(boss, wish):

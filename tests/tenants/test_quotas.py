@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from jqd.domain.quotas import PUSHED_MAX, Numbers, Quota, Quotas
 from jqd.domain.settings import SettingTable
+from jqd.tenants.quotas import PUSHED_MAX, Numbers, Quota, Quotas
 from jqd.testing.clock import ManualClock
 
 PARTITIONS = 3

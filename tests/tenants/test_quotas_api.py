@@ -8,7 +8,7 @@ import trio.testing
 
 from jqd.domain.errors import JournalRefused, StoreAway
 from jqd.domain.job import Fate
-from jqd.domain.quotas import BURST_S
+from jqd.tenants.quotas import BURST_S, Quotas
 from tests.api.charged import ACME, OTHER, push, put
 from tests.api.edge import JSON
 from tests.api.whole import Whole
@@ -216,7 +216,7 @@ async def test_a_quota_that_is_deleted_while_it_is_looked_at_bounds_nothing(edge
     real = store.list_types
 
     async def gone() -> Any:
-        services.quotas.known.clear()
+        services.feature(Quotas).known.clear()
         return await real()
 
     monkeypatch.setattr(type(store), "list_types", lambda *_: gone())
@@ -283,7 +283,7 @@ async def test_what_does_not_answer_in_time_keeps_no_tenant_from_pushing_whose_j
         await edge.end(held, Fate.SUCCEEDED)
         edge.clock.advance(5)
         await trio.sleep(5)
-    said = services.quotas.complaints()
+    said = services.feature(Quotas).complaints()
     assert [("partition 1 of the store" in one, "it is away" in one) for one in said] == [(True, True)] * (
         why == "away"
     )
@@ -308,5 +308,5 @@ async def test_a_mistake_in_a_look_ends_no_daemon_and_is_said(edge, monkeypatch)
     assert (await push(edge)).status == 201
     edge.clock.advance(61)
     assert (await push(edge)).status == 201
-    (said,) = services.quotas.complaints()
+    (said,) = services.feature(Quotas).complaints()
     assert "LookupError('no such row')" in said

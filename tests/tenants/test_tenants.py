@@ -11,8 +11,9 @@ from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate, any_of
 from jqd.rate_limits import service as constraints
 from jqd.runner import Running, registry
-from jqd.service import handlers, pauses, settings, tokens
+from jqd.service import handlers, pauses, settings
 from jqd.store import Owner
+from jqd.tenants import tokens
 from jqd.testing.store import FakeStore
 from tests.api.edge import JSON, Answer
 from tests.api.whole import Whole

@@ -16,11 +16,13 @@ push of the same job is, only that dead jobs, of which it makes fewer, do not fo
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 
+from jqd.domain.charge import Charge
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
@@ -32,19 +34,23 @@ STALE_S = 60.0  # without a word from a partition: then health says so
 OWED_S = 3.0  # what was put off is tried each second by some daemon: longer than until the next time
 
 
-class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of such a rule; None: as much as it likes."""
+Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
+Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs, 1 or more")]
 
-    rate: float | None = None
+
+class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a tenant may push; what is left out has no limit. The body of the setting."""
+
+    rate: Rate | None = None
     """Jobs a second."""
-    bytes: float | None = None
+    bytes: Rate | None = None
     """Of jobs as they are pushed, a second."""
-    queued: int | None = None
+    queued: Most | None = None
     """Jobs that wait, those with a date among them."""
-    in_flight: int | None = None
+    in_flight: Most | None = None
     """Jobs that have not ended."""
-    dead: int | None = None
-    """Jobs that failed, and are kept until somebody retries or deletes them."""
+    dead: Most | None = None
+    """Jobs that failed, and are kept until somebody retries or deletes them: who has so many pushes no more."""
 
 
 class Numbers(NamedTuple):
@@ -77,47 +83,6 @@ class Bucket:
     def spend(self, seconds: float) -> None:
         """So many of the rate, also more than there are; below 0: give back."""
         self._level_s -= seconds
-
-
-class Charge:
-    """What a push has reserved. When it is over (`with`) what was not taken of it goes back."""
-
-    def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
-        self.reserved = jobs, size_bytes
-        self._taken = 0, 0
-        self._move: Callable[[Sequence[int]], None] | None = None
-        self._settle: list[Callable[[int, int], None]] = []
-
-    def taken(self, homes: Sequence[int], size_bytes: int) -> None:
-        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store.
-
-        `homes`: the partition of each job.
-        """
-        if self._settle:
-            self._taken = self._taken[0] + len(homes), self._taken[1] + size_bytes
-        if self._move is not None:
-            self._move(homes)
-
-    def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
-        """Call `move` with the partitions of jobs as they are taken."""
-        self._move = move
-
-    def when_over(self, settle: Callable[[int, int], None]) -> None:
-        """Call `settle` with the jobs and bytes that were taken."""
-        self._settle.append(settle)
-
-    def __enter__(self) -> Self:
-        """Of a push that begins."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """It is over, however it went."""
-        for settle in self._settle:
-            settle(*self._taken)
-
-
-FREE = Charge()
-"""Of pushes that no quota bounds."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,9 +10,10 @@ from jqd.api.decode import read_query
 from jqd.api.message import ApiRequest, ApiResponse, answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.domain import audit
 from jqd.domain.job_spec import Date
-from jqd.service import audit
 from jqd.service.job_filter import instant_of
+from jqd.service.services import Services
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer
 
@@ -58,8 +59,24 @@ async def list_notes(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     """
     query = read_query(request, AuditQuery)
     since_ms = 0 if query.since is UNSET else instant_of("since", query.since)
-    found = audit.found(
+    found = _found(
         parts.services, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit
     )
     rows = (Note(iso(one.at_ms), one.token, one.role, one.act, one.what, one.tenant) for _, one in found)
     return await answer_rows(request, Notes([], found[-1][0] if len(found) == query.limit else ""), rows)
+
+
+def _found(
+    services: Services, *, token: str = "", act: str = "", since_ms: int = 0, before: str = "", limit: int
+) -> list[tuple[str, audit.Note]]:
+    """The newest notes that fit, of the service's principal. `before`: the name of one; later ones are left out."""
+    fit = []
+    for name, note in audit.notes(services.workers.settings, before):
+        if not services.principal.can_see(note.tenant) or note.at_ms < since_ms:
+            continue
+        if (token and note.token != token) or (act and act not in note.act):
+            continue
+        fit.append((name, note))
+        if len(fit) == limit:
+            break
+    return fit

@@ -1,0 +1,45 @@
+"""What a push costs the quota of its tenant."""
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+
+class Charge:
+    """What a push has reserved. When it is over (`with`) what was not taken of it goes back."""
+
+    def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
+        self.reserved = jobs, size_bytes
+        self._taken = 0, 0
+        self._move: Callable[[Sequence[int]], None] | None = None
+        self._settle: list[Callable[[int, int], None]] = []
+
+    def taken(self, homes: Sequence[int], size_bytes: int) -> None:
+        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store.
+
+        `homes`: the partition of each job.
+        """
+        if self._settle:
+            self._taken = self._taken[0] + len(homes), self._taken[1] + size_bytes
+        if self._move is not None:
+            self._move(homes)
+
+    def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
+        """Call `move` with the partitions of jobs as they are taken."""
+        self._move = move
+
+    def when_over(self, settle: Callable[[int, int], None]) -> None:
+        """Call `settle` with the jobs and bytes that were taken."""
+        self._settle.append(settle)
+
+    def __enter__(self) -> Self:
+        """Of a push that begins."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is over, however it went."""
+        for settle in self._settle:
+            settle(*self._taken)
+
+
+FREE = Charge()
+"""Of pushes that no quota bounds."""

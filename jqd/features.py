@@ -1,0 +1,7 @@
+"""What optional features answer when the service asks."""
+
+from jqd.rate_limits.service import why_limited
+from jqd.service.hooks import Hooks
+from jqd.tenants.quota_service import looked, reserve
+
+HOOKS = Hooks(why_limited=why_limited, reserve=reserve, looked=looked)
