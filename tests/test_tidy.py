@@ -239,13 +239,15 @@ def test_there_is_something_to_look_at() -> None:
     assert all(map(len, (FILES, SCRIPTS, INCLUDES, PAGES)))
 
 
-def test_every_room_stands_on_the_one_page() -> None:
+def test_every_room_has_its_row_on_the_one_page_and_files_that_it_names_are_there() -> None:
     page = (ROOT / "docs" / "build" / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| `(\w+)/` \| \S.* \|$", page, re.MULTILINE)
     rooms = {path.name for path in (ROOT / "jqd").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    loose = [*(ROOT / "jqd").glob("*.py"), *(ROOT / "jqd" / "domain").glob("*.py")]
-    words = {path.name for path in loose if not path.name.startswith("__")}
-    assert [room for room in rooms if f"`{room}/`" not in page] == []
+    assert sorted(rows) == sorted(rooms)
+    words = {path.name for path in (ROOT / "jqd").glob("*.py") if not path.name.startswith("__")}
     assert [word for word in words if f"`{word}`" not in page] == []
+    named = re.findall(r"`([a-z_/\d]+\.(?:py|lua))`", page)
+    assert [name for name in named if not (ROOT / "jqd" / name).exists()] == []
 
 
 def test_every_error_says_when_it_comes() -> None:
