@@ -34,7 +34,7 @@ def counting() -> Iterator[Counter[str]]:
         yield found
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 async def calls(size: int) -> Counter[str]:
