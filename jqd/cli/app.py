@@ -11,7 +11,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import constraints as restraints
 from jqd.cli import daemons as drains
-from jqd.cli import jobs, manage, screen, show, why
+from jqd.cli import jobs, manage, screen, show
 from jqd.cli import quotas as limits
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
@@ -58,7 +58,7 @@ app.command(
 )
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
-    (ONE, (jobs.push, jobs.get, why.why)),
+    (ONE, (jobs.push, jobs.get, jobs.why)),
     (LOOK, (screen.status, screen.top, show.jobs, show.errors)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
@@ -141,7 +141,6 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command; returns its exit code."""
     try:
         # Commands return their code; errors of ours have their own.
         code = app(_ordered(argv), exit_on_error=False, result_action="return_value")

@@ -12,9 +12,19 @@ from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_urls
 from jqd.client.environ import daemon_token
+from jqd.domain import log
 from jqd.domain.errors import ConfigError
 from jqd.domain.job_spec import DURATIONS, FIELDS, SEVERAL, SWITCHES, JobOptions, help_of
 from jqd.domain.units import has_unit, seconds
+
+
+def set_log(level: str, form: Any) -> None:
+    """The one format and level of this process. Raises Usage for a level that is none."""
+    try:
+        log.configure(level=level, form=form)
+    except ValueError as error:
+        raise Usage(str(error)) from error
+
 
 T = TypeVar("T")
 
@@ -35,11 +45,9 @@ class Common:
 
     @property
     def has_token(self) -> bool:
-        """Whether a token goes along."""
         return bool(self.token or daemon_token())
 
     def client(self) -> Client:
-        """A client for that daemon. Raises Usage for a wrong URL."""
         with worded():
             return Client(self.url or daemon_urls(), token=self.token or daemon_token(), tenant=self.tenant)
 
@@ -68,7 +76,6 @@ def waits(text: str, flag: str) -> float | list[float]:
 
 
 def _with_flags(options: type[T]) -> type[T]:
-    """Give it a flag for each option of a job."""
     for field in msgspec.structs.fields(JobOptions):
         kind = str if field.name in DURATIONS else int if field.name not in SWITCHES else bool
         flag = Parameter(

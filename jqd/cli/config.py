@@ -35,8 +35,6 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 class SettingOrigin(msgspec.Struct):
-    """One setting, as it is shown."""
-
     setting: str
     value: Any
     unit: str
@@ -53,8 +51,6 @@ class SettingOrigin(msgspec.Struct):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class GivenSettings:
-    """What a daemon would be started with."""
-
     config: Path | None = None
     """TOML file with settings; else JQD_CONFIG."""
     store: Annotated[list[str] | None, Parameter(negative="")] = None
@@ -67,7 +63,6 @@ class GivenSettings:
     """As for `jqd serve`."""
 
     def load(self) -> Loaded:
-        """Raises ConfigError."""
         flags = {"http.bind": self.bind, "data_dir": self.data_dir, "insecure": self.insecure}
         return load_all(file=self.config, flags={**flags, **store_flags(self.store)})
 
@@ -139,7 +134,6 @@ async def _open(config: StoreConfig) -> None:
 
 
 def _doubts(http: HttpConfig, incoming: int) -> Iterator[str]:
-    """What is said, and cannot all be so."""
     most, of_one = http.connections_max, http.address_connections_max
     if most is not None and most > incoming:
         yield (
@@ -200,5 +194,4 @@ def _page() -> Mapping[str, tuple[str, str]]:
 
 
 def _bare(text: str) -> str:
-    """Without links and marks."""
     return _LINK.sub(r"\1", text).replace("`", "").replace("**", "")

@@ -10,21 +10,20 @@ from rich.text import Text
 from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import CONTROLS, show
-from jqd.cli.show import Flag, rows_of
+from jqd.cli.show import Flag, deleted, rows_of
 from jqd.cli.table import lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 
 
-def ls(*, common: Common | None = None) -> int:
+def ls(*, common: Common = Common()) -> int:
     """List the constraints, and of each how many jobs it could not be asked about."""
     none = "there is no constraint; `jqd constraints set` makes one"
-    return rows_of(common or Common(), lambda client: client.constraints(), _table, none)
+    return rows_of(common, lambda client: client.constraints(), _table, none)
 
 
-def get(name: Name, /, *, common: Common | None = None) -> int:
+def get(name: Name, /, *, common: Common = Common()) -> int:
     """Show a constraint."""
-    common = common or Common()
     with common.client() as client:
         _show(client.constraint(name), common)
     return Exit.DONE
@@ -64,9 +63,7 @@ class Said:
         }
 
 
-def set_(
-    name: str, match: str, /, *, said: Said | None = None, dry_run: Flag = False, common: Common | None = None
-) -> int:
+def set_(name: str, match: str, /, *, said: Said = Said(), dry_run: Flag = False, common: Common = Common()) -> int:
     """Limit the jobs that an expression is true of: how many start, or run at once, at all daemons together.
 
     Parameters
@@ -78,7 +75,7 @@ def set_(
     dry_run
         Say nothing; show what it would do to jobs that wait.
     """
-    common, asked = common or Common(), (said or Said()).asked()
+    asked = said.asked()
     with common.client() as client:
         told = client.set_constraint(name, match, **asked, dry_run=dry_run)
     if dry_run and common.output == "table":
@@ -88,18 +85,14 @@ def set_(
     return Exit.DONE
 
 
-def dry_run(name: str, match: str, /, *, said: Said | None = None, common: Common | None = None) -> int:
+def dry_run(name: str, match: str, /, *, said: Said = Said(), common: Common = Common()) -> int:
     """Show what a constraint would do to jobs that wait, and say nothing. The words are those of set."""
     return set_(name, match, said=said, dry_run=True, common=common)
 
 
-def rm(name: Name, /, *, common: Common | None = None) -> int:
+def rm(name: Name, /, *, common: Common = Common()) -> int:
     """Delete a constraint; what waited for it starts."""
-    common = common or Common()
-    with common.client() as client:
-        client.delete_constraint(name)
-    show({"name": name, "rm": "deleted"}, common.output)
-    return Exit.DONE
+    return deleted(common, lambda client: client.delete_constraint(name), name=name)
 
 
 def _rate(text: str, burst: int) -> dict[str, float]:

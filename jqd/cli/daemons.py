@@ -12,7 +12,7 @@ from jqd.client import Client
 LOOK_S = 0.5  # between looks at what a daemon has in hand yet
 
 
-def drain(daemon: str = "this", /, *, wait: str = "0", common: Common | None = None) -> int:
+def drain(daemon: str = "this", /, *, wait: str = "0", common: Common = Common()) -> int:
     """Have a daemon begin no job, through restarts, until it is resumed. It takes pushes; what runs goes on.
 
     Parameters
@@ -22,7 +22,6 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common | None = N
     wait
         Wait so long (30s, 5m) until it has nothing in hand; ends with 5 when it has.
     """
-    common = common or Common()
     looks = math.ceil(duration(wait, "--wait") / LOOK_S)
     with common.client() as client:
         told = client.drain(daemon)
@@ -42,7 +41,7 @@ def drain(daemon: str = "this", /, *, wait: str = "0", common: Common | None = N
     return Exit.TIMED_OUT if looks and left != 0 else Exit.DONE
 
 
-def resume(daemon: str = "this", /, *, common: Common | None = None) -> int:
+def resume(daemon: str = "this", /, *, common: Common = Common()) -> int:
     """Have a daemon begin jobs again.
 
     Parameters
@@ -50,7 +49,6 @@ def resume(daemon: str = "this", /, *, common: Common | None = None) -> int:
     daemon
         As `jqd daemons` lists it; left out: the one that is asked.
     """
-    common = common or Common()
     with common.client() as client:
         told = client.resume_daemon(daemon)
     if common.output != "table":

@@ -127,7 +127,6 @@ async def _examine_server(parts: Sequence[StoreConfig]) -> list[Diagnostic]:
 
 
 def _bare(url: str) -> str:
-    """The URL without its password."""
     kind, _, rest = url.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{kind}://{host.rpartition('@')[2]}{slash}{path}"

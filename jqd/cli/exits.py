@@ -25,7 +25,6 @@ class Usage(ConfigError):
 
 
 def exit_of(error: JqdError) -> Exit:
-    """The code for what a command met."""
     match error:
         case Usage() | Invalid():  # a value that the daemon refuses is a mistake in the words, too
             return Exit.USAGE

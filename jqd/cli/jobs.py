@@ -16,9 +16,28 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
-from jqd.cli.render import Output, plain, show
+from jqd.cli.render import CONTROLS, Output, plain, show
 from jqd.client import Client, Conflict, JobInfo, TimedOut
 from jqd.domain.errors import JqdError
+
+
+def why(job_id: str, /, *, common: Common = Common()) -> int:
+    """Say in one sentence what keeps a job: its date, a pause, no worker, jobs before it …, and until when.
+
+    Parameters
+    ----------
+    job_id
+        The job's id.
+    """
+    with common.client() as client:
+        told = client.why(job_id)
+    if common.output != "table":
+        show(told, common.output)
+    else:
+        print(f"{job_id}: {told['text']}".translate(CONTROLS))
+        sys.stdout.flush()
+    return Exit.DONE
+
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
 SILENT_S = 5.0  # silence so long at most: with a job that no worker takes, the command would seem to hang
@@ -30,7 +49,7 @@ def push(
     /,
     *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    given: Options | None = None,
+    given: Options = Options(),
     run_at: str | None = None,
     in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
@@ -38,7 +57,7 @@ def push(
     require_result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """Push one job, or one for each line of a file.
 
@@ -65,7 +84,6 @@ def push(
     result
         As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     """
-    common, given = common or Common(), given or Options()
     _expect_words([argument, *more], lines, id_, result)
     options: dict[str, Any] = {
         **given.said(),
@@ -99,7 +117,7 @@ def get(
     wait: str = "0",
     whole: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """Show a job: its argument, how far it is, and what became of each attempt.
 
@@ -114,7 +132,6 @@ def get(
     result
         Print what it returned and nothing else, for scripts; ends with 1 when it failed or that was not kept.
     """
-    common = common or Common()
     wait_s = duration(wait, "--wait")
     with common.client() as client:
         info = client.get(checked_id(job_id), wait=wait_s or None, whole=whole)
@@ -198,7 +215,6 @@ def _show_end(info: JobInfo, output: Output) -> Exit:
 
 
 def _show_result(info: JobInfo, output: Output) -> Exit:
-    """What the job returned on stdout, or why there is none on stderr."""
     code = _ended(info)
     if code is not Exit.DONE:
         why = info.message or info.error or "no reason was given"
@@ -223,7 +239,6 @@ def _waited(client: Client, job_id: str) -> JobInfo:
 
 
 def _stands(info: JobInfo) -> str:
-    """The state of a job that is waited for, and what it needs."""
     match info.state:
         case "waiting":
             who = f"`jqd workers` lists who takes {info.name!r}" if info.name else "`jqd status` tells why"

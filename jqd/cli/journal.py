@@ -306,7 +306,6 @@ def _told(record: Record, *, lines: bool) -> str:
 
 
 def _moment(text: str | None, flag: str) -> int | None:
-    """A date as milliseconds since 1970."""
     if text is None:
         return None
     try:

@@ -28,8 +28,6 @@ Line = tuple[int, Any, int]  # number, argument, bytes read so far
 
 @dataclass
 class Pushed:
-    """What became of the lines."""
-
     job_ids: list[str] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
     """Line number and why."""
@@ -38,13 +36,11 @@ class Pushed:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of a push without --wait."""
         if self.stopped is not None:
             return exit_of(self.stopped)
         return Exit.FAILED if self.refused else Exit.DONE
 
     def show(self, output: Output) -> None:
-        """Print the ids."""
         if output == "json":
             show({"job_ids": self.job_ids}, output)
         elif output == "jsonl":

@@ -40,9 +40,9 @@ def cancel(
     *job_ids: str,
     all_: Whole = False,
     state: str | None = None,
-    which: Matching | None = None,
-    sure: Sure | None = None,
-    common: Common | None = None,
+    which: Matching = Matching(),
+    sure: Sure = Sure(),
+    common: Common = Common(),
 ) -> int:
     """Cancel jobs that have not ended: those named, or with --all those that match all other options.
 
@@ -55,7 +55,6 @@ def cancel(
     state
         waiting, scheduled, running or retrying.
     """
-    common, which, sure = common or Common(), which or Matching(), sure or Sure()
     filters = _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if all_ and filters in ([], ["--dry-run"]):
         raise Usage("all of which? Give --state, --name, --tag or --error")
@@ -71,13 +70,13 @@ def retry(
     *job_ids: str,
     all_: Whole = False,
     state: str | None = None,
-    which: Matching | None = None,
+    which: Matching = Matching(),
     argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     text: Flag = False,
     priority: int | None = None,
     in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
-    sure: Sure | None = None,
-    common: Common | None = None,
+    sure: Sure = Sure(),
+    common: Common = Common(),
 ) -> int:
     """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
 
@@ -99,7 +98,6 @@ def retry(
     in_
         Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
     """
-    common, which, sure = common or Common(), which or Matching(), sure or Sure()
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, "failed", "cancelled"):
         raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
@@ -119,7 +117,7 @@ def retry(
         return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)
 
 
-def run_now(*job_ids: str, common: Common | None = None) -> int:
+def run_now(*job_ids: str, common: Common = Common()) -> int:
     """Have jobs run at once that wait for their date.
 
     Parameters
@@ -127,7 +125,6 @@ def run_now(*job_ids: str, common: Common | None = None) -> int:
     job_ids
         Ids of jobs.
     """
-    common = common or Common()
     _one_of(job_ids, False)
     with common.client() as client:
         return _each(job_ids, "run_now", lambda job_id: (client.run_now(job_id).state, Exit.DONE), common)
@@ -137,9 +134,9 @@ def delete(
     *job_ids: str,
     all_: Whole = False,
     state: str | None = None,
-    which: Matching | None = None,
-    sure: Sure | None = None,
-    common: Common | None = None,
+    which: Matching = Matching(),
+    sure: Sure = Sure(),
+    common: Common = Common(),
 ) -> int:
     """Delete jobs for good that have ended: those named, or with --all those that failed and match all other options.
 
@@ -152,7 +149,6 @@ def delete(
     state
         failed, cancelled or succeeded.
     """
-    common, which, sure = common or Common(), which or Matching(), sure or Sure()
     _one_of(job_ids, all_, which, state=state, dry_run=sure.dry_run)
     if state not in (None, *FINAL_STATES):
         raise Usage(f"--state {state}: only jobs that have ended are deleted; cancel them first")
@@ -165,7 +161,7 @@ def delete(
         return _many("delete for good", act, sure, common)
 
 
-def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
+def clean(*, older: str, dry_run: Flag = False, common: Common = Common()) -> int:
     """Delete jobs that succeeded or were cancelled longer ago than --older; those that failed stay.
 
     Parameters
@@ -175,13 +171,12 @@ def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) ->
     dry_run
         Only count them.
     """
-    common = common or Common()
     old = timedelta(seconds=age(older, "--older"))
     with common.client() as client:
         return _told(client.clean(old, dry_run=dry_run), common)
 
 
-def forget(*worker_ids: str, common: Common | None = None) -> int:
+def forget(*worker_ids: str, common: Common = Common()) -> int:
     """Forget workers everywhere; what they have in hand is still waited for.
 
     Parameters
@@ -189,14 +184,13 @@ def forget(*worker_ids: str, common: Common | None = None) -> int:
     worker_ids
         Ids of workers, as `jqd workers` shows them.
     """
-    common = common or Common()
     if not worker_ids:
         raise Usage("which workers? Give their ids; `jqd workers` shows them")
     with common.client() as client:
         return _each(worker_ids, "rm", lambda one: _forget(client, one), common, called="worker_id")
 
 
-def pause(*jobtypes: str, all_: Whole = False, common: Common | None = None) -> int:
+def pause(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int:
     """Begin no jobs of these types, at any daemon, until they are resumed. What runs goes on.
 
     Parameters
@@ -206,13 +200,12 @@ def pause(*jobtypes: str, all_: Whole = False, common: Common | None = None) -> 
     all_
         All of the tenant that is spoken for (--tenant), instead of names.
     """
-    common = common or Common()
     if all_:
         return _whole(jobtypes, common, lambda client: client.pause_all())
     return _types(jobtypes, "pause", common, lambda client, name: client.pause_type(name), "paused")
 
 
-def resume(*jobtypes: str, all_: Whole = False, common: Common | None = None) -> int:
+def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> int:
     """Begin jobs of these types again.
 
     Parameters
@@ -222,7 +215,6 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common | None = None) ->
     all_
         End the pause of the whole tenant that is spoken for; types that are paused by name stay so.
     """
-    common = common or Common()
     if all_:
         return _whole(jobtypes, common, lambda client: client.resume_all())
     return _types(jobtypes, "resume", common, lambda client, name: client.resume_type(name), "resumed")
@@ -261,7 +253,6 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
 
 
 def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) -> int:
-    """Do it to all that match, when somebody is sure."""
     if not (sure.dry_run or sure.yes):
         _sure(what, act(dry_run=True).matched)
     return _told(act(dry_run=sure.dry_run), common)
@@ -278,7 +269,7 @@ def _sure(what: str, matched: int) -> None:
         raise Usage("nothing was done")
 
 
-def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching | None = None, **given: Any) -> list[str]:
+def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
     """The filters that were given. Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     filters = [*(which.words() if which else ()), *filters]

@@ -7,15 +7,15 @@ from rich.text import Text
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import show
-from jqd.cli.show import rows_of
+from jqd.cli.show import deleted, rows_of
 from jqd.cli.table import table
 
 LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 
 
-def ls(*, common: Common | None = None) -> int:
+def ls(*, common: Common = Common()) -> int:
     """List how much tenants may push, and how many jobs have followers that wait for that (put off)."""
-    return rows_of(common or Common(), lambda client: client.quotas(), _table, "no tenant has a quota")
+    return rows_of(common, lambda client: client.quotas(), _table, "no tenant has a quota")
 
 
 def set_(
@@ -27,7 +27,7 @@ def set_(
     queued: int | None = None,
     in_flight: int | None = None,
     dead: int | None = None,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """Say how much a tenant may push, instead of what was said before; what is left out has no limit.
 
@@ -46,7 +46,6 @@ def set_(
     dead
         Jobs that failed and are kept: who has so many pushes no more until some are retried or deleted.
     """
-    common = common or Common()
     if (rate, bytes_, queued, in_flight, dead) == (None,) * len(LIMITS):
         raise Usage("which limit? Give --rate, --bytes, --queued, --in-flight or --dead; or `jqd quotas rm`")
     with common.client() as client:
@@ -55,13 +54,9 @@ def set_(
     return Exit.DONE
 
 
-def rm(tenant: str, /, *, common: Common | None = None) -> int:
+def rm(tenant: str, /, *, common: Common = Common()) -> int:
     """Let a tenant push as much as it likes."""
-    common = common or Common()
-    with common.client() as client:
-        client.delete_quota(tenant)
-    show({"tenant": tenant, "rm": "deleted"}, common.output)
-    return Exit.DONE
+    return deleted(common, lambda client: client.delete_quota(tenant), tenant=tenant)
 
 
 def _table(rows: list[dict[str, Any]]) -> Text:

@@ -27,8 +27,6 @@ _encoder = msgspec.json.Encoder()  # several times as fast as json, which asks f
 
 
 class Record(NamedTuple):
-    """One job, outcome, cancel or rule, and where it stands."""
-
     position: int
     lane: Lane
     at_ms: int
@@ -41,7 +39,6 @@ class Record(NamedTuple):
         return None if isinstance(self.what, str | Setting) else bare(self.what.jobtype)
 
     def as_json(self) -> str:
-        """One line of JSON."""
         fields = {"position": self.position, "lane": self.lane.name.lower(), "at": _date(self.at_ms)}
         return _encoder.encode(fields | _fields(self.what)).decode()
 

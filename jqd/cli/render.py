@@ -26,7 +26,6 @@ CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 
 
 def show(value: Any, output: Output) -> None:
-    """Print one answer to stdout."""
     value = plain(value)
     if output == "table":
         _table(value)

@@ -44,8 +44,6 @@ Told = Callable[[int], None]
 
 @dataclass
 class Tally:
-    """What was replayed, or would be."""
-
     counts: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(ORDER, 0))
     unknown: int | None = None
     """Jobs the store does not know, when it was asked."""
@@ -174,8 +172,6 @@ async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> 
 
 
 class _Target:
-    """One partition of the store, under ids of our own."""
-
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
         self._source = source
@@ -276,8 +272,6 @@ def _batches(files: Files, segments: Sequence[Seen], lane: Lane, since_ms: int, 
 
 
 class _Gathered:
-    """A batch while it grows."""
-
     def __init__(self, segment: Seen) -> None:
         self._segment = segment
         self._records: list[tuple[int, Any]] = []
@@ -288,12 +282,10 @@ class _Gathered:
         return bool(self._records) and (len(self._records) == CALL_RECORDS or self._bytes + size > CALL_BYTES)
 
     def add(self, position: int, record: Any, size: int) -> None:
-        """One more."""
         self._records.append((position, record))
         self._bytes += size
 
     def taken(self, looked: int) -> Batch:
-        """What was gathered; the next begins empty."""
         end = self._records[-1][0] + 1 if self._records else 0
         records, self._records, self._bytes = self._records, [], 0
         return Batch(self._segment, records, end, looked)

@@ -11,16 +11,16 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import show
-from jqd.cli.show import rows_of
+from jqd.cli.show import deleted, rows_of
 from jqd.cli.table import ago, lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]
 
 
-def ls(*, common: Common | None = None) -> int:
+def ls(*, common: Common = Common()) -> int:
     """List the schedules, and when each comes next."""
     none = "there is no schedule; `jqd schedules set` makes one"
-    return rows_of(common or Common(), lambda client: client.schedules(), _table, none)
+    return rows_of(common, lambda client: client.schedules(), _table, none)
 
 
 def set_(
@@ -36,8 +36,8 @@ def set_(
     overlap: Literal["skip", "queue", "replace"] | None = None,
     jitter: str | None = None,
     until: str | None = None,
-    given: Options | None = None,
-    common: Common | None = None,
+    given: Options = Options(),
+    common: Common = Common(),
 ) -> int:
     """Have a job pushed at dates that come again, and show the next ones.
 
@@ -64,7 +64,6 @@ def set_(
     until
         None after this date, like 2030-01-31T08:00:00Z.
     """
-    common, given = common or Common(), given or Options()
     if (cron is None) == (every is None):
         raise Usage("when? Give --cron or --every, one of them")
     job = {"name": jobtype, "argument": read_argument(argument, as_text=given.text), **given.said()}
@@ -83,43 +82,35 @@ def set_(
     return _dates(told, common)
 
 
-def next_(name: Name, /, *, common: Common | None = None) -> int:
+def next_(name: Name, /, *, common: Common = Common()) -> int:
     """Show the next five dates of a schedule."""
-    common = common or Common()
     with common.client() as client:
         return _dates(client.schedule(name), common)
 
 
-def pause(name: Name, /, *, common: Common | None = None) -> int:
+def pause(name: Name, /, *, common: Common = Common()) -> int:
     """Pause a schedule: none of its dates comes until it is resumed."""
-    common = common or Common()
     with common.client() as client:
         return _dates(client.pause_schedule(name), common)
 
 
-def resume(name: Name, /, *, common: Common | None = None) -> int:
+def resume(name: Name, /, *, common: Common = Common()) -> int:
     """Resume a schedule; dates that passed meanwhile do not come."""
-    common = common or Common()
     with common.client() as client:
         return _dates(client.resume_schedule(name), common)
 
 
-def run(name: Name, /, *, common: Common | None = None) -> int:
+def run(name: Name, /, *, common: Common = Common()) -> int:
     """Push the job of a schedule now, whatever its dates are; prints the job's id."""
-    common = common or Common()
     with common.client() as client:
         job_id = client.run_schedule(name)
     show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
     return Exit.DONE
 
 
-def rm(name: Name, /, *, common: Common | None = None) -> int:
+def rm(name: Name, /, *, common: Common = Common()) -> int:
     """Delete a schedule; jobs that it pushed stay."""
-    common = common or Common()
-    with common.client() as client:
-        client.delete_schedule(name)
-    show({"name": name, "rm": "deleted"}, common.output)
-    return Exit.DONE
+    return deleted(common, lambda client: client.delete_schedule(name), name=name)
 
 
 def _dates(told: dict[str, Any], common: Common) -> int:

@@ -32,7 +32,7 @@ class Glance(NamedTuple):
     paused: list[dict[str, Any]]
 
 
-def status(*, verbose: Flag = False, common: Common | None = None) -> int:
+def status(*, verbose: Flag = False, common: Common = Common()) -> int:
     """Say how the queue does, what is wrong first; ends with 1 when the daemon takes no jobs.
 
     Parameters
@@ -40,7 +40,6 @@ def status(*, verbose: Flag = False, common: Common | None = None) -> int:
     verbose
         And all counters of the daemon and its store, as -o json has them.
     """
-    common = common or Common()
     with common.client() as client:
         ready = client.ready()
         try:
@@ -58,9 +57,8 @@ def status(*, verbose: Flag = False, common: Common | None = None) -> int:
     return Exit.DONE if ready["ready"] else Exit.FAILED
 
 
-def top(*, common: Common | None = None) -> int:
+def top(*, common: Common = Common()) -> int:
     """Watch the queue on a terminal: its state, its jobtypes, what runs and what failed last. Ctrl-C ends it."""
-    common = common or Common()
     if common.output != "table" or not console().is_terminal:
         raise Usage("top draws on a terminal; for programs there is: jqd status -o json")
     with common.client() as client:
@@ -92,7 +90,6 @@ def _stats(client: Client) -> dict[str, Any]:
 
 
 def _summary(url: str, seen: Glance) -> Text:
-    """The sentences, the bad ones in red."""
     lines: list[tuple[str, str]] = []
     for part, verb in zip(PARTS, ("takes jobs", "runs jobs"), strict=True):
         half = seen.ready.get(part) or {}
@@ -135,12 +132,10 @@ def _named(row: dict[str, Any]) -> str:
 
 
 def _ready(row: dict[str, Any]) -> int:
-    """Those that wait, and those that wait again."""
     return int(row["waiting"]) + int(row.get("retrying") or 0)
 
 
 def _numbers(store: dict[str, Any]) -> list[str]:
-    """How many jobs stand how, and what happened in the last minute."""
     counts = store["counts"]
     told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
     lines = [f"jobs      {told}"]

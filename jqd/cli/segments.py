@@ -43,7 +43,6 @@ def living(directory: Path) -> int | None:
 
 
 def row(files: Files, seen: Seen, holder: int | None) -> dict[str, Any]:
-    """One segment in `ls`."""
     header = seen.header
     return {
         "name": seen.path.name,
@@ -100,8 +99,6 @@ def complain(place: Place) -> bool:
 
 
 class Checked:
-    """What `verify` saw, told as it comes."""
-
     def __init__(self, output: Output, holder: int | None) -> None:
         self._output = output
         self._holder = holder
@@ -109,14 +106,12 @@ class Checked:
         self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
 
     def segment(self, seen: Seen) -> None:
-        """The next segment."""
         self._counts["segments"] += 1
         self._counts["bytes"] += seen.size
         for place in seen.places:
             self.place(place)
 
     def frame(self, good: Good) -> None:
-        """A frame that is whole."""
         self._counts["frames"] += 1
         self._counts["records"] += good.frame.header.records
 
@@ -136,7 +131,6 @@ class Checked:
             self._places.append(told)
 
     def end(self) -> int:
-        """The sum of it; returns the exit code."""
         damaged = self._counts["damaged"]
         if self._output == "json":
             show({"whole": not damaged, **self._counts, "places": self._places}, "json")

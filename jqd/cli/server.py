@@ -13,9 +13,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd.cli.common import worded
+from jqd.cli.common import set_log, worded
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.logs import set_log
 from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
@@ -150,7 +149,6 @@ def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config
 
 @contextmanager
 def _usable(data_dir: Path) -> Iterator[None]:
-    """Have the data directory, or say in one line why not."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

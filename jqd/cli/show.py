@@ -74,7 +74,6 @@ class Matching:
         }
 
     def words(self) -> list[str]:
-        """The flags that were given."""
         return [flag for flag, _ in self.given()]
 
     def given(self) -> list[tuple[str, str]]:
@@ -86,10 +85,10 @@ class Matching:
 def jobs(
     *,
     state: str | None = None,
-    which: Matching | None = None,
+    which: Matching = Matching(),
     limit: int = LIST_JOBS,
     watch: Flag = False,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """List jobs, newest first.
 
@@ -102,7 +101,6 @@ def jobs(
     watch
         Look again every two seconds; with -o jsonl a line for each job that is new or has changed its state.
     """
-    common, which = common or Common(), which or Matching()
     if limit < 1:
         raise Usage(f"--limit {limit}: list one job or more")
     if watch and common.output == "json":
@@ -123,8 +121,8 @@ def jobs(
 def errors(
     *,
     state: Literal["failed", "retrying"] = "failed",
-    which: Matching | None = None,
-    common: Common | None = None,
+    which: Matching = Matching(),
+    common: Common = Common(),
 ) -> int:
     """Why jobs failed: jobtype and last line of the error, how many, one of them, and what can be done about it.
 
@@ -133,7 +131,6 @@ def errors(
     state
         failed, or retrying: those that will be tried again.
     """
-    common, which = common or Common(), which or Matching()
     with common.client() as client:
         rows, others = client.errors(state=state, **which.asked())
     say_if_none(rows, f"no job is {state}", common)
@@ -148,21 +145,20 @@ def errors(
     return Exit.DONE
 
 
-def types(*, common: Common | None = None) -> int:
+def types(*, common: Common = Common()) -> int:
     """List the jobtypes that have jobs, and how many stand how; ends with 0 also where some wait without a worker."""
-    common = common or Common()
     return rows_of(common, lambda client: client.types(), type_table, "there are no jobs")
 
 
-def workers(*, common: Common | None = None) -> int:
+def workers(*, common: Common = Common()) -> int:
     """List the workers that are registered, and the jobtypes they run."""
     none = "no worker is registered at this daemon; start one with `jqd worker`"
-    return rows_of(common or Common(), lambda client: client.workers(), _workers, none)
+    return rows_of(common, lambda client: client.workers(), _workers, none)
 
 
-def daemons(*, common: Common | None = None) -> int:
+def daemons(*, common: Common = Common()) -> int:
     """List the daemons that share one store."""
-    return rows_of(common or Common(), lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+    return rows_of(common, lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
 
 
 def rows_of(
@@ -176,6 +172,14 @@ def rows_of(
         show(rows, common.output)
     elif rows:
         console().print(draw(rows), end="")
+    return Exit.DONE
+
+
+def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> int:
+    """Have something deleted, and say so."""
+    with common.client() as client:
+        delete(client)
+    show({**which, "rm": "deleted"}, common.output)
     return Exit.DONE
 
 

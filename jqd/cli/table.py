@@ -49,7 +49,6 @@ def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Seque
 
 
 def tenants_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of rows as a daemon tells them."""
     return [row.get("tenant") or "" for row in rows]
 
 

@@ -24,7 +24,7 @@ DataDir = Annotated[
 ]
 
 
-def ls(*, data_dir: DataDir = None, common: Common | None = None) -> int:
+def ls(*, data_dir: DataDir = None, common: Common = Common()) -> int:
     """List the tokens that may be used, without their secrets."""
     none = "there is no token; `jqd tokens create` makes one"
     return rows_of(_asking(common, data_dir), lambda client: client.tokens(), _table, none)
@@ -39,7 +39,7 @@ def create(
     note: str = "",
     expires: str | None = None,
     data_dir: DataDir = None,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """Make a token and print it: this once, it is kept nowhere.
 
@@ -72,7 +72,7 @@ def create(
     return Exit.DONE
 
 
-def revoke(*token_ids: str, data_dir: DataDir = None, common: Common | None = None) -> int:
+def revoke(*token_ids: str, data_dir: DataDir = None, common: Common = Common()) -> int:
     """Let nobody in with these tokens any more, at all daemons. Ends with 1 where a daemon could not be told.
 
     Parameters
@@ -102,7 +102,7 @@ def audit(
     newer: str | None = None,
     limit: int = 100,
     data_dir: DataDir = None,
-    common: Common | None = None,
+    common: Common = Common(),
 ) -> int:
     """Show who changed what with a token, the newest first. The daemons keep 90 days, of each tenant the newest 5,000.
 
@@ -131,9 +131,8 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
     return table(("AT", "TOKEN", "ROLE", "TENANT", "ACT", "WHAT"), cells)
 
 
-def _asking(common: Common | None, data_dir: Path | None) -> Common:
+def _asking(common: Common, data_dir: Path | None) -> Common:
     """Raises Usage where no daemon has left a token."""
-    common = common or Common()
     if data_dir is None:
         return common
     try:

@@ -12,9 +12,8 @@ from typing import Annotated, NoReturn
 
 from cyclopts import Parameter
 
-from jqd.cli.common import duration, worded
+from jqd.cli.common import duration, set_log, worded
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.domain.errors import ConfigError
@@ -47,7 +46,6 @@ class Loud:
 
     @property
     def level(self) -> str:
-        """As the log has it."""
         return self.log_level or ("debug" if self.verbose else "warning" if self.quiet else "info")
 
 
@@ -173,7 +171,6 @@ def _begin_anew() -> NoReturn:
 
 @contextmanager
 def _bindable(bind: str) -> Iterator[None]:
-    """Say in one line that a worker cannot listen where it was told to."""
     try:
         yield
     except OSError as error:

@@ -19,27 +19,21 @@ SHOWN_MAX = 20  # of them in the message
 
 
 class Leaves(Protocol):
-    """A buffer."""
-
     def leave(self) -> list[Pending]: ...
     def forget(self) -> None: ...
 
 
 class AtExit:
-    """All open buffers of this process."""
-
     def __init__(self) -> None:
         self._buffers: list[Leaves] = []
         self._expected_in = 0  # the process whose end is awaited
         self._lock = RLock()
 
     def add(self, buffer: Leaves) -> None:
-        """It is open."""
         with self._lock:
             self._buffers.append(buffer)
 
     def discard(self, buffer: Leaves) -> None:
-        """It is closed, and empty."""
         with self._lock, suppress(ValueError):
             self._buffers.remove(buffer)
 

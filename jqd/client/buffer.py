@@ -256,7 +256,6 @@ class Buffer:
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
 
     def _send_now(self) -> None:
-        """Let nothing linger."""
         with self._changed:
             self._hurry = bool(self._waiting)
             self._changed.notify_all()

@@ -32,7 +32,7 @@ from jqd.client.errors import (
 from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.job_info import Ack, Cancel, JobInfo, PushedJob, job_info, job_map, listed_job
 from jqd.client.manage import Manage
-from jqd.client.pushes import cuts, how_safe, less, of_all, taken
+from jqd.client.send import cuts, how_safe, less, of_all, taken
 from jqd.domain.clock import Clock, SystemClock
 from jqd.domain.job_spec import PushOptions
 from jqd.domain.units import Duration, duration_s

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from jqd.client.http import Answer, Http, all_rows, encode, odd, query
+from jqd.client.http import Http, all_rows, encode, query
 
 
 class Constraints:
@@ -41,8 +41,12 @@ class Constraints:
             "on_error": on_error,
         }
         said = {name: value for name, value in fields.items() if value is not None}
-        return _told(
-            self._http.call("PUT", _path(name), body=encode(said), params=query(dry_run="1" if dry_run else None))
+        return self._http.told(
+            "a call about a constraint",
+            "PUT",
+            _path(name),
+            body=encode(said),
+            params=query(dry_run="1" if dry_run else None),
         )
 
     def constraints(self) -> list[dict[str, Any]]:
@@ -51,7 +55,7 @@ class Constraints:
 
     def constraint(self, name: str) -> dict[str, Any]:
         """One of them. Raises NotFound."""
-        return _told(self._http.call("GET", _path(name)))
+        return self._http.told("a call about a constraint", "GET", _path(name))
 
     def delete_constraint(self, name: str) -> None:
         """Nothing waits for it any more. Raises NotFound."""
@@ -60,9 +64,3 @@ class Constraints:
 
 def _path(name: str) -> str:
     return f"/v1/constraints/{quote(name, safe='')}"
-
-
-def _told(answer: Answer) -> dict[str, Any]:
-    if not isinstance(answer.body, dict):
-        raise odd("a call about a constraint", answer)
-    return answer.body

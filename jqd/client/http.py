@@ -12,6 +12,7 @@ import httpx2
 import msgspec
 
 from jqd import __version__
+from jqd.client.environ import checked_urls
 from jqd.client.errors import (
     Conflict,
     Forbidden,
@@ -25,7 +26,6 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
-from jqd.client.url import checked_urls
 from jqd.domain.backoff import Backoff
 from jqd.domain.media import MSGPACK, language_of
 
@@ -38,8 +38,6 @@ DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A daemon's answer, decoded."""
-
     status: int
     body: Any
 
@@ -81,7 +79,6 @@ class Http:
         self._connections()
 
     def close(self) -> None:
-        """Close the connections of this process."""
         self._connections().close()
 
     def _connections(self) -> httpx2.Client:
@@ -108,8 +105,14 @@ class Http:
         return Http(url, timeout_s=self._timeout_s, token=self._token, transport=self._transport)
 
     def pause(self, seconds: float) -> None:
-        """Wait a little between two requests."""
         self._sleep(seconds)
+
+    def told(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
+        """As `call`, of an answer that is a map. `what`: is named where it is none."""
+        answer = self.call(method, path, **how)
+        if not isinstance(answer.body, dict):
+            raise odd(what, answer)
+        return answer.body
 
     def call(
         self,
@@ -225,13 +228,11 @@ def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:
-    """Whether the daemon may have read the request."""
     unsent = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
     return not isinstance(error, unsent)
 
 
 def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
-    """The error for an answer that is not 2xx."""
     told = body if isinstance(body, dict) else {}
     text = body if isinstance(body, str) else ""
     detail = str(told.get("detail") or told.get("title") or text or "no reason was given")

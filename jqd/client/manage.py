@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from jqd.client.constraints import Constraints
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Answer, Http, all_rows, encode, job_path, odd, query
+from jqd.client.http import Http, all_rows, encode, job_path, query
 from jqd.client.job_info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
 from jqd.client.tokens import Tokens
@@ -85,9 +85,8 @@ class Manage(Constraints, Schedules, Tokens):
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
             params = query(**asked, limit=size, cursor=cursor or None)
-            answer = self._http.call("GET", "/v1/jobs", params=params)
-            told = _map("a question for jobs", answer)
-            infos = [_info(job, answer) for job in told.get("jobs", [])]
+            told = self._http.told("a question for jobs", "GET", "/v1/jobs", params=params)
+            infos = [_info(job) for job in told.get("jobs", [])]
             infos = [info for info in infos if info.job_id not in seen]
             yield from infos
             seen |= dict.fromkeys(info.job_id for info in infos)
@@ -105,7 +104,7 @@ class Manage(Constraints, Schedules, Tokens):
         cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
-            told = _map("a question for errors", self._http.call("GET", "/v1/errors", params=asked, wait_s=BULK_S))
+            told = self._http.told("a question for errors", "GET", "/v1/errors", params=asked, wait_s=BULK_S)
             for row in told["errors"]:
                 known = found.setdefault((row.get("tenant", ""), row["name"], row["error"]), row)
                 if known is not row:
@@ -134,7 +133,7 @@ class Manage(Constraints, Schedules, Tokens):
 
     def why(self, job_id: str) -> dict[str, Any]:
         """What keeps a job: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
-        return _map("a question why", self._http.call("GET", f"{job_path(job_id)}/why"))
+        return self._http.told("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
         """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
@@ -168,7 +167,7 @@ class Manage(Constraints, Schedules, Tokens):
 
     def handler(self, name: str) -> dict[str, Any]:
         """The newest version of what runs a jobtype without registering, as the daemon tells it. Raises NotFound."""
-        return _map("a question for a handler", self._http.call("GET", f"/v1/handlers/{quote(name, safe='')}"))
+        return self._http.told("a question for a handler", "GET", f"/v1/handlers/{quote(name, safe='')}")
 
     def set_handler(self, name: str, url: str, options: Mapping[str, Any], *, eid: str | None = None) -> dict[str, Any]:
         """Have jobs of that name run at `url`, by a new version of their handler, until it is deleted.
@@ -177,8 +176,9 @@ class Manage(Constraints, Schedules, Tokens):
         and shown. Raises Invalid.
         """
         told = {"lang": "http", "body": url, "options": options} | ({} if eid is None else {"eid": eid})
-        answer = self._http.call("PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False)
-        return _map("a handler", answer)
+        return self._http.told(
+            "a handler", "PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False
+        )
 
     def delete_handler(self, name: str) -> None:
         """Forget all versions of what runs a jobtype; what they have in hand is still waited for. Raises NotFound."""
@@ -186,7 +186,7 @@ class Manage(Constraints, Schedules, Tokens):
 
     def stats(self) -> dict[str, Any]:
         """The daemon's counters, as it tells them."""
-        return _map("a question for stats", self._http.call("GET", "/v1/stats"))
+        return self._http.told("a question for stats", "GET", "/v1/stats")
 
     def workers(self) -> list[dict[str, Any]]:
         """The workers registered at this daemon, as it tells them."""
@@ -198,31 +198,31 @@ class Manage(Constraints, Schedules, Tokens):
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin no job, through restarts, until it is resumed; `in_hand` says what goes on there."""
-        return _map("a drain", self._http.call("POST", f"/v1/daemons/{quote(daemon, safe='')}/drain"))
+        return self._http.told("a drain", "POST", f"/v1/daemons/{quote(daemon, safe='')}/drain")
 
     def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
         """Have a daemon begin jobs again. `note` says if it was not drained."""
-        return _map("a resumption", self._http.call("POST", f"/v1/daemons/{quote(daemon, safe='')}/resume"))
+        return self._http.told("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
 
     def pause_type(self, name: str) -> dict[str, Any]:
         """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on. `note`: a slip?"""
-        return _map("a pause", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/pause"))
+        return self._http.told("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause")
 
     def resume_type(self, name: str) -> dict[str, Any]:
         """Have jobs of that type begun again. `note` says if it was not paused."""
-        return _map("a resumption", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/resume"))
+        return self._http.told("a resumption", "POST", f"/v1/types/{quote(name, safe='')}/resume")
 
     def pause_all(self) -> dict[str, Any]:
         """Have no job begun of the tenant that the client speaks for, at any daemon, until it is resumed."""
-        return _map("a pause", self._http.call("POST", "/v1/types/pause"))
+        return self._http.told("a pause", "POST", "/v1/types/pause")
 
     def resume_all(self) -> dict[str, Any]:
         """Have jobs of that tenant begun again. `note` says if it was not paused."""
-        return _map("a resumption", self._http.call("POST", "/v1/types/resume"))
+        return self._http.told("a resumption", "POST", "/v1/types/resume")
 
     def paused_tenants(self) -> list[dict[str, Any]]:
         """The tenants of which no job is begun, with `paused_at` and `by`."""
-        told = _map("a question for types", self._http.call("GET", "/v1/types", params=query(limit=1)))
+        told = self._http.told("a question for types", "GET", "/v1/types", params=query(limit=1))
         return list(told.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ class Manage(Constraints, Schedules, Tokens):
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
         answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")
-        return _info(answer.body, answer)
+        return _info(answer.body, answer.status)
 
     def _many(self, what: str, **fields: Any) -> Changed:
         """Ask again until the daemon says that there are no more."""
@@ -241,8 +241,7 @@ class Manage(Constraints, Schedules, Tokens):
         told = {key: value for key, value in fields.items() if value not in (None, False)}
         while True:
             body = encode(told | ({"cursor": cursor} if cursor else {}))
-            answer = self._http.call("POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S)
-            said = _map(f"a wish to {what} many jobs", answer)
+            said = self._http.told(f"a wish to {what} many jobs", "POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S)
             matched, changed = matched + said["matched"], changed + said["changed"]
             refused += said.get("refused") or ()
             cursor = said.get("cursor") or ""
@@ -250,14 +249,7 @@ class Manage(Constraints, Schedules, Tokens):
                 return Changed(matched, changed, tuple(refused))
 
 
-def _map(what: str, answer: Answer) -> dict[str, Any]:
-    if not isinstance(answer.body, dict):
-        raise odd(what, answer)
-    return answer.body
-
-
 def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
-    """What is to be changed of a job. Raises TypeError."""
     for given in (one for one in changes if one not in Changes.__annotations__):
         raise TypeError(f"no change is called {given!r}{suggestion(given, [*Changes.__annotations__])}")
     argument = {"argument": changes.pop("argument")} if "argument" in changes else {}
@@ -287,8 +279,8 @@ def _asked(which: Matching) -> dict[str, Any]:
     return {**which, "since": since, "before": before}
 
 
-def _info(told: Any, answer: Answer) -> JobInfo:
+def _info(told: Any, status: int = 200) -> JobInfo:
     try:
         return job_info(told)
     except ValueError as error:
-        raise JqdClientError(f"a job is told in a way that is not understood: {error}", status=answer.status) from error
+        raise JqdClientError(f"a job is told in a way that is not understood: {error}", status=status) from error

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from jqd.client.http import Answer, Http, all_rows, encode, odd
+from jqd.client.http import Http, all_rows, encode, odd
 from jqd.client.job_info import job_map
 from jqd.domain.units import Duration, duration_s
 
@@ -52,7 +52,7 @@ class Schedules:
             "until": until,
         }
         said = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
-        return _told(self._http.call("PUT", _path(name), body=encode(said)))
+        return self._http.told("a call about a schedule", "PUT", _path(name), body=encode(said))
 
     def schedules(self) -> list[dict[str, Any]]:
         """All of them, by name. Asks page by page."""
@@ -60,7 +60,7 @@ class Schedules:
 
     def schedule(self, name: str) -> dict[str, Any]:
         """One of them, with its next five dates. Raises NotFound."""
-        return _told(self._http.call("GET", _path(name)))
+        return self._http.told("a call about a schedule", "GET", _path(name))
 
     def delete_schedule(self, name: str) -> None:
         """None of its dates comes any more; jobs that it pushed stay. Raises NotFound."""
@@ -68,16 +68,16 @@ class Schedules:
 
     def pause_schedule(self, name: str) -> dict[str, Any]:
         """None of its dates comes until it is resumed. Raises NotFound."""
-        return _told(self._http.call("POST", f"{_path(name)}/pause"))
+        return self._http.told("a call about a schedule", "POST", f"{_path(name)}/pause")
 
     def resume_schedule(self, name: str) -> dict[str, Any]:
         """Its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
-        return _told(self._http.call("POST", f"{_path(name)}/resume"))
+        return self._http.told("a call about a schedule", "POST", f"{_path(name)}/resume")
 
     def run_schedule(self, name: str) -> str:
         """Push its job once, whatever its dates are; the job's id. Raises NotFound."""
         answer = self._http.call("POST", f"{_path(name)}/run-now", repeatable=False)
-        job_id = _told(answer).get("job_id")
+        job_id = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(job_id, str):
             raise odd("a push by a schedule", answer)
         return job_id
@@ -85,9 +85,3 @@ class Schedules:
 
 def _path(name: str) -> str:
     return f"/v1/schedules/{quote(name, safe='')}"
-
-
-def _told(answer: Answer) -> dict[str, Any]:
-    if not isinstance(answer.body, dict):
-        raise odd("a call about a schedule", answer)
-    return answer.body

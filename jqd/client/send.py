@@ -1,4 +1,4 @@
-"""One request with jobs of a buffer: sent again while its daemon is away, until each job has an end."""
+"""Pushes as requests: how many jobs go in one, what became of them; and sent again while their daemon is away."""
 
 import itertools
 import random
@@ -6,11 +6,53 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jqd.client.errors import Invalid, JqdClientError, PartlyPushed, TimedOut, Unavailable, Unreachable
+from jqd.client.errors import Invalid, ItemError, JqdClientError, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.client.http import BACKOFF
-from jqd.client.job_info import PushedJob
+from jqd.client.job_info import Ack, PushedJob
 from jqd.client.pending import Pending
 from jqd.domain.clock import Clock, SystemClock
+
+PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
+PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
+ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
+
+
+def less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
+    """The level that was reached, if it is lower than the one asked for. A job that was there before has none."""
+    reached = told.get("ack")
+    if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
+        return None
+    return str(reached)
+
+
+def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
+    """That jobs are less safe than was asked for, in words."""
+    return (
+        f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
+    )
+
+
+def cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Where to cut a list of jobs into requests: (start, stop) of each, by number and by bytes."""
+    cuts, start, size = [], 0, 0
+    for index, job in enumerate(encoded):
+        if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
+            cuts.append((start, index))
+            start, size = index, 0
+        size += len(job)
+    return [*cuts, (start, len(encoded))] if encoded else []
+
+
+def of_all(error: ItemError, start: int) -> ItemError:
+    """An error of one request, with its index in the whole list and its pointer within the job."""
+    if error.index is None:
+        return error
+    return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
+
+
+def taken(job_ids: Sequence[str | None]) -> str:
+    return f"{sum(job_id is not None for job_id in job_ids)} of {len(job_ids)}"
+
 
 AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
 PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
@@ -90,7 +132,6 @@ def _fail(some: Sequence[Pending], error: JqdClientError) -> None:
 
 
 def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
-    """What a daemon took stays taken, whatever becomes of the others."""
     for one, job_id in zip(some, error.job_ids, strict=True):
         one.taken = job_id is not None
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Answer, Http, all_rows, encode, odd, query
+from jqd.client.http import Http, all_rows, encode, odd, query
 from jqd.domain.units import Duration, duration_s
 
 PAGE = 1_000  # notes in one answer
@@ -40,7 +40,7 @@ class Tokens:
             said["tenant"] = tenant
         if expires_in is not None:
             said["expires_in"] = duration_s(expires_in)
-        return _told(self._http.call("POST", "/v1/tokens", body=encode(said), repeatable=False))
+        return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(said), repeatable=False)
 
     def tokens(self) -> list[dict[str, Any]]:
         """Those that may be used, the oldest first, without their secrets."""
@@ -64,11 +64,11 @@ class Tokens:
                 cursor=cursor or None,
             )
             answer = self._http.call("GET", "/v1/audit", params=asked)
-            told = _told(answer)
-            rows, cursor = told.get("notes"), told.get("cursor") or ""
-            if not isinstance(rows, list):
+            told = answer.body if isinstance(answer.body, dict) else {}
+            if not isinstance(told.get("notes"), list):
                 raise odd("a question who changed what", answer)
-            found += rows
+            found += told["notes"]
+            cursor = told.get("cursor") or ""
             if not cursor:
                 break
         return found
@@ -90,7 +90,7 @@ class Tokens:
         """
         limits = {"rate": rate, "bytes": bytes_per_s, "queued": queued, "in_flight": in_flight, "dead": dead}
         said = {name: limit for name, limit in limits.items() if limit is not None}
-        return _told(self._http.call("PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said)))
+        return self._http.told("a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said))
 
     def quotas(self) -> list[dict[str, Any]]:
         """All of them, by tenant."""
@@ -106,7 +106,7 @@ class Tokens:
         Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
         """
         path = f"/v1/tokens/{quote(token_id, safe='')}"
-        told = _told(self._http.call("DELETE", path))
+        told = self._http.told("a call about tokens", "DELETE", path)
         untold = []
         for url in map(str, told.get("urls") or ()):
             if self._http.url.startswith("https:") and not url.startswith("https:"):
@@ -128,10 +128,3 @@ def _date(when: datetime | float | timedelta | None) -> str | None:
     if isinstance(when, timedelta):
         when = datetime.now(UTC) - when
     return when.isoformat() if isinstance(when, datetime) else str(when)
-
-
-def _told(answer: Answer) -> dict[str, Any]:
-    body = answer.body
-    if not isinstance(body, dict):
-        raise odd("a call about tokens", answer)
-    return body

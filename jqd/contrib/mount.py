@@ -26,9 +26,8 @@ from jqd.worker.aio import is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.body import parse_batch
 from jqd.worker.context import at_work
-from jqd.worker.refusal import Refusal
+from jqd.worker.refusal import Refusal, parse_batch
 from jqd.worker.signed import is_ours, signing_keys
 from jqd.worker.wire import Codec, codec_of
 

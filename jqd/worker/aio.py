@@ -33,7 +33,6 @@ class AsyncioLoop:
     """All methods are for the trio thread that made it."""
 
     def __init__(self, attempts: Attempts, *, tasks: int, clock: Clock, outbox: Outbox) -> None:
-        """`tasks`: at once."""
         self._attempts, self._tasks, self._clock, self._outbox = attempts, tasks, clock, outbox
         self._loop = asyncio.new_event_loop()
         self._queue: deque[Item] = deque()

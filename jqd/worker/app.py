@@ -32,8 +32,7 @@ from jqd.domain.suggest import suggestion
 from jqd.domain.units import Duration, duration_s
 from jqd.worker.context import at_work
 from jqd.worker.job import Job, Loop
-from jqd.worker.push_batch import PushBatch
-from jqd.worker.ref import Ref
+from jqd.worker.ref import PushBatch, Ref
 
 if TYPE_CHECKING:
     from jqd.testing.trial import Mode, Trial

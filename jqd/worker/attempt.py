@@ -47,8 +47,6 @@ STOPPING_S = 0.25  # so much later than such a program this process may hear of 
 
 
 class Unsendable(Exception):
-    """A function returned what cannot be its result."""
-
     def __init__(self, why: str, error: str, status: int | None) -> None:
         super().__init__(why)
         self.why, self.error, self.status = why, error, status
@@ -67,7 +65,6 @@ class Attempts:
         self._log, self._said = get_logger("worker"), get_logger("job")
 
     def run(self, item: Item) -> bytes:
-        """Run a plain function in this thread."""
         job: Any = item.function
         try:
             at_work.set(self.context(item))
@@ -105,7 +102,6 @@ class Attempts:
             at_work.set(None)
 
     def timed_out(self, item: Item) -> bytes:
-        """The outcome of an attempt that took too long."""
         self._log.warning("worker.job_timed_out", **_which(item), after_s=item.timeout_s)
         message = f"the job did not end within its timeout of {item.timeout_s:g} s"
         return self._failure(item, message, error="timeout", reason="timeout")
@@ -139,7 +135,6 @@ class Attempts:
         return codec.encode(Refused(job_id, message, retry_after, begun))
 
     def started(self, item: Item) -> bytes:
-        """The note that a job begins which had to wait."""
         return item.batch.codec.encode(Started(item.job_id))
 
     def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
@@ -192,14 +187,12 @@ class Attempts:
         return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in item.voice.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
-        """A job has succeeded, with this outcome."""
         if item.voice is not None:
             item.voice.over()
         self.lines.succeeded(item)
         return body
 
     def raised(self, item: Item, error: BaseException) -> bytes:
-        """The outcome of a job whose function raised."""
         try:
             return self._meant(item, error)
         except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at

@@ -40,8 +40,6 @@ class Output:
 
 
 class AttemptOutput:
-    """Of one attempt."""
-
     __slots__ = ("_part", "_spoke", "_write", "far", "follows", "output")
 
     def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:

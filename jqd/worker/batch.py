@@ -14,8 +14,6 @@ from jqd.worker.wire import Codec, JobIn
 
 
 class Item:
-    """One job of a batch and the function that runs it."""
-
     __slots__ = (
         "batch",
         "begun_s",

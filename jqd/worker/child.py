@@ -14,7 +14,7 @@ import sys
 from typing import Any, TextIO
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from jqd.domain import log
 from jqd.domain.clock import SystemClock
@@ -42,15 +42,13 @@ from jqd.worker.frames import (
 from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import chosen, import_app
 from jqd.worker.watchdog import Watchdog
-from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
+from jqd.worker.wire import JSON, MSGPACK, Codec
 
 READ_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 
 
 class Errand(Batch):
-    """A batch of one job, whose outcome goes to the front."""
-
     def __init__(self, codec: Codec, key: int, ended: Any) -> None:
         super().__init__(codec, 1)
         self.key, self._ended = key, ended
@@ -60,8 +58,6 @@ class Errand(Batch):
 
 
 class Child:
-    """What the process does."""
-
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._items: dict[int, Item] = {}
@@ -138,17 +134,7 @@ class Child:
 
     def _run(self, told: Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
         batch = Errand(JSON if told.is_json else MSGPACK, told.key, self._ended)
-        job = JobIn(
-            name=told.name,
-            job_id=told.job_id,
-            argument=Raw(told.argument),
-            attempt=told.attempt,
-            max_retry=told.max_retry,
-            timeout=told.timeout,
-            keep_result=told.keep_result,
-            created_at=told.created_at,
-        )
-        function = app.jobs[told.name]
+        job, function = structs.replace(told.job, argument=Raw(told.argument)), app.jobs[told.job.name]
         item = Item(batch, job, function)
         batch.arrived_s = self._clock.mono_s()
         batch.waiting[item] = None

@@ -18,22 +18,16 @@ P = ParamSpec("P")
 class Follower(Protocol[P]):
     """What can follow a job: another one, or one with options."""
 
-    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """What is told of it."""
+    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]: ...
 
 
 class Attempted(Protocol):
-    """What a worker knows of the attempt."""
-
     cancelled: bool
 
-    def speak(self) -> AttemptOutput:
-        """What hears it."""
+    def speak(self) -> AttemptOutput: ...
 
 
 class Alone:
-    """An attempt without a worker."""
-
     cancelled = False
 
     def __init__(self) -> None:

@@ -7,24 +7,42 @@ past its time, alone             that job has timed out, or was cancelled and di
 past its time among others       any of them may block the loop: each is handed back, a suspect
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Item
 from jqd.worker.process import Process
-from jqd.worker.suspects import Suspects
+
+SUSPECTS_MAX = 10_000  # remembered by their ids; the oldest goes first
+
+
+class Suspects:
+    """The ids of jobs that are to run alone here when they come again."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._ids
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Remember these, and of all the newest SUSPECTS_MAX."""
+        self._ids.update(dict.fromkeys(ids))
+        while len(self._ids) > SUSPECTS_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def clear(self, job_id: str) -> None:
+        """It was alone and nothing happened."""
+        self._ids.pop(job_id, None)
 
 
 class CrashBlame:
-    """See above."""
-
     def __init__(self, attempts: Attempts, suspects: Suspects) -> None:
         self._attempts, self._suspects = attempts, suspects
         self._log = get_logger("worker")
 
     def settle(self, process: Process) -> None:
-        """Say what becomes of the jobs of a process that is dead."""
         process.bring_in()
         at_work = [held.item for held in process.held.values() if not held.item.ended]
         process.held.clear()

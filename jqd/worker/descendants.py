@@ -12,8 +12,6 @@ COMMAND_CHARS_MAX = 100  # of a command line in a log
 
 
 class Program(NamedTuple):
-    """A process below this one."""
-
     pid: int
     command: str
 

@@ -79,7 +79,6 @@ class InProcess:
 
     @property
     def orphans(self) -> int:
-        """See `Executor`. Tasks of batches that are gone have been stopped."""
         return self._pool.orphans if self._pool else 0
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
@@ -111,24 +110,20 @@ class InProcess:
             self._log.warning("worker.overrun", job_id=item.job_id, name=item.job.name, why=why)
             item.batch.put(item, self._attempts.timed_out(item))
 
-    def forget(self, batch: Batch) -> None:
-        """See `Executor`: tasks end with the batch's nursery, and plain functions run on."""
+    def forget(self, batch: Batch) -> None: ...
 
     def drain(self) -> None:
         if self._outbox is not None:
             self._outbox.drain()
 
     def stranded(self, item: Item) -> bool:
-        """See `Executor`: no thread is left, or its loop does not run."""
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
 
     def is_suspect(self, item: Item) -> bool:
-        """See `Executor`: there are none."""
         return False
 
     def trouble(self) -> str | None:
-        """See `Executor`: too many threads are stuck."""
         if not self.is_helpless:
             return None
         stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
@@ -144,7 +139,6 @@ class InProcess:
         return held + [(item, now_s - (item.begun_s or now_s)) for item in late]
 
     def close(self) -> None:
-        """See `Executor`. Nothing waits for the threads."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -169,7 +163,6 @@ class InProcess:
         return (len(self._pool.stuck) if self._pool else 0) + self._is_blocked
 
     async def _run_tasks(self, items: deque[Item]) -> None:
-        """Run items until none is left, one at a time."""
         limiter, yielded_s = self._limiter, self._clock.mono_s()
         while items:
             item = items.popleft()

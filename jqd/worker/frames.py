@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jqd.worker.job import Loop
+from jqd.worker.wire import JobIn
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 65 * 1024 * 1024  # a job that fills a whole batch (64 MiB), and its frame; outcomes are far smaller
@@ -30,19 +31,12 @@ class Begin(msgspec.Struct, tag=True, array_like=True):
 
 
 class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """Run one job."""
-
     key: int
     is_json: bool
     """How argument and outcome are encoded."""
-    job_id: str
-    name: str
+    job: JobIn
+    """Without its argument."""
     argument: bytes
-    attempt: int
-    max_retry: int
-    timeout: float
-    keep_result: bool
-    created_at: str
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True):
@@ -69,20 +63,14 @@ class Declaration(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):
-    """The app is loaded."""
-
     jobs: list[Declaration]
 
 
 class Broken(msgspec.Struct, tag=True, array_like=True):
-    """The app cannot be loaded."""
-
     why: str
 
 
 class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """A job has said something."""
-
     key: int
     lines: str
     """Or nothing."""
@@ -92,8 +80,6 @@ class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
-    """A job has its outcome."""
-
     key: int
     outcome: bytes
 
@@ -105,14 +91,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def frame(message: ToProcess | ToFront) -> bytes:
-    """The bytes to send."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 class Frames:
-    """What has arrived, message by message."""
-
     def __init__(self, kind: Any) -> None:
         """`kind`: the union of what may come."""
         self._decode = msgspec.msgpack.Decoder(kind).decode

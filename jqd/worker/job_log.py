@@ -39,7 +39,6 @@ class JobLog:
             self._untold += 1
 
     def count(self) -> None:
-        """Say how many were not told one by one."""
         untold, self._untold = self._untold, 0
         if untold:
             self._log.info("worker.jobs_succeeded", count=untold, why=f"above {LINES_PER_S} a second jobs are counted")
@@ -63,5 +62,4 @@ class JobLog:
 
 
 def who(item: Item) -> dict[str, object]:
-    """What a line calls it."""
     return {"job_id": item.job_id, "name": item.job.name, "attempt": item.job.attempt}

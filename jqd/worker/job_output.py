@@ -43,7 +43,6 @@ class Printed:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As of any text stream."""
         job = at_work.get()
         if job is None:
             return self._stream.write(text)
@@ -55,7 +54,6 @@ class Printed:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """As of any text stream."""
         for line in lines:
             self.write(line)
 

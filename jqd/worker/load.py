@@ -93,6 +93,5 @@ def _no_module(path: str) -> str:
 
 
 def _dotted(path: str) -> str:
-    """A module name out of a file's path, or nothing."""
     dotted = path.removesuffix(".py").replace("/", ".").strip(".")
     return dotted if all(part.isidentifier() for part in dotted.split(".")) else ""

@@ -43,7 +43,6 @@ def document() -> bytes:
 
 
 def draw() -> dict[str, Any]:
-    """The same as a value."""
     kinds = (BatchIn, *OUTCOMES, Health, Told)
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))

@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from jqd.worker.batch import Item
+from jqd.worker.crash_blame import Suspects
 from jqd.worker.job import Declared
 from jqd.worker.process import Kind, Process
-from jqd.worker.suspects import Suspects
 
 
 class PendingJobs:
-    """Items that have not been given to a process."""
-
     def __init__(self, suspects: Suspects, tasks: int) -> None:
         """`tasks`: async functions in one process at once."""
         self._suspects, self._tasks = suspects, tasks
@@ -60,7 +58,6 @@ class PendingJobs:
         return bool(self._trials)
 
     def _free(self, kind: Kind, process_pool: Iterable[Process]) -> Process | None:
-        """The process with the fewest jobs among those that have room."""
         room = 1 if kind == "plain" else self._tasks
         free = [
             p
@@ -71,5 +68,4 @@ class PendingJobs:
 
 
 def kind_of(job: Declared) -> Kind:
-    """What kind of process runs it."""
     return "plain" if job.loop is None else "async"

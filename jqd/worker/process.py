@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 import trio
 
+from jqd.domain.job import NIL
 from jqd.worker.batch import Item
 from jqd.worker.frames import (
     Begin,
@@ -35,6 +36,7 @@ from jqd.worker.programs import Programs, text_of, told_with
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
+NO_ARGUMENT = msgspec.Raw(NIL)  # it goes beside the job, encoded as its batch is
 LEAVE_S = 2.0  # for a process to end by itself: its jobs have ended, or were told to stop
 GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled: what takes longer blocks its loop
 NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
@@ -49,8 +51,6 @@ class NotStarted(Exception):
 
 
 class Held:
-    """A job at work in a process."""
-
     __slots__ = ("due_s", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
@@ -106,7 +106,6 @@ class Process:
 
     @property
     def is_on_trial(self) -> bool:
-        """Whether its job must be alone."""
         return any(held.is_trial for held in self.held.values())
 
     @property
@@ -138,21 +137,8 @@ class Process:
         grace_s = 0.0 if self.kind == "plain" else GRACE_S
         held = Held(self.given, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
         self.held[held.key] = held
-        job = item.job
-        self.tell(
-            Run(
-                held.key,
-                item.batch.codec is JSON,
-                item.job_id,
-                job.name,
-                bytes(job.argument),
-                job.attempt,
-                job.max_retry,
-                item.timeout_s,
-                job.keep_result,
-                job.created_at,
-            )
-        )
+        job = msgspec.structs.replace(item.job, argument=NO_ARGUMENT)
+        self.tell(Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
         return held
 
     def stop(self, held: Held) -> None:
@@ -175,7 +161,6 @@ class Process:
         self._more.set()
 
     def kill(self) -> None:
-        """End it, and what its jobs have started, now."""
         if not self.ended.is_set():
             self.was_killed = True
             self._kill_group()

@@ -28,11 +28,10 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.crash_blame import CrashBlame
+from jqd.worker.crash_blame import CrashBlame, Suspects
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pending import PendingJobs, kind_of
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
-from jqd.worker.suspects import Suspects
 from jqd.worker.threads import NOTE_S
 
 CANCEL_S = 5.0  # for a plain function that was cancelled to notice; then its process is ended
@@ -95,15 +94,13 @@ class ProcessPool:
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
                     process.stop(held)
 
-    def drain(self) -> None:
-        """See `Executor`: outcomes reach their batches as they come."""
+    def drain(self) -> None: ...
 
     @property
     def is_helpless(self) -> bool:
         return bool(self._died) and self._died.keys() >= {kind_of(job) for job in self._jobs.values()}
 
     def stranded(self, item: Item) -> bool:
-        """See `Executor`: all processes of its kind die in a row."""
         return kind_of(item.function) in self._died
 
     def is_suspect(self, item: Item) -> bool:
@@ -116,11 +113,9 @@ class ProcessPool:
         return f"the processes of this worker end as soon as they are started ({told}); its log says more"
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """See `Executor`: nothing outlives its process."""
         return []
 
-    def close(self) -> None:
-        """See `Executor`: `open_process_pool` ends it."""
+    def close(self) -> None: ...
 
     # ------------------------------------------------------------ generations
 
@@ -308,7 +303,6 @@ class ProcessPool:
         self._dispatch()
 
     async def keep_time(self) -> None:
-        """Kill what is past its time, when it is."""
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:

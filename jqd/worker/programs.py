@@ -23,8 +23,6 @@ ONWARD = LossyWriter(2)  # the worker's own log
 
 
 class Printing(Protocol):
-    """A job at work."""
-
     printed: bytearray
     """The end of what its programs printed."""
 
@@ -68,7 +66,6 @@ class Programs:
 
 
 def text_of(printed: bytearray) -> str:
-    """What was printed, as text."""
     return printed.decode("utf-8", "replace").rstrip("\n")
 
 

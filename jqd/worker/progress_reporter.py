@@ -40,7 +40,6 @@ class ProgressReporter:
         self._log = get_logger("worker")
 
     def spoke(self, item: Item) -> None:
-        """A job has said something."""
         if item.voice is not None and item.voice.far is not None and item.batch.lease_id:
             self._items[item] = None
 

@@ -1,12 +1,14 @@
-"""A job that was pushed, as its pusher holds it: how it stands, what it returned, an end to it."""
+"""A job that was pushed, as its pusher holds it, and the pushes of one block, sent in one request when it ends."""
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import anyio.to_thread
 import msgspec
 
-from jqd.client import Cancel, Client, JobInfo, NoResult, Pending
+from jqd.client import Ack, Cancel, Client, JobInfo, LessSafe, NoResult, PartlyPushed, Pending
 from jqd.domain.units import Duration, duration_s
 
 T = TypeVar("T")
@@ -46,11 +48,9 @@ class Ref(Generic[T]):
         return self._duplicate if self._pending is None else self._pending.duplicate
 
     def taken(self, job_id: str, duplicate: bool) -> None:
-        """A daemon took the job."""
         self._job_id, self._duplicate = job_id, duplicate
 
     def awaits(self, pending: Pending) -> None:
-        """The job is in a buffer."""
         self._job_id, self._pending = pending.job_id, pending
 
     def confirm(self, wait: Duration | None = None) -> None:
@@ -96,3 +96,70 @@ class Ref(Generic[T]):
     async def acancel(self) -> Cancel:
         """As `cancel`."""
         return await anyio.to_thread.run_sync(self.cancel)
+
+
+class PushBatch:
+    """`with app.batch():` or, in async code, `async with app.batch():`. A block that raises pushes nothing."""
+
+    def __init__(
+        self,
+        now: "ContextVar[PushBatch | None]",
+        client: Callable[[], Client],
+        *,
+        atomic: bool,
+        ack: Ack | None,
+    ) -> None:
+        """`now`: where the open batch of a thread or task is found."""
+        self._now, self._client, self._atomic, self._ack = now, client, atomic, ack
+        self._token: Token[PushBatch | None] | None = None
+        self.refs: list[Ref[Any]] = []
+        """What was pushed, in order. They have their ids when the block has ended."""
+        self._told: list[Mapping[str, Any]] = []
+
+    def add(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
+        if ack is not None:
+            raise ValueError("the jobs of a batch are acknowledged together: write app.batch(ack=…)")
+        self._told.append(told)
+        self.refs.append(ref)
+
+    def __enter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("this batch was used before, and its jobs are pushed: make another with app.batch()")
+        if self._now.get() is not None:
+            raise RuntimeError("a batch is open here already; its jobs go in one request, so one is enough")
+        self._token = self._now.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        if error is None:
+            self._push()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        if error is None:
+            await anyio.to_thread.run_sync(self._push)
+
+    def _close(self) -> None:
+        assert self._token is not None
+        self._now.reset(self._token)
+
+    def _push(self) -> None:
+        if not self._told:
+            return
+        try:
+            taken = self._client().push_all(self._told, atomic=self._atomic, ack=self._ack)
+        except (PartlyPushed, LessSafe) as error:
+            for ref, job_id in zip(self.refs, error.job_ids, strict=True):
+                if job_id is not None:
+                    ref.taken(job_id, duplicate=False)
+            raise
+        for ref, (job_id, duplicate) in zip(self.refs, taken, strict=True):
+            ref.taken(job_id, duplicate)

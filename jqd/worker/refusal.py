@@ -1,12 +1,15 @@
-"""The answer to a request that is refused: problem details, in the encoding that its client speaks."""
+"""A request to a worker: its body read within limits and understood as a batch, or refused with problem details."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
+import trio
 
 from jqd.domain import media
+from jqd.worker.wire import BatchIn, Codec
 
+DIGITS_MAX = 18  # of a Content-Length: more is too much, whatever the limit, and Python reads no thousands of them
 RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
 
 Message = MutableMapping[str, Any]
@@ -15,8 +18,6 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Problem details (RFC 9457)."""
-
     title: str
     status: int
     detail: str
@@ -24,8 +25,6 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """A request is answered with `status` instead of outcomes."""
-
     def __init__(self, status: int, title: str, detail: str, *, retry_after_s: int = RETRY_AFTER_S) -> None:
         """`retry_after_s`: sent with a 503."""
         super().__init__(detail)
@@ -33,7 +32,6 @@ class Refusal(Exception):
 
 
 async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
-    """Problem details (RFC 9457) in the encoding the client speaks."""
     told = Told(refusal.title, refusal.status, str(refusal))
     accept = headers.get(b"accept", "")
     as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
@@ -54,3 +52,38 @@ async def start_response(
     if retry_after is not None:
         headers.append((b"retry-after", b"%d" % retry_after))
     await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
+    """The whole body; None when the client hung up while sending it. Raises Refusal."""
+    too_large = Refusal(
+        413, "Batch too large", f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
+    )
+    told = headers.get(b"content-length", "")
+    if told.isdecimal() and (len(told) > DIGITS_MAX or int(told) > bytes_max):
+        raise too_large
+    chunks, size = [], 0
+    with trio.move_on_after(timeout_s):
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise too_large
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+    raise Refusal(408, "Body too slow", f"the batch was not complete after {timeout_s:g} s; send it again")
+
+
+def parse_batch(codec: Codec, body: bytes) -> BatchIn:
+    """Raises Refusal for what is no batch."""
+    try:
+        return codec.decode_batch(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        detail = (
+            f"the body is no batch of jobs ({error}); it is a map with `jobs`, a list of maps with `job_id` and `name`"
+        )
+        raise Refusal(400, "Batch not understood", detail) from None

@@ -47,7 +47,6 @@ class Slots:
         self._places: list[Registration] = []
 
     def join(self, place: "Registration") -> None:
-        """Let one more daemon count."""
         self._places.append(place)
 
     def stores(self, of: "Registration | None" = None) -> int:

@@ -199,7 +199,6 @@ def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> li
 
 
 def _answering(places: Sequence[Registration]) -> Registration:
-    """The first daemon that answers, else the first."""
     return next((place for place in places if not place.is_away), places[0])
 
 

@@ -28,10 +28,19 @@ from jqd.http import Guard
 from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.body import parse_batch, read_body
 from jqd.worker.executors import Executor, InProcess, named
 from jqd.worker.job import Declared
-from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
+from jqd.worker.refusal import (
+    RETRY_AFTER_S,
+    Message,
+    Receive,
+    Refusal,
+    Send,
+    parse_batch,
+    read_body,
+    refuse,
+    start_response,
+)
 from jqd.worker.signed import NOT_SIGNED, cancel_id, is_ours, signing_keys
 from jqd.worker.wire import BatchIn, Health, codec_of
 
@@ -147,7 +156,6 @@ class Service:
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:
-        """Return when no batch is in hand."""
         await self._idle.wait()
 
     def hand_back(self, why: str) -> int:

@@ -41,7 +41,6 @@ class ShutdownSignals:
         self._reload = trio.Event()
 
     async def listen(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hear SIGTERM, SIGINT and SIGHUP."""
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
             task_status.started()
             async for number in arriving:

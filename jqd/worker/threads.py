@@ -87,7 +87,6 @@ class ThreadPool:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether no thread is left for new work."""
         return len(self.stuck) == len(self._nows)
 
     def submit(self, items: Iterable[Item]) -> None:

@@ -49,7 +49,6 @@ class Watchdog:
         return self._silent_s * BEAT_SHARE
 
     def listen(self) -> None:
-        """From now on this thread is listened to."""
         self.beaten()
         loop = threading.get_ident()
         threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()

@@ -17,10 +17,7 @@ STUCK = "they were given up at their timeout and still hold their threads: bound
 
 
 class WorkerStatus:
-    """What the worker says of itself."""
-
     def __init__(self, service: Service, jobs: Mapping[str, Declared], card: Mapping[str, Any]) -> None:
-        """`card`: what does not change."""
         self._service, self._jobs, self._card = service, jobs, card
         self._trouble: str | None = None
         self._log = get_logger("worker")

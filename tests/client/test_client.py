@@ -17,7 +17,7 @@ from jqd.client import (
     Unavailable,
 )
 from jqd.client.job_info import PushedJob, job_info
-from jqd.client.pushes import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
+from jqd.client.send import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
 from tests.client.scripted import use
 from tests.harness.daemon import Answer, ScriptedDaemon
 

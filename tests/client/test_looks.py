@@ -21,7 +21,7 @@ from jqd.client import (
 )
 from jqd.client.client import WAIT_S_MAX
 from jqd.client.http import TRIES_MAX
-from jqd.client.pushes import PUSH_JOBS_MAX
+from jqd.client.send import PUSH_JOBS_MAX
 from jqd.domain.media import MSGPACK
 from jqd.testing.clock import ManualClock
 from tests.client.scripted import use

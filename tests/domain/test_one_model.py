@@ -45,7 +45,6 @@ TOLD = {
     "runner/protocols/native.py": 1,  # what workers are told of a job
     "worker/wire.py": 1,
     "worker/context.py": 1,
-    "worker/frames.py": 1,
 }
 """Where `max_retry` is declared as part of what somebody is told; an option that only the daemon heeds is not."""
 

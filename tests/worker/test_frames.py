@@ -5,11 +5,12 @@ import pytest
 
 from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
 from jqd.worker.process import ending
+from jqd.worker.wire import JobIn
 
 
 def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
     sent: list[ToProcess | ToFront] = [
-        Run(1, False, "id", "name", b"\xc0" * 300, 1, 5, 30.0, True, ""),
+        Run(1, False, JobIn("name", "id", argument=msgspec.Raw(b"\xc0"), max_retry=5), b"\xc0" * 300),
         Stop(1, True),
         Begin("a:b", 3, "info"),
     ]

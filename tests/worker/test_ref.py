@@ -8,7 +8,7 @@ import pytest
 
 from jqd import App, JobFailed, NoResult, Ref, TimedOut
 from jqd.client import PartlyPushed
-from jqd.worker.push_batch import PushBatch
+from jqd.worker.ref import PushBatch
 from tests.harness.daemon import Answer, ScriptedDaemon, open_daemon
 
 
