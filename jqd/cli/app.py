@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import cyclopts
@@ -65,53 +65,45 @@ GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
 for group, commands in GROUPED:
     for command in commands:
         app.command(command, group=group)
-types = cyclopts.App(name="types", group=LOOK, help="List the jobtypes that have jobs; pause and resume some.")
-types.default(show.types)
-types.command(manage.pause)
-types.command(manage.resume)
-app.command(types)
-workers = cyclopts.App(name="workers", group=LOOK, help="List the workers that are registered; rm forgets some.")
-workers.default(show.workers)
-workers.command(manage.forget, name="rm")
-app.command(workers)
-daemons = cyclopts.App(name="daemons", group=LOOK, help="List the daemons that share one store; drain or resume one.")
-daemons.default(show.daemons)
-daemons.command(drains.drain)
-daemons.command(drains.resume)
-app.command(daemons)
+Command = Callable[..., int]
+Commands = Mapping[str | tuple[str, ...], Command]
+
+
+def _group(
+    name: str,
+    about: str,
+    default: Command,
+    commands: Commands,
+    group: cyclopts.Group | None = LOOK,
+) -> None:
+    """Commands behind a word; the word alone is `default`."""
+    inner = cyclopts.App(name=name, group=group, help=about)
+    inner.default(default)
+    for word, command in commands.items():
+        inner.command(command, name=word)
+    app.command(inner)
+
+
+about = "List the jobtypes that have jobs; pause and resume some."
+_group("types", about, show.types, {"pause": manage.pause, "resume": manage.resume})
+about = "List the workers that are registered; rm forgets some."
+_group("workers", about, show.workers, {"rm": manage.forget})
+about = "List the daemons that share one store; drain or resume one."
+_group("daemons", about, show.daemons, {"drain": drains.drain, "resume": drains.resume})
 app.command(drains.drain, group=RUN)
-schedules = cyclopts.App(
-    name="schedules", group=LOOK, help="List the schedules, and when each comes next; set one, pause it …"
-)
-schedules.default(dates.ls)
-schedules.command(dates.ls)
-schedules.command(dates.set_, name="set")
-schedules.command(dates.next_, name="next")
-schedules.command(dates.run, name=("run", "run-now"))  # as the act is called of a job, and by HTTP
-for dated in (dates.pause, dates.resume, dates.rm):
-    schedules.command(dated)
-app.command(schedules)
-constraints = cyclopts.App(name="constraints", group=LOOK, help="List what may start when; set a limit, try one.")
-constraints.default(restraints.ls)
-constraints.command(restraints.ls)
-constraints.command(restraints.set_, name="set")
-constraints.command(restraints.dry_run)
-for limited in (restraints.get, restraints.rm):
-    constraints.command(limited)
-app.command(constraints)
-tokens = cyclopts.App(name="tokens", group=LOOK, help="List the tokens that may be used; create one, revoke one.")
-tokens.default(secrets.ls)
-tokens.command(secrets.ls)
-tokens.command(secrets.create)
-tokens.command(secrets.revoke)
-app.command(tokens)
+about = "List the schedules, and when each comes next; set one, pause it …"
+# Also run-now, as the act is called of a job, and by HTTP.
+changes: Commands = {"set": dates.set_, "next": dates.next_, ("run", "run-now"): dates.run}
+acts: Commands = {"pause": dates.pause, "resume": dates.resume, "rm": dates.rm}
+_group("schedules", about, dates.ls, {"ls": dates.ls, **changes, **acts})
+about = "List what may start when; set a limit, try one."
+tries: Commands = {"set": restraints.set_, "dry-run": restraints.dry_run, "get": restraints.get, "rm": restraints.rm}
+_group("constraints", about, restraints.ls, {"ls": restraints.ls, **tries})
+about = "List the tokens that may be used; create one, revoke one."
+_group("tokens", about, secrets.ls, {"ls": secrets.ls, "create": secrets.create, "revoke": secrets.revoke})
 app.command(secrets.audit)
-quotas = cyclopts.App(name="quotas", help="List how much tenants may push; set it, rm takes it back.")
-quotas.default(limits.ls)
-quotas.command(limits.ls)
-quotas.command(limits.set_, name="set")
-quotas.command(limits.rm)
-app.command(quotas)
+about = "List how much tenants may push; set it, rm takes it back."
+_group("quotas", about, limits.ls, {"ls": limits.ls, "set": limits.set_, "rm": limits.rm}, None)
 journal = cyclopts.App(
     name="journal", group=DISK, help="Look at the journal of a daemon, alive or dead; mend it; replay it."
 )

@@ -188,7 +188,6 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _page() -> Mapping[str, tuple[str, str]]:
-    """Of each setting what it may be, and what it is for, in plain text."""
     text = (files("jqd") / PAGE).read_text()
     return {row[1]: (_bare(row["allowed"]), _bare(row["why"])) for row in _ROW.finditer(text)}
 

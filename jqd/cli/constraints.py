@@ -112,7 +112,6 @@ def _show(told: dict[str, Any], common: Common) -> None:
 
 
 def _tell_trial(name: str, told: dict[str, Any]) -> None:
-    """A sentence, which says as much where nothing waits."""
     keys = f" under {_count(told['keys'], 'key')}" if told["matched"] else ""
     print(
         f"{name} matches {told['matched']} of {_count(told['looked_at'], 'waiting job')}{keys}; "

@@ -203,7 +203,6 @@ def _known(job_ids: list[str]) -> Iterator[None]:
 
 
 def _ended(info: JobInfo) -> Exit:
-    """The code for a job that was waited for. Raises TimedOut when it has not ended."""
     if not info.ended:
         raise TimedOut(f"job {info.job_id} is still {info.state}; look again with: jqd get", pending=[info.job_id])
     return Exit.DONE if info.succeeded else Exit.FAILED
@@ -249,7 +248,6 @@ def _stands(info: JobInfo) -> str:
 
 
 def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, result: bool) -> None:
-    """Raises Usage for words of a push that do not go together."""
     if len(words) > 1:
         raise Usage(f"a job has one argument; several values are a list: {_as_list([str(word) for word in words])}")
     if lines is not None and words[0] is not None:

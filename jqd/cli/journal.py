@@ -87,9 +87,9 @@ class How:
     """table, json or jsonl."""
 
 
-def ls(*, where: Where | None = None, how: How | None = None) -> int:
+def ls(*, where: Where = Where(), how: How = How()) -> int:
     """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
-    directory, output = (where or Where()).directory(), (how or How()).output
+    directory, output = where.directory(), how.output
     files, holder = Files(), living(directory)
     rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
     size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
@@ -112,7 +112,7 @@ def cat(
     type_: Annotated[list[str] | None, Parameter(name="--type", negative="")] = None,
     since: str | None = None,
     until: str | None = None,
-    where: Where | None = None,
+    where: Where = Where(),
 ) -> int:
     """Print what a journal holds, a line of JSON for each record, in order of position; ends with 1 if it is damaged.
 
@@ -134,7 +134,7 @@ def cat(
         raise Usage("--lines prints jobs and changes; the other lanes have no such form")
     begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
     files, damaged, printed = Files(), 0, 0
-    for seen in snapshot(files, (where or Where()).directory()):
+    for seen in snapshot(files, where.directory()):
         damaged += sum(map(complain, seen.places))
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
             continue  # all that stands here is older
@@ -156,13 +156,13 @@ def cat(
     return Exit.FAILED if damaged else Exit.DONE
 
 
-def verify(*, where: Where | None = None, how: How | None = None) -> int:
+def verify(*, where: Where = Where(), how: How = How()) -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
     Bytes that a crash tore off, or that are being written right now, were never acknowledged: they are named, and are
     no damage.
     """
-    directory, output = (where or Where()).directory(), (how or How()).output
+    directory, output = where.directory(), how.output
     files = Files()
     segments = snapshot(files, directory)
     checked = Checked(output, living(directory))
@@ -181,8 +181,8 @@ def verify(*, where: Where | None = None, how: How | None = None) -> int:
 def repair(
     *,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    where: Where | None = None,
-    how: How | None = None,
+    where: Where = Where(),
+    how: How = How(),
 ) -> int:
     """Mend a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
 
@@ -191,7 +191,7 @@ def repair(
     dry_run
         Say what would be done, and change nothing.
     """
-    directory, output = (where or Where()).directory(), (how or How()).output
+    directory, output = where.directory(), how.output
     done = mend(Files(), directory, dry_run=dry_run)
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
@@ -204,8 +204,8 @@ async def replay(
     store: Annotated[list[str] | None, Parameter(negative="")] = None,
     since: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    where: Where | None = None,
-    how: How | None = None,
+    where: Where = Where(),
+    how: How = How(),
 ) -> int:
     """Bring what a journal holds into a store: when a machine is gone but for its disk, or a store was lost.
 
@@ -221,7 +221,6 @@ async def replay(
     dry_run
         Count what there is, and the jobs that the store does not know; change nothing.
     """
-    where = where or Where()
     settings, directory, since_ms = where.settings(store), where.directory(), _moment(since, "--since") or 0
     files = Files()
     segments = await trio.to_thread.run_sync(snapshot, files, directory)
@@ -235,7 +234,7 @@ async def replay(
     for place in tally.damaged:
         complain(place)
     counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
-    show(counts | ({"unknown_jobs": tally.unknown} if dry_run else {}), (how or How()).output)
+    show(counts | ({"unknown_jobs": tally.unknown} if dry_run else {}), how.output)
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
@@ -292,7 +291,6 @@ async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
 
 
 def _running(path: Path) -> str | None:
-    """The URL of the server that listens there, if one does."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(str(path.absolute()))

@@ -24,18 +24,8 @@ NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five lines
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
-UNTOLD = (
-    "argument",
-    "argument_bytes",
-    "timeout",
-    "keep_result",
-    "backoff",
-    "expires_at",
-    "progress",
-    "error",
-    "result",
-    "history",
-    "log",
+UNTOLD = frozenset(
+    ["argument", "argument_bytes", "timeout", "keep_result", "backoff", "expires_at", "progress", "error", "result", "history", "log"]
 )
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

@@ -66,7 +66,7 @@ async def worker(
     drain: str = "30s",
     jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None,
     reload: Flag = False,
-    loud: Loud | None = None,
+    loud: Loud = Loud(),
 ) -> int:
     """Serve the jobs of a Python module over HTTP, registered at one daemon or several.
 
@@ -103,7 +103,7 @@ async def worker(
     reload
         Load the code anew when a Python file below the working directory has changed. For development.
     """
-    level = (loud or Loud()).level
+    level = loud.level
     only_tells("stdout", "stderr")
     set_log(level, "auto")
     drain_s = duration(drain, "--drain")

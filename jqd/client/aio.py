@@ -37,7 +37,6 @@ def _call(
 def _each(
     method: Callable[Concatenate[Client, P], Iterator[R]],
 ) -> "Callable[Concatenate[AsyncClient, P], AsyncIterator[R]]":
-    """A list that is asked for page by page."""
 
     async def each(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
         found = method(self.client, *args, **kwargs)

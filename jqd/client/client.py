@@ -181,7 +181,6 @@ class Client(Manage):
     def _push_list(
         self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]]
     ) -> tuple[list[str | None], list[ItemError], dict[str, Any]]:
-        """Ids, what was refused, and the whole answer."""
         answer = self._send(encode([msgspec.Raw(job) for job in encoded]), params, jobs)
         told = answer.body if isinstance(answer.body, dict) else {}
         job_ids = told.get("job_ids")

@@ -153,7 +153,6 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
 
 
 def _date(told: Any) -> datetime | None:
-    """A date told as ISO 8601 text, as Unix seconds or as a MessagePack timestamp."""
     if told is None or told == "":
         return None
     if isinstance(told, datetime):

@@ -234,7 +234,6 @@ class Manage(Constraints, Schedules, Tokens):
         return _info(answer.body, answer.status)
 
     def _many(self, what: str, **fields: Any) -> Changed:
-        """Ask again until the daemon says that there are no more."""
         matched = changed = 0
         refused: list[Mapping[str, Any]] = []
         cursor = ""

@@ -49,7 +49,6 @@ class AsyncioLoop:
         return list(self._running.copy().values())
 
     def submit(self, items: Iterable[Item]) -> None:
-        """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
@@ -71,7 +70,6 @@ class AsyncioLoop:
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
 
     def close(self) -> None:
-        """Stop the tasks and let the thread leave. Nothing waits for it."""
         self._is_closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -140,7 +138,6 @@ class AsyncioLoop:
         self._tell(item, await self._attempt(item), True)
 
     async def _attempt(self, item: Item) -> bytes:
-        """Run the function in this task, cancelled when its time is over."""
         job: Any = item.function
         limit = asyncio.timeout(item.timeout_s)
         try:

@@ -14,6 +14,7 @@ import trio
 from jqd.domain.clock import Clock
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
+from jqd.worker import wire
 from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
@@ -21,24 +22,6 @@ from jqd.worker.job import Loop
 from jqd.worker.job_log import JobLog, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.refusal import RETRY_AFTER_S
-from jqd.worker.wire import (
-    CANCELLED_STATUS,
-    ERROR_BYTES_MAX,
-    ERROR_CHARS_MAX,
-    MESSAGE_CHARS_MAX,
-    MSGPACK,
-    RESULT_BYTES_MAX,
-    TOO_MUCH_STATUS,
-    Codec,
-    Failure,
-    Reason,
-    Refused,
-    Snoozed,
-    Stamps,
-    Started,
-    Success,
-    culprit,
-)
 
 OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio": "must be called from async context"}
 """What a function is told by asyncio where trio runs it, and the other way round."""
@@ -60,7 +43,7 @@ class Attempts:
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
         """The worker was told to stop, and perhaps all that its jobs have started, too."""
-        self._stamps = Stamps()
+        self._stamps = wire.Stamps()
         self.lines = JobLog(clock)
         self._log, self._said = get_logger("worker"), get_logger("job")
 
@@ -76,7 +59,6 @@ class Attempts:
             at_work.set(None)
 
     async def run_async(self, item: Item) -> bytes:
-        """Run an async function in this task, cancelled when its time is over."""
         job: Any = item.function
         try:
             at_work.set(self.context(item))
@@ -114,7 +96,7 @@ class Attempts:
     def cancelled(self, item: Item, told: str = "") -> bytes:
         """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
         message = f"cancelled: {told}" if told else "cancelled"
-        return self._failure(item, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS)
+        return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
         """The outcome of a job that was told to stop. If nobody cancelled it, it went back, and nobody hears this."""
@@ -122,20 +104,20 @@ class Attempts:
             return self.cancelled(item)
         return self._interrupted(item, "its worker stops, or nobody waits for it any more")
 
-    def unknown(self, codec: Codec, job_id: str, message: str) -> bytes:
+    def unknown(self, codec: wire.Codec, job_id: str, message: str) -> bytes:
         """The outcome of a job that this worker has no function for. It costs an attempt: perhaps no worker has one."""
         error = "unknown job name"
-        return codec.encode(Failure(job_id, self._now(), "other", True, error, message[-MESSAGE_CHARS_MAX:]))
+        return codec.encode(wire.Failure(job_id, self._now(), "other", True, error, message[-wire.MESSAGE_CHARS_MAX :]))
 
     def refused(
-        self, codec: Codec, job_id: str, why: str, *, retry_after: float | None = None, begun: bool = False
+        self, codec: wire.Codec, job_id: str, why: str, *, retry_after: float | None = None, begun: bool = False
     ) -> bytes:
         """The outcome of a job that goes back, and no attempt is counted. `retry_after`: seconds without jobs."""
         message = f"handed back: {why}" if begun else f"not begun: {why}"
-        return codec.encode(Refused(job_id, message, retry_after, begun))
+        return codec.encode(wire.Refused(job_id, message, retry_after, begun))
 
     def started(self, item: Item) -> bytes:
-        return item.batch.codec.encode(Started(item.job_id))
+        return item.batch.codec.encode(wire.Started(item.job_id))
 
     def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
         """The values to call the function with. Raises Failed: another attempt would get the same argument."""
@@ -147,7 +129,6 @@ class Attempts:
             raise Failed(str(error)) from error
 
     def context(self, item: Item) -> Context:
-        """What the function may know of its attempt, which begins now."""
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
         item.speaks = self._voice
@@ -163,25 +144,26 @@ class Attempts:
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
         try:
-            body = codec.encode(Success(item.job_id, self._now(), result, jobs))
+            body = codec.encode(wire.Success(item.job_id, self._now(), result, jobs))
         except Exception as error:  # whatever a foreign object does when it is encoded
-            where = culprit(codec, result)
+            where = wire.culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
             raise Unsendable(why, _name(error), None) from error
         told_bytes = len(codec.encode(jobs)) if jobs else 0
         if told_bytes > FOLLOWERS_BYTES_MAX:
             why = f"the jobs that are to follow have {told_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
             why += "let one of them push the others"
-            raise Unsendable(why, "too much follows", TOO_MUCH_STATUS)
-        if (size := len(body) - told_bytes) <= RESULT_BYTES_MAX:
+            raise Unsendable(why, "too much follows", wire.TOO_MUCH_STATUS)
+        if (size := len(body) - told_bytes) <= wire.RESULT_BYTES_MAX:
             return body
-        return codec.encode(Success(item.job_id, self._now(), None, jobs, size))  # its daemon says what becomes of it
+        return codec.encode(
+            wire.Success(item.job_id, self._now(), None, jobs, size)
+        )  # its daemon says what becomes of it
 
     def follows(self, item: Item) -> Sequence[Mapping[str, Any]]:
-        """The jobs that are to follow, as they are told in the language of its batch."""
         if item.voice is None or not item.voice.follows:
             return ()
-        if item.batch.codec is MSGPACK:
+        if item.batch.codec is wire.MSGPACK:
             return item.voice.follows
         # What is packed already cannot stand in JSON.
         return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in item.voice.follows]
@@ -215,8 +197,8 @@ class Attempts:
             return self._failure(item, _said(error), error="retry", retry_after=error.after)
         if isinstance(error, Snooze):
             log.info("worker.job_snoozed", why=_said(error), after_s=error.after)
-            message = _plain(_said(error)[-MESSAGE_CHARS_MAX:])
-            return item.batch.codec.encode(Snoozed(item.job_id, self._now(), message, error.after))
+            message = _plain(_said(error)[-wire.MESSAGE_CHARS_MAX :])
+            return item.batch.codec.encode(wire.Snoozed(item.job_id, self._now(), message, error.after))
         if isinstance(error, Failed):
             told = _said(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_said(error))
@@ -230,7 +212,9 @@ class Attempts:
         own = error.__traceback__
         # The first frame is ours and tells the reader nothing.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
-        log.warning("worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-MESSAGE_CHARS_MAX:]))
+        log.warning(
+            "worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-wire.MESSAGE_CHARS_MAX :])
+        )
         return self._failure(item, "".join(frames), error=_name(error))
 
     def _interrupted(self, item: Item, why: str) -> bytes:
@@ -248,17 +232,17 @@ class Attempts:
         message: str,
         *,
         error: Any,
-        reason: Reason = "other",
+        reason: wire.Reason = "other",
         should_retry: bool = True,
         retry_after: float | None = None,
         status: int | None = None,
     ) -> bytes:
-        codec, message = item.batch.codec, _plain(message[-MESSAGE_CHARS_MAX:])
+        codec, message = item.batch.codec, _plain(message[-wire.MESSAGE_CHARS_MAX :])
         if isinstance(error, str):
-            error = _plain(error[:ERROR_CHARS_MAX])
+            error = _plain(error[: wire.ERROR_CHARS_MAX])
         try:
             size = len(codec.encode(error))
-            why = f"has {size} bytes, more than {ERROR_BYTES_MAX}" if size > ERROR_BYTES_MAX else ""
+            why = f"has {size} bytes, more than {wire.ERROR_BYTES_MAX}" if size > wire.ERROR_BYTES_MAX else ""
         except Exception as refused:  # noqa: BLE001 - as above: the error's value may be anything
             why = f"cannot be encoded: {_name(refused)}"
         if why:
@@ -268,7 +252,7 @@ class Attempts:
         if voice is not None:
             voice.over()
         log = voice.output.text() if voice is not None and voice.output is not None else ""
-        told = Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status, log)
+        told = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status, log)
         return codec.encode(told)
 
     def _now(self) -> str:
@@ -276,14 +260,13 @@ class Attempts:
 
 
 def _which(item: Item) -> dict[str, object]:
-    """What a line on its end calls it, and how often it may be tried."""
     return {**who(item), "of": max(item.job.max_retry + 1, item.job.attempt)}
 
 
 def _name(error: BaseException) -> str:
     """`ValueError: what it says`, as encodable text."""
     said = _said(error)
-    return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:ERROR_CHARS_MAX]
+    return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[: wire.ERROR_CHARS_MAX]
 
 
 def _said(error: BaseException) -> str:
@@ -294,5 +277,4 @@ def _said(error: BaseException) -> str:
 
 
 def _plain(text: str) -> str:
-    """`text` without lone surrogates, which no encoding takes."""
     return text.encode("utf-8", "backslashreplace").decode()

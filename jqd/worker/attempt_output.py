@@ -9,8 +9,6 @@ OUTPUT_BYTES_MAX = 65_536  # the last that an attempt printed or logged: it is k
 
 
 class Output:
-    """The last lines, up to OUTPUT_BYTES_MAX."""
-
     def __init__(self) -> None:
         self._lines: deque[str] = deque()
         self._bytes = 0

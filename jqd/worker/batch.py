@@ -109,7 +109,6 @@ class Batch:
             self.put_bare(outcome)
 
     def put_bare(self, outcome: bytes) -> None:
-        """Take the outcome of a job that never became an item."""
         assert self.left > 0, "more outcomes than jobs"
         self._ready.append(outcome)
         self.left -= 1

@@ -20,25 +20,11 @@ from jqd.domain import log
 from jqd.domain.clock import SystemClock
 from jqd.domain.errors import ConfigError
 from jqd.domain.lossy_stream import LossyStream
+from jqd.worker import frames
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.executors import InProcess
-from jqd.worker.frames import (
-    Begin,
-    Broken,
-    Declaration,
-    Ended,
-    Frames,
-    Ready,
-    Run,
-    Spoke,
-    Stop,
-    ToFront,
-    ToProcess,
-    Where,
-    frame,
-)
 from jqd.worker.job_output import hear_jobs
 from jqd.worker.load import chosen, import_app
 from jqd.worker.watchdog import Watchdog
@@ -61,34 +47,34 @@ class Child:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._items: dict[int, Item] = {}
-        self._out: list[bytes] = []
-        self._more = trio.Event()
+        self._outgoing = frames.Outgoing()
+        self._tell = self._outgoing.tell
         self._clock = SystemClock()
         self._attempts = Attempts(self._clock, self._spoke)
         self._token = trio.lowlevel.current_trio_token()
         self._speakers: dict[Item, None] = {}
         self._is_passing_on = False
-        self._where = Where("", None)
+        self._where = frames.Where("", None)
         self._inside: dict[bool, InProcess] = {}  # for plain functions and for async ones
 
     async def run(self) -> None:
         """Until the front is gone, or has told to leave; then nothing is in hand."""
-        frames = Frames(ToProcess)
-        begin: Begin | None = None
+        incoming = frames.Frames(frames.ToProcess)
+        begin: frames.Begin | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._write)
+            nursery.start_soon(self._outgoing.run, self._stream)
             nursery.start_soon(self._attempts.lines.run)
             nursery.start_soon(Watchdog(self._tasks, self._clock).beat)
             while data := await self._read():
-                for message in frames.feed(data):
-                    if isinstance(message, Begin):
+                for message in incoming.feed(data):
+                    if isinstance(message, frames.Begin):
                         begin = message
                         app = self._load(begin)
                         nursery.start_soon(self._serve, app)
-                    elif isinstance(message, Run):
+                    elif isinstance(message, frames.Run):
                         assert begin is not None
                         self._run(message, app, begin.tasks, nursery)
-                    elif isinstance(message, Stop):
+                    elif isinstance(message, frames.Stop):
                         self._stop(message)
                     else:
                         self._where = message
@@ -102,37 +88,23 @@ class Child:
         except trio.BrokenResourceError:
             return b""
 
-    async def _write(self) -> None:
-        while True:
-            await self._more.wait()
-            self._more = trio.Event()
-            out, self._out = self._out, []
-            try:
-                await self._stream.send_all(b"".join(out))
-            except trio.BrokenResourceError:
-                return  # the front is gone: the reader sees it, too
-
-    def _tell(self, message: ToFront) -> None:
-        self._out.append(frame(message))
-        self._more.set()
-
-    def _load(self, begin: Begin) -> App:
+    def _load(self, begin: frames.Begin) -> App:
         log.configure(level=begin.log_level)
         hear_jobs(begin.log_level)
         try:
             app = import_app(begin.target)
             jobs = chosen(app.jobs, begin.only)
         except ConfigError as error:
-            self._tell(Broken(str(error)))
+            self._tell(frames.Broken(str(error)))
             return App()
-        self._tell(Ready([Declaration(job.name, job.loop, dict(job.declared)) for job in jobs.values()]))
+        self._tell(frames.Ready([frames.Declaration(job.name, job.loop, dict(job.declared)) for job in jobs.values()]))
         return app
 
     async def _serve(self, app: App) -> None:
         with app.serving(lambda: (self._where.url, self._where.token)):
             await trio.sleep_forever()
 
-    def _run(self, told: Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
+    def _run(self, told: frames.Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
         batch = Errand(JSON if told.is_json else MSGPACK, told.key, self._ended)
         job, function = structs.replace(told.job, argument=Raw(told.argument)), app.jobs[told.job.name]
         item = Item(batch, job, function)
@@ -162,7 +134,7 @@ class Child:
                 continue
             lines = voice.output.fresh() if voice.output is not None else ""
             far, voice.far = voice.far, None
-            self._tell(Spoke(batch.key, lines, far is not None, *(far or (None, ""))))
+            self._tell(frames.Spoke(batch.key, lines, far is not None, *(far or (None, ""))))
 
     def _tasks(self) -> str:
         tasks = [item for item in list(self._items.values()) if item.function.loop is not None]
@@ -170,9 +142,9 @@ class Child:
 
     def _ended(self, key: int, outcome: bytes) -> None:
         del self._items[key]
-        self._tell(Ended(key, outcome))
+        self._tell(frames.Ended(key, outcome))
 
-    def _stop(self, told: Stop) -> None:
+    def _stop(self, told: frames.Stop) -> None:
         item = self._items.get(told.key)
         if item is None:
             return  # it has ended meanwhile

@@ -5,7 +5,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 import trio
 
@@ -24,15 +23,30 @@ SATURATED = (
 BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async function must not block"
 
 
-class Executor(Protocol):
-    """What `Service` needs of whoever runs the items."""
+class Executor:
+    """Who runs the items of a `Service`."""
 
     @property
     def orphans(self) -> int:
         """Jobs at work for batches that nobody waits for any more."""
+        raise NotImplementedError
+
+    @property
+    def is_helpless(self) -> bool:
+        """Whether no job at all can be run now."""
+        raise NotImplementedError
+
+    def trouble(self) -> str | None:
+        """What keeps jobs from being run now; None when nothing does."""
+        raise NotImplementedError
+
+    def stranded(self, item: Item) -> bool:
+        """Whether nobody is left to run such an item."""
+        raise NotImplementedError
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
         """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
+        raise NotImplementedError
 
     def watch(self, batch: Batch) -> None:
         """End what is past its time and will not end by itself, of this batch and of those that are gone."""
@@ -43,27 +57,19 @@ class Executor(Protocol):
     def drain(self) -> None:
         """Bring what has ended by now to its batch at once."""
 
-    def stranded(self, item: Item) -> bool:
-        """Whether nobody is left to run such an item."""
-
     def is_suspect(self, item: Item) -> bool:
         """Whether it must wait for a place of its own, which says nothing of the room for others."""
-
-    @property
-    def is_helpless(self) -> bool:
-        """Whether no job at all can be run now."""
-
-    def trouble(self) -> str | None:
-        """What keeps jobs from being run now; None when nothing does."""
+        return False
 
     def stuck(self) -> list[tuple[Item, float]]:
         """Jobs that run on after they were given up, and the seconds they have taken."""
+        return []
 
     def close(self) -> None:
         """Let everybody leave."""
 
 
-class InProcess:
+class InProcess(Executor):
     """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
 
     def __init__(self, attempts: Attempts, *, concurrency: int, clock: Clock) -> None:
@@ -82,7 +88,6 @@ class InProcess:
         return self._pool.orphans if self._pool else 0
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
-        """See `Executor`. Threads start with the first item that needs one."""
         plain = [item for item in items if item.function.loop is None]
         tasks = deque(item for item in items if item.function.loop == "trio")
         foreign = [item for item in items if item.function.loop == "asyncio"]
@@ -110,8 +115,6 @@ class InProcess:
             self._log.warning("worker.overrun", job_id=item.job_id, name=item.job.name, why=why)
             item.batch.put(item, self._attempts.timed_out(item))
 
-    def forget(self, batch: Batch) -> None: ...
-
     def drain(self) -> None:
         if self._outbox is not None:
             self._outbox.drain()
@@ -119,9 +122,6 @@ class InProcess:
     def stranded(self, item: Item) -> bool:
         loop = item.function.loop
         return (loop is None and self._has_no_thread) or (loop == "asyncio" and self._is_blocked)
-
-    def is_suspect(self, item: Item) -> bool:
-        return False
 
     def trouble(self) -> str | None:
         if not self.is_helpless:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
+import trio
 
 from jqd.worker.job import Loop
 from jqd.worker.wire import JobIn
@@ -20,8 +21,6 @@ M = TypeVar("M")
 
 
 class Begin(msgspec.Struct, tag=True, array_like=True):
-    """The first: load this app."""
-
     target: str
     tasks: int
     """Async functions at once."""
@@ -40,8 +39,6 @@ class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True):
-    """Stop a job, as far as it lets itself be stopped."""
-
     key: int
     is_cancelled: bool
     """Somebody cancelled it; else it has been handed back, or nobody waits for it."""
@@ -55,8 +52,6 @@ class Where(msgspec.Struct, tag=True, array_like=True):
 
 
 class Declaration(msgspec.Struct, array_like=True, frozen=True):
-    """A job of the app, as the front must know it."""
-
     name: str
     loop: Loop | None
     declared: dict[str, Any]
@@ -93,6 +88,36 @@ _encoder = msgspec.msgpack.Encoder()
 def frame(message: ToProcess | ToFront) -> bytes:
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class Outgoing:
+    """Messages for the other end, sent together as they gather."""
+
+    def __init__(self) -> None:
+        self._out: list[bytes] = []
+        self._more = trio.Event()
+        self._is_all = False
+
+    def tell(self, message: ToProcess | ToFront) -> None:
+        self._out.append(frame(message))
+        self._more.set()
+
+    def end(self) -> None:
+        """Nothing more will be told."""
+        self._is_all = True
+        self._more.set()
+
+    async def run(self, stream: trio.SocketStream) -> None:
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            out, self._out = self._out, []
+            try:
+                await stream.send_all(b"".join(out))
+                if self._is_all:
+                    return await stream.send_eof()
+            except trio.BrokenResourceError:
+                return  # the other end is going: who reads from it notices
 
 
 class Frames:

@@ -12,8 +12,6 @@ OURS = ("httpx2", "httpcore2")  # what the worker itself uses: a line for each r
 
 
 class JobHandler(logging.Handler):
-    """Passes records on to the worker's own log, one line each, in its format."""
-
     def __init__(self) -> None:
         super().__init__()
         self._log = get_logger("job")

@@ -23,8 +23,6 @@ NOT_GIVEN = object()  # the default is the function's own business
 
 
 class Parameters:
-    """Of one function: makes an argument of values, and values of an argument."""
-
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         """`name`: the job's. Raises TypeError for a function that cannot be a job."""
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -53,7 +51,6 @@ class Parameters:
             raise TypeError(f"job {name!r}: its parameters cannot be checked: {error}") from None
 
     def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
-        """The argument in MessagePack for a call with these; None: there is none. Raises TypeError."""
         try:
             given = self._signature.bind(*args, **kwargs).arguments
             if not given:
@@ -65,7 +62,6 @@ class Parameters:
         return packed
 
     def _hint(self, why: str) -> str:
-        """What to do about an argument that is no map, where a map of the parameters is asked for."""
         if self.is_whole or not self._parameters or not why.startswith("Expected `object`, got") or " - at " in why:
             return ""
         names = ", ".join(f'"{each.name}": …' for each in self._parameters)

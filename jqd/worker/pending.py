@@ -27,7 +27,6 @@ class PendingJobs:
         (self._trials if item.job_id in self._suspects else self._ordinary[kind_of(item.function)]).append(item)
 
     def take_all(self) -> list[Item]:
-        """All of them, to be sorted anew."""
         queues = [*self._ordinary.values(), self._trials]
         items = [item for queue in queues for item in queue]
         for queue in queues:

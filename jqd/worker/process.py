@@ -16,22 +16,8 @@ import msgspec
 import trio
 
 from jqd.domain.job import NIL
+from jqd.worker import frames
 from jqd.worker.batch import Item
-from jqd.worker.frames import (
-    Begin,
-    Broken,
-    Declaration,
-    Ended,
-    Frames,
-    Ready,
-    Run,
-    Spoke,
-    Stop,
-    ToFront,
-    ToProcess,
-    Where,
-    frame,
-)
 from jqd.worker.programs import Programs, text_of, told_with
 from jqd.worker.wire import JSON
 
@@ -83,16 +69,15 @@ class Process:
         """Jobs that it got in all."""
         self.was_killed = False
         """By the front, for a job past its time or handed back."""
-        self.ready: Ready | Broken | None = None
+        self.ready: frames.Ready | frames.Broken | None = None
         self.ended = trio.Event()
         self.programs = Programs(prints, self._alone)
         self._started = trio.Event()
         self._heard_all = trio.Event()
         self._emptied = trio.Event()
         self._child, self._stream, self._heard, self._spoke = child, stream, heard, spoke
-        self._out: list[bytes] = []
-        self._is_told_all = False
-        self._more = trio.Event()
+        self._outgoing = frames.Outgoing()
+        self.tell = self._outgoing.tell
         self._where: tuple[str, str | None] = ("", None)
 
     @property
@@ -102,7 +87,7 @@ class Process:
     @property
     def is_open(self) -> bool:
         ended = self.ended.is_set() or self.was_killed
-        return isinstance(self.ready, Ready) and not (ended or self.is_retiring)
+        return isinstance(self.ready, frames.Ready) and not (ended or self.is_retiring)
 
     @property
     def is_on_trial(self) -> bool:
@@ -112,10 +97,10 @@ class Process:
     def how(self) -> str:
         return ending(self._child.returncode)
 
-    async def wait_ready(self, jobs: Iterable[Declaration] = ()) -> Ready:
+    async def wait_ready(self, jobs: Iterable[frames.Declaration] = ()) -> frames.Ready:
         """Its app's jobs. Raises NotStarted, also when it lacks one of `jobs`, which the others have."""
         await self._started.wait()
-        if isinstance(self.ready, Ready):
+        if isinstance(self.ready, frames.Ready):
             loops = {job.name: job.loop for job in self.ready.jobs}
             other = [job.name for job in jobs if job.name not in loops or loops[job.name] != job.loop]
             if other:
@@ -132,13 +117,13 @@ class Process:
         """Let it run the item. `where`: the daemon that the item's jobs are pushed to."""
         if where != self._where:
             self._where = where
-            self.tell(Where(*where))
+            self.tell(frames.Where(*where))
         self.given += 1
         grace_s = 0.0 if self.kind == "plain" else GRACE_S
         held = Held(self.given, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
         self.held[held.key] = held
         job = msgspec.structs.replace(item.job, argument=NO_ARGUMENT)
-        self.tell(Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
+        self.tell(frames.Run(held.key, item.batch.codec is JSON, job, bytes(item.job.argument)))
         return held
 
     def stop(self, held: Held) -> None:
@@ -146,7 +131,7 @@ class Process:
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
-            self.tell(Stop(held.key, held.item.cancelled))
+            self.tell(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
         """Before the front ends jobs in its stead: keep what their programs have printed with what they said."""
@@ -156,20 +141,15 @@ class Process:
                 held.item.speak().write(text_of(held.printed))
                 held.printed.clear()
 
-    def tell(self, message: ToProcess) -> None:
-        self._out.append(frame(message))
-        self._more.set()
-
     def kill(self) -> None:
         if not self.ended.is_set():
             self.was_killed = True
             self._kill_group()
 
     async def live(self) -> None:
-        """Hear it until it is dead; then `ended` is set."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write)
+                nursery.start_soon(self._outgoing.run, self._stream)
                 nursery.start_soon(self._read)
                 await self._wait_dead()
                 with trio.move_on_after(LEAVE_S):  # a program that one of its jobs left behind may hold the socket open
@@ -190,8 +170,7 @@ class Process:
         with trio.move_on_after(LEAVE_S):
             if self.held:
                 await self._emptied.wait()
-            self._is_told_all = True
-            self._more.set()
+            self._outgoing.end()
             await self.ended.wait()
         if not self.ended.is_set():
             self._kill_group()
@@ -206,10 +185,10 @@ class Process:
             self._child.wait()
 
     async def _read(self) -> None:
-        frames = Frames(ToFront)
+        incoming = frames.Frames(frames.ToFront)
         try:
             while data := await self._stream.receive_some(READ_BYTES):
-                for message in frames.feed(data):
+                for message in incoming.feed(data):
                     self._take(message)
         except trio.BrokenResourceError:
             return  # it is ending: `live` notices
@@ -218,8 +197,8 @@ class Process:
         finally:
             self._heard_all.set()
 
-    def _take(self, message: ToFront) -> None:
-        if isinstance(message, Ended):
+    def _take(self, message: frames.ToFront) -> None:
+        if isinstance(message, frames.Ended):
             self.programs.take()
             held = self.held.pop(message.key, None)
             if not self.held:
@@ -228,7 +207,7 @@ class Process:
             if held is not None:
                 printed, codec = held.printed, held.item.batch.codec
                 self._heard(self, held, told_with(message.outcome, printed, codec) if printed else message.outcome)
-        elif isinstance(message, Spoke):
+        elif isinstance(message, frames.Spoke):
             held = self.held.get(message.key)
             if held is not None:
                 self._hear(held.item, message)
@@ -237,28 +216,15 @@ class Process:
             self._started.set()
 
     def _alone(self) -> Held | None:
-        """The job whose programs print, if there is one only."""
         return next(iter(self.held.values())) if len(self.held) == 1 else None
 
-    def _hear(self, item: Item, message: Spoke) -> None:
+    def _hear(self, item: Item, message: frames.Spoke) -> None:
         voice = item.speak()
         if message.lines:
             voice.write(message.lines)
         if message.is_farther:
             voice.set_progress(message.done, message.message)
             self._spoke(item)
-
-    async def _write(self) -> None:
-        while True:
-            await self._more.wait()
-            self._more = trio.Event()
-            out, self._out = self._out, []
-            try:
-                await self._stream.send_all(b"".join(out))
-                if self._is_told_all:
-                    return await self._stream.send_eof()
-            except trio.BrokenResourceError:
-                return  # it is ending: `live` notices
 
     def _kill_group(self) -> None:
         # Its number is nobody else's as long as one of the group lives; if none does, there is nobody to kill.
@@ -268,7 +234,7 @@ class Process:
             return  # nobody is left of it
 
 
-def start_process(begin: Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
+def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
     """Start one, and hear it in `nursery`. Raises NotStarted."""
     ours, theirs = socket.socketpair()
     prints, printed = os.pipe()
@@ -294,7 +260,6 @@ _SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the 
 
 
 def ending(code: int | None) -> str:
-    """What a process's return code says."""
     if code is None:
         return "it did not end"
     return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"

@@ -29,6 +29,7 @@ from jqd.domain.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.crash_blame import CrashBlame, Suspects
+from jqd.worker.executors import Executor
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pending import PendingJobs, kind_of
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
@@ -46,8 +47,8 @@ EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they 
 Where = Callable[[], tuple[str, str | None]]
 
 
-class ProcessPool:
-    """See above. Of `Executor`; all of it is for the trio thread."""
+class ProcessPool(Executor):
+    """See above. All of it is for the trio thread. `open_process_pool` ends it, and no job outlives its process."""
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
         """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
@@ -70,7 +71,6 @@ class ProcessPool:
 
     @property
     def jobs(self) -> Mapping[str, Declaration]:
-        """Name → job, as the processes have them; a reload changes it."""
         return MappingProxyType(self._jobs)
 
     # ------------------------------------------------------------ of Hands
@@ -84,17 +84,12 @@ class ProcessPool:
             self._waiting.add(item)
         self._dispatch()
 
-    def watch(self, batch: Batch) -> None:
-        """See `Executor`: the process pool has a clock of its own."""
-
     def forget(self, batch: Batch) -> None:
         """See `Executor`. A plain function runs on: it may have done its work when the daemon asks again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
                     process.stop(held)
-
-    def drain(self) -> None: ...
 
     @property
     def is_helpless(self) -> bool:
@@ -111,11 +106,6 @@ class ProcessPool:
             return None
         told = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
         return f"the processes of this worker end as soon as they are started ({told}); its log says more"
-
-    def stuck(self) -> list[tuple[Item, float]]:
-        return []
-
-    def close(self) -> None: ...
 
     # ------------------------------------------------------------ generations
 
@@ -314,7 +304,6 @@ class ProcessPool:
                 await self._sooner.wait()
 
     async def begin(self) -> NotStarted | None:
-        """Start the first generation; or say why the app cannot be loaded."""
         try:
             self._take_over(await self._start_all())
         except NotStarted as error:

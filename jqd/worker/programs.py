@@ -31,7 +31,6 @@ class Programs:
     """One end of a pipe. All methods are for the trio thread."""
 
     def __init__(self, fd: int, at_work: Callable[[], Printing | None]) -> None:
-        """`at_work`: the job that is alone in the process."""
         os.set_blocking(fd, False)
         self._fd, self._at_work = fd, at_work
         self._is_open = True

@@ -23,8 +23,6 @@ GONE = (404, 409)  # the job is not there, or in this lease, any more: there is 
 
 
 class Place(Protocol):
-    """A daemon that the worker is registered at."""
-
     daemon: str
     is_away: bool
 
@@ -33,7 +31,6 @@ class ProgressReporter:
     """`spoke` is for any thread."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:
-        """`places`: all daemons; of several stores, too."""
         self._places, self._http = places, http
         self._items: dict[Item, None] = {}
         self._trouble = ""

@@ -65,7 +65,6 @@ class Slots:
         return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
 
     def covers(self, of: "Registration") -> bool:
-        """Whether another of these places answers for the same store."""
         return any(place is not of and not place.is_away and place.peers & of.peers for place in self._places)
 
     def changed(self) -> None:
@@ -109,7 +108,6 @@ class Registration:
         slots.join(self)
 
     def hurry(self) -> None:
-        """Repeat the registration now: what it says has changed."""
         self._hurry.set()
 
     async def run(self) -> None:

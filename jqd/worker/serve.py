@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -50,16 +50,8 @@ HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt 
 KILLED = "a job that was handed back had started it; that job runs again elsewhere"
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
-
-class _Opened(NamedTuple):
-    listener: socket.socket
-    force: Callable[[], None]
-    """Ends the process soon, whatever holds it up."""
-    jobs: Mapping[str, Declared]
-    process_pool: ProcessPool | None
-    http: httpx2.AsyncClient
-    beside: trio.Nursery
-    """For what goes on as long as the worker does."""
+_Jobs = Mapping[str, Declared]
+_Opened = tuple[socket.socket, Callable[[], None], _Jobs, ProcessPool | None, httpx2.AsyncClient, trio.Nursery]
 
 
 async def serve(
@@ -98,28 +90,38 @@ async def serve(
     as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or daemon_urls()
-    at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
-    _expect_secrets(at, secrets)
+    at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
-    card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
+    card = _given(
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+        ttl=ttl_s,
+        priority_min=priority_min,
+        priority_max=priority_max,
+    )
     card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        beats, slots_max, guard = ProgressReporter(places, http), max(concurrency, processes), _guard(at, advertise)
-        service = _service(jobs, slots_max, batch, process_pool, beats, clock=clock, guard=guard, secrets=secrets or ())
+        beats, guard = ProgressReporter(places, http), _guard(at, advertise)
+        limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=batch)
+        if process_pool is not None:
+            process_pool.spoke = beats.spoke
+        more: dict[str, Any] = {"clock": clock, "guard": guard, "secrets": secrets or ()}
+        service = Service(jobs, limits, hands=process_pool, spoke=beats.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
             get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
             said, slots = (
                 WorkerStatus(service, jobs, card),
-                Slots(lambda: slots_of(jobs, concurrency, processes), batch),
+                Slots(partial(slots_of, jobs, concurrency, processes), batch),
             )
             places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            _accompany(beside, service, beats, partial(said.watch, slots.changed))
+            watchdog = Watchdog(service.tasks, SystemClock())
+            for task in (watchdog.beat, service.attempts.lines.run, beats.run, partial(said.watch, slots.changed)):
+                beside.start_soon(task)
             beside.start_soon(_reload, process_pool, signalled, slots.changed)
             await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
             await _drain(service, signalled, drain_s)
@@ -132,17 +134,23 @@ async def serve(
 async def _opened(
     at: Address, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """What a worker opens first and closes last. What cannot be opened is raised as it is, in no group."""
-    hands = _hands(app, begin, processes, lambda: (_answering(places).daemon, token))
+    """What a worker opens first and closes last, the second being what ends the process soon, whatever holds it up.
+    What cannot be opened is raised as it is, in no group."""
+
+    def where() -> tuple[str, str | None]:
+        """The first daemon that answers, else the first."""
+        return next((place for place in places if not place.is_away), places[0]).daemon, token
+
+    hands = _hands(app, begin, processes, where)
     with forced() as force, listen(*at) as listener:
         async with hands as (jobs, process_pool), _client(token) as http, trio.open_nursery() as beside:
-            yield _Opened(listener, force, jobs, process_pool, http, beside)
+            yield listener, force, jobs, process_pool, http, beside
 
 
 @asynccontextmanager
 async def _hands(
     app: App | str, begin: Begin, processes: int, where: Where
-) -> AsyncIterator[tuple[Mapping[str, Declared], ProcessPool | None]]:
+) -> AsyncIterator[tuple[_Jobs, ProcessPool | None]]:
     """The jobs, and who runs them where that is not this process. `where`: the daemon that jobs push their jobs to."""
     if processes:
         async with open_process_pool(begin, processes, where) as process_pool:
@@ -153,39 +161,11 @@ async def _hands(
             yield chosen(app.jobs, begin.only), None
 
 
-def _service(
-    jobs: Mapping[str, Declared],
-    slots: int,
-    batch: int,
-    process_pool: ProcessPool | None,
-    beats: ProgressReporter,
-    **more: Any,
-) -> Service:
-    """What takes batches; jobs that say how far they are say it to `beats`."""
-    limits = ServiceConfig(concurrency=slots, queue_jobs=batch)
-    if process_pool is not None:
-        process_pool.spoke = beats.spoke
-    return Service(jobs, limits, hands=process_pool, spoke=beats.spoke, **more)
-
-
-def _accompany(
-    beside: trio.Nursery, service: Service, beats: ProgressReporter, watch: Callable[[], Awaitable[None]]
-) -> None:
-    """What says how things stand, as long as the worker does."""
-    for task in (Watchdog(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run, watch):
-        beside.start_soon(task)
-
-
 async def _reload(process_pool: ProcessPool | None, signalled: ShutdownSignals, changed: Callable[[], None]) -> None:
-    """Load the code anew at each SIGHUP, and tell the daemons what it has now."""
     while process_pool is not None:
         await signalled.wait_reload()
         if await process_pool.reload():
             changed()
-
-
-def _own_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _client(token: str | None) -> httpx2.AsyncClient:
@@ -196,10 +176,6 @@ def _client(token: str | None) -> httpx2.AsyncClient:
 def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> list[Registration]:
     worker_id = token_hex(8)
     return [Registration(daemon, card, slots, worker_id=worker_id, **more) for daemon in daemons]
-
-
-def _answering(places: Sequence[Registration]) -> Registration:
-    return next((place for place in places if not place.is_away), places[0])
 
 
 def _guard(bind: Address, advertise: str | None) -> Guard:
@@ -311,8 +287,8 @@ def _check(
     concurrency: int,
     priority_min: int | None,
     priority_max: int | None,
+    secrets: Sequence[str] | None,
 ) -> Address:
-    """Where to listen. Raises ConfigError for what cannot work."""
     if processes < 0 or (processes and not isinstance(app, str)):
         raise ConfigError(f"processes {processes}: it is 1 or more, and the app is then told as MODULE:APP")
     if concurrency < 1:
@@ -334,4 +310,5 @@ def _check(
         raise ConfigError(
             f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"
         )
+    _expect_secrets(at, secrets)
     return at

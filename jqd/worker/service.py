@@ -60,8 +60,6 @@ NAMES_SHOWN_MAX = 50  # known jobs named in a message
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """Limits of one worker."""
-
     concurrency: int = CONCURRENCY_DEFAULT
     """Plain functions at once, and as many async ones."""
     queue_jobs: int = QUEUE_JOBS_DEFAULT
@@ -109,7 +107,6 @@ class Service:
         self._refusing: str | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the server's life."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
@@ -137,7 +134,6 @@ class Service:
             raise Refusal(foreign.status, "Refused", str(foreign)) from foreign
 
     def refuse(self, reason: str) -> None:
-        """Take no new batches from now on; batches in hand go on."""
         self._refusing = reason
 
     @property
@@ -183,7 +179,6 @@ class Service:
         return self._refusing or (self._hands.trouble() if self._hands.is_helpless else None)
 
     def trouble(self) -> str | None:
-        """What keeps jobs from being run here; None when nothing does."""
         return self._hands.trouble()
 
     def at_work(self) -> str:
@@ -201,7 +196,6 @@ class Service:
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """Jobs that run on although they were given up, and for how many seconds."""
         return self._hands.stuck()
 
     # ------------------------------------------------------------ a batch

@@ -39,7 +39,6 @@ class Outbox:
             self._token.run_sync_soon(self.drain)
 
     def soon(self, call: Callable[..., None], *args: object) -> None:
-        """Let the trio thread call this. Raises trio.RunFinishedError."""
         self._token.run_sync_soon(call, *args)
 
     def drain(self) -> None:
@@ -98,11 +97,9 @@ class ThreadPool:
 
     @property
     def orphans(self) -> int:
-        """Threads at work for a batch that nobody waits for any more."""
         return sum(now is not None and now[0].batch.gone for now in self._nows.copy())
 
     def close(self) -> None:
-        """Let every thread leave after its present item. Nothing waits for them."""
         self._closed = True
         for _ in self._nows:
             self._queue.put(None)
