@@ -69,13 +69,7 @@ Command = Callable[..., int]
 Commands = Mapping[str | tuple[str, ...], Command]
 
 
-def _group(
-    name: str,
-    about: str,
-    default: Command,
-    commands: Commands,
-    group: cyclopts.Group | None = LOOK,
-) -> None:
+def _group(name: str, about: str, default: Command, commands: Commands, group: cyclopts.Group | None = LOOK) -> None:
     """Commands behind a word; the word alone is `default`."""
     inner = cyclopts.App(name=name, group=group, help=about)
     inner.default(default)

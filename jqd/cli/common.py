@@ -79,9 +79,7 @@ def _with_flags(options: type[T]) -> type[T]:
     for field in msgspec.structs.fields(JobOptions):
         kind = str if field.name in DURATIONS else int if field.name not in SWITCHES else bool
         flag = Parameter(
-            help=help_of(field),
-            allow_leading_hyphen=field.name in DURATIONS,
-            negative="" if kind is bool else None,
+            help=help_of(field), allow_leading_hyphen=field.name in DURATIONS, negative="" if kind is bool else None
         )
         options.__annotations__[field.name] = Annotated[kind | None, flag]
         setattr(options, field.name, None)

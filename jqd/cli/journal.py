@@ -179,10 +179,7 @@ def verify(*, where: Where = Where(), how: How = How()) -> int:
 
 
 def repair(
-    *,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
-    where: Where = Where(),
-    how: How = How(),
+    *, dry_run: Annotated[bool, Parameter(negative="")] = False, where: Where = Where(), how: How = How()
 ) -> int:
     """Mend a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
 

@@ -83,11 +83,7 @@ async def serve(
 
 
 async def dev(
-    *,
-    config: Path | None = None,
-    bind: str | None = None,
-    data_dir: Path | None = None,
-    log_level: str | None = None,
+    *, config: Path | None = None, bind: str | None = None, data_dir: Path | None = None, log_level: str | None = None
 ) -> int:
     """Run a whole queue on this machine: a daemon, its own store and an example worker. Ctrl-C stops everything.
 

@@ -18,15 +18,15 @@ from jqd.cli.render import CONTROLS, plain, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
+from jqd.domain.job_spec import KEPT
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
 NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five lines
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
-UNTOLD = frozenset(
-    ["argument", "argument_bytes", "timeout", "keep_result", "backoff", "expires_at", "progress", "error", "result", "history", "log"]
-)
+UNTOLD = {*KEPT, "argument", "argument_bytes", "expires_at", "progress", "error", "result", "history", "log"}
+UNTOLD -= {"priority", "max_retry"}
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
@@ -109,10 +109,7 @@ def jobs(
 
 
 def errors(
-    *,
-    state: Literal["failed", "retrying"] = "failed",
-    which: Matching = Matching(),
-    common: Common = Common(),
+    *, state: Literal["failed", "retrying"] = "failed", which: Matching = Matching(), common: Common = Common()
 ) -> int:
     """Why jobs failed: jobtype and last line of the error, how many, one of them, and what can be done about it.
 

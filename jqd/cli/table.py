@@ -12,13 +12,7 @@ from jqd.cli.render import CONTROLS
 GAP = "  "
 Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 """Headings and rows."""
-COLOURS = {
-    "succeeded": "green",
-    "running": "cyan",
-    "retrying": "yellow",
-    "failed": "red",
-    "cancelled": "bright_black",
-}
+COLOURS = {"succeeded": "green", "running": "cyan", "retrying": "yellow", "failed": "red", "cancelled": "bright_black"}
 
 
 def console() -> Console:

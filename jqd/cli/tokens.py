@@ -59,11 +59,7 @@ def create(
     common = _asking(common, data_dir)
     with common.client() as client:
         told = client.create_token(
-            role,
-            tenant=of,
-            scopes=scope,
-            note=note,
-            expires_in=None if expires is None else age(expires, "--expires"),
+            role, tenant=of, scopes=scope, note=note, expires_in=None if expires is None else age(expires, "--expires")
         )
     show(told["token"] if common.output == "table" else told, common.output)
     if common.output == "table":

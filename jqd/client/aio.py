@@ -57,11 +57,7 @@ class AsyncClient:
     """
 
     def __init__(
-        self,
-        url: str | Sequence[str] | None = None,
-        *,
-        timeout_s: float = TIMEOUT_S_DEFAULT,
-        token: str | None = None,
+        self, url: str | Sequence[str] | None = None, *, timeout_s: float = TIMEOUT_S_DEFAULT, token: str | None = None
     ) -> None:
         self.client = Client(url, timeout_s=timeout_s, token=token)
         """The blocking one, which can be used beside it."""

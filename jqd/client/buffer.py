@@ -17,12 +17,7 @@ from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from jqd.client.at_exit import LEAVING
-from jqd.client.errors import (
-    BufferFull,
-    NotPushed,
-    TimedOut,
-    TooLarge,
-)
+from jqd.client.errors import BufferFull, NotPushed, TimedOut, TooLarge
 from jqd.client.http import encode
 from jqd.client.job_info import listed_job
 from jqd.client.pending import Pending
@@ -63,11 +58,7 @@ class Buffer:
     """
 
     def __init__(
-        self,
-        push_all: PushAll,
-        *,
-        closed: Callable[[], None] | None = None,
-        **limits: Unpack[Limits],
+        self, push_all: PushAll, *, closed: Callable[[], None] | None = None, **limits: Unpack[Limits]
     ) -> None:
         """`closed`: called when this is. Raises TypeError, ValueError."""
         if unknown := limits.keys() - Limits.__annotations__.keys():

@@ -102,12 +102,7 @@ class PushBatch:
     """`with app.batch():` or, in async code, `async with app.batch():`. A block that raises pushes nothing."""
 
     def __init__(
-        self,
-        now: "ContextVar[PushBatch | None]",
-        client: Callable[[], Client],
-        *,
-        atomic: bool,
-        ack: Ack | None,
+        self, now: "ContextVar[PushBatch | None]", client: Callable[[], Client], *, atomic: bool, ack: Ack | None
     ) -> None:
         """`now`: where the open batch of a thread or task is found."""
         self._now, self._client, self._atomic, self._ack = now, client, atomic, ack

@@ -92,12 +92,8 @@ async def serve(
     daemons = daemons or daemon_urls()
     at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max, secrets)
     signalled = ShutdownSignals(stop, reloads=processes > 0, owns=signals and not processes)
-    card = _given(
-        name=name or f"{socket.gethostname()}-{os.getpid()}",
-        ttl=ttl_s,
-        priority_min=priority_min,
-        priority_max=priority_max,
-    )
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    card = _given(name=name, ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     card, places = card | ({"secrets": list(secrets)} if secrets else {}), list[Registration]()
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, process_pool, http, beside):
@@ -112,17 +108,15 @@ async def serve(
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
-            get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
-            said, slots = (
-                WorkerStatus(service, jobs, card),
-                Slots(partial(slots_of, jobs, concurrency, processes), batch),
-            )
+            get_logger("worker").info("worker.serving", url=url, name=name, jobs=list(jobs))
+            slots = Slots(partial(slots_of, jobs, concurrency, processes), batch)
+            said = WorkerStatus(service, jobs, card)
             places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
-            watchdog = Watchdog(service.tasks, SystemClock())
-            for task in (watchdog.beat, service.attempts.lines.run, beats.run, partial(said.watch, slots.changed)):
+            watchdog, watch = Watchdog(service.tasks, SystemClock()), partial(said.watch, slots.changed)
+            reload = partial(_reload, process_pool, signalled, slots.changed)
+            for task in (watchdog.beat, service.attempts.lines.run, beats.run, watch, reload):
                 beside.start_soon(task)
-            beside.start_soon(_reload, process_pool, signalled, slots.changed)
             await _stay_registered(places, until=partial(_told_to_stop, signalled, service))
             await _drain(service, signalled, drain_s)
             signalled.end(force if signals else None)

@@ -157,7 +157,4 @@ def _error(message: str | None) -> Any:
     """Of a failed attempt: its traceback, whose last line names the exception."""
     last = (message or "").rstrip().rpartition("\n")[2].partition(":")[0]
     path = last if all(part.isidentifier() for part in last.split(".")) else "Exception"
-    return TaskError(
-        exception_class_path=path if "." in path else f"builtins.{path}",
-        traceback=message or "",
-    )
+    return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=message or "")
