@@ -15,16 +15,22 @@ from cyclopts import Parameter
 
 from jqd.cli.common import worded
 from jqd.cli.exits import Exit
-from jqd.cli.render import Output
+from jqd.cli.render import Output, console, table
 from jqd.cli.render import show as show_answer
-from jqd.cli.table import console, table
-from jqd.config import Config, HttpConfig, Loaded, load_all, settings, store_flags
+from jqd.config import Config, HttpConfig, Loaded, load, load_all, settings, store_flags
 from jqd.domain.descriptors import open_files_max, share_out
 from jqd.domain.errors import ConfigError
 from jqd.domain.setting_text import SECRET, masked, text_of, unit
 from jqd.http import tls_context
 from jqd.reload import reloads
 from jqd.store import StoreConfig, open_store
+
+
+def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
+    """Nothing is served here, so no client need be kept out. Raises Usage."""
+    with worded():
+        return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
+
 
 Flag = Annotated[bool, Parameter(negative="")]
 PAGE = (

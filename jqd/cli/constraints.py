@@ -9,9 +9,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, show
+from jqd.cli.render import CONTROLS, lasting, show, table, tenants_of, whose
 from jqd.cli.show import Flag, deleted, rows_of
-from jqd.cli.table import lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the constraint.")]
 

@@ -10,9 +10,9 @@ import msgspec
 from cyclopts import Parameter
 
 from jqd.cli.common import worded
+from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
-from jqd.cli.settings import daemon_settings
 from jqd.config import Config
 from jqd.domain import log
 from jqd.domain.clock import SystemClock

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from jqd.cli.argument import Pushed, push_lines
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, checked_id, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import CONTROLS, Output, plain, show
 from jqd.client import Client, Conflict, JobInfo, TimedOut
 from jqd.domain.errors import JqdError

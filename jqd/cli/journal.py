@@ -17,13 +17,13 @@ from typing import Annotated, Literal
 import trio
 from cyclopts import Parameter
 
+from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.records import Record, line, records
 from jqd.cli.render import Output, show
 from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
-from jqd.cli.settings import daemon_settings
 from jqd.config import Config
 from jqd.domain import log
 from jqd.domain.clock import SystemClock

@@ -6,9 +6,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import show
+from jqd.cli.render import show, table
 from jqd.cli.show import deleted, rows_of
-from jqd.cli.table import table
 
 LIMITS = ("rate", "bytes", "queued", "in_flight", "dead")
 

@@ -111,28 +111,15 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
                 "backoff": what.backoff or None,
                 "expires_at": _date(what.expires_at_ms),
             } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
-    return {
-        "job_id": what.job_id,
-        **_named(what.jobtype),
-        "fate": what.fate.name.lower(),
-        "priority": what.priority,
-        "attempt": what.attempt,
-        "status": what.status,
-        "delay_ms": what.delay_ms,
-        "started_at": _date(what.started_at_ms),
-        "finished_at": _date(what.finished_at_ms),
-        "worker": what.worker,
-        "reason": what.reason,
-        "error": show_packed(what.error),
-        "message": what.message,
-        "result": show_packed(what.result),
-        "keep_result": what.keep_result,
-        "fence": what.fence,
-        **({"snoozes": what.snoozes} if what.snoozes else {}),
-        **({"interruptions": what.interruptions} if what.interruptions else {}),
-        **({"log": what.log} if what.log else {}),
-        **({"follows": show_packed(what.follows)} if what.follows else {}),
-    }
+    told = {name: getattr(what, name) for name in ("priority", "attempt", "status", "delay_ms")}
+    dates = {"started_at": _date(what.started_at_ms), "finished_at": _date(what.finished_at_ms)}
+    said = {"worker": what.worker, "reason": what.reason, "error": show_packed(what.error), "message": what.message}
+    kept = {"result": show_packed(what.result), "keep_result": what.keep_result, "fence": what.fence}
+    rare = {name: value for name in ("snoozes", "interruptions", "log") if (value := getattr(what, name))}
+    if what.follows:
+        rare["follows"] = show_packed(what.follows)
+    begins = {"job_id": what.job_id, **_named(what.jobtype), "fate": what.fate.name.lower()}
+    return begins | told | dates | said | kept | rare
 
 
 def _date(at_ms: int) -> str | None:

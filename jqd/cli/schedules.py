@@ -1,7 +1,6 @@
 """Commands about jobs that come again."""
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -10,9 +9,8 @@ from rich.text import Text
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, Options, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import show
+from jqd.cli.render import ago, instant, lasting, show, table, tenants_of, whose
 from jqd.cli.show import deleted, rows_of
-from jqd.cli.table import ago, lasting, table, tenants_of, whose
 
 Name = Annotated[str, Parameter(help="Of the schedule.")]
 
@@ -118,7 +116,7 @@ def _dates(told: dict[str, Any], common: Common) -> int:
         show(told, common.output)
         return Exit.DONE
     for date in told["next"]:
-        print(f"{date}  {ago(_at(date))}")
+        print(f"{date}  {ago(instant(date))}")
     if told.get("paused_at"):
         print(
             f"jqd: {told['name']} is paused since {told['paused_at']}; `jqd schedules resume` goes on", file=sys.stderr
@@ -136,13 +134,9 @@ def _table(rows: list[dict[str, Any]]) -> Text:
         when = row["cron"] or f"every {lasting(row['every'])}"
         zone = row["tz"] if row["cron"] else ""
         date = row["next"][0] if row["next"] else None
-        upcoming = "paused" if row.get("paused_at") else ago(_at(date)) if date else "never"
+        upcoming = "paused" if row.get("paused_at") else ago(instant(date)) if date else "never"
         last = (row.get("last") or {}).get("date")
-        cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(_at(last)), row.get("waits")))
+        cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(instant(last)), row.get("waits")))
     styles = {n: "red" for n, row in enumerate(rows) if row.get("waits")}
     headings = ("NAME", "WHEN", "ZONE", "JOB", "NEXT", "LAST", "WAITS")
     return table(*whose(headings, cells, tenants_of(rows), 1), styles)
-
-
-def _at(date: str | None) -> datetime | None:
-    return None if date is None else datetime.fromisoformat(date).astimezone(UTC)

@@ -8,9 +8,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, show
+from jqd.cli.render import COLOURS, CONTROLS, ago, console, lasting, show, table
 from jqd.cli.show import STATES, Flag, type_table, watch_screen
-from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 from jqd.client.errors import Forbidden, Unavailable
 

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, plain, show
-from jqd.cli.table import COLOURS, ago, console, lasting, table, tenants_of, whose
+from jqd.cli.render import COLOURS, CONTROLS, ago, console, lasting, plain, show, table, tenants_of, whose
 from jqd.client import Client, JobInfo, Unreachable
 from jqd.client.send import AGAIN
 from jqd.domain.job_spec import KEPT

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,9 +12,8 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import show
+from jqd.cli.render import ago, instant, show, table
 from jqd.cli.show import rows_of
-from jqd.cli.table import ago, table
 from jqd.client import Client
 from jqd.domain import root_token
 
@@ -145,12 +144,8 @@ def _asking(common: Common, data_dir: Path | None) -> Common:
 def _table(rows: list[dict[str, Any]]) -> Text:
     cells = []
     for row in rows:
-        made, ends = (_at(row.get(field)) for field in ("made_at", "expires_at"))
+        made, ends = (instant(row.get(field)) for field in ("made_at", "expires_at"))
         scopes = " ".join(row["scopes"]) or "all"
         ending = ago(ends) if ends else "never"
         cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(made), ending, row["note"]))
     return table(("ID", "ROLE", "TENANT", "JOBTYPES", "MADE", "ENDS", "NOTE"), cells)
-
-
-def _at(date: str | None) -> datetime | None:
-    return None if date is None else datetime.fromisoformat(date).astimezone(UTC)

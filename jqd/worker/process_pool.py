@@ -1,16 +1,14 @@
-"""The processes of a worker with `--processes N`: hands that may crash, hang and be killed, one by one.
+"""The processes of a worker with `--processes N`: they may crash, hang and be killed, one by one.
 
     Service ──start──► waiting ──give──► process ──► outcome ──► batch
                           ▲                 │ dies: its only job has failed; of several each is handed back, a suspect
                           └── trials ◄──────┘ past a timeout: killed, and its place filled
 
 Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that a process
-which is killed for a plain function takes no neighbour along. The front, which is this process, imports none of the
-users' code: `reload` starts N processes with the code as it is now, gives them all that comes, and lets the old ones
-leave with their last job.
-
-A *suspect* shared a process that died by itself, or whose loop was blocked. When it comes again it runs alone, and is
-blamed if that happens again: in a process that is empty, or in one more, which is started for that.
+killed for a plain function takes no neighbour along. The front, which is this process, imports none of the users' code:
+`reload` starts N processes with the code as it is now; the old ones leave with their last job. A *suspect* shared a
+process that died by itself, or whose loop was blocked. It runs alone next, in an empty process or in one more that is
+started for that, and is blamed if that happens again.
 """
 
 import math

@@ -1,13 +1,18 @@
-"""What programs print that a job has started: descriptors 1 and 2 of its process lead to the front, which reads them.
+"""Programs that jobs have started: what they print, and an end to those that a job leaves behind.
 
-The front, and not the process itself: that one may be stuck, or about to die, and what it says then tells most. All of
-it goes on to where the worker's own log goes. What comes while one job is at work in a process is kept for that job;
-of several nobody can tell whose it is.
+In a process of `--processes` descriptors 1 and 2 lead to the front, which reads them: the process itself may be stuck,
+or about to die, and what it says then tells most. All of it goes on to where the worker's own log goes. What comes
+while one job is at work in a process is kept for that job; of several nobody can tell whose it is.
+
+Those that run on are found by their parents in /proc (Linux). A program whose own parent has ended belongs to init by
+then, and is not found.
 """
 
 import os
+import signal
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -16,6 +21,58 @@ from msgspec import Raw
 from jqd.domain.lossy_stream import LossyWriter
 from jqd.worker.attempt_output import OUTPUT_BYTES_MAX
 from jqd.worker.wire import MSGPACK, Codec
+
+COMMAND_CHARS_MAX = 100  # of a command line in a log
+
+
+class Program(NamedTuple):
+    pid: int
+    command: str
+
+
+def kill_descendants() -> list[Program]:
+    """Kill all of them, and say which: what a job has started is not to go on beside its next attempt."""
+    found = _below(os.getpid(), _children())
+    killed = []
+    for pid in found:
+        command = _command(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it has ended meanwhile
+        except PermissionError:
+            command += " (not killed: it runs as somebody else)"
+        killed.append(Program(pid, command))
+    return killed
+
+
+def _children() -> dict[int, list[int]]:
+    """Of every process on this machine that we may see."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stat = entry.read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile
+        parent = int(stat.rpartition(b")")[2].split()[1])  # its name stands in parentheses, and may hold some itself
+        children.setdefault(parent, []).append(int(entry.parent.name))
+    return children
+
+
+def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    found = list(children.get(pid, ()))
+    for each in found:  # grows as it goes
+        found.extend(children.get(each, ()))
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError as error:
+        return f"its command cannot be read: {error.strerror}"
+    return line.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:COMMAND_CHARS_MAX]
+
 
 READ_BYTES = 1 << 16
 READS_MAX = 16  # in one go: a program that never stops must not hold up the others' jobs

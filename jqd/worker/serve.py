@@ -28,18 +28,17 @@ from jqd.domain.errors import ConfigError
 from jqd.domain.log import get_logger
 from jqd.http import Guard, ListenerConfig, from_asgi, listen, serve_http, url_of
 from jqd.worker.app import App
-from jqd.worker.descendants import kill_descendants
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
 from jqd.worker.load import chosen, load_app
 from jqd.worker.process_pool import ProcessPool, Where, open_process_pool
-from jqd.worker.progress_reporter import ProgressReporter
+from jqd.worker.programs import kill_descendants
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 from jqd.worker.shutdown import ShutdownSignals, forced
 from jqd.worker.signed import MAKE_SECRET, signing_keys
 from jqd.worker.watchdog import Watchdog
-from jqd.worker.worker_status import WorkerStatus, slots_of
+from jqd.worker.worker_status import ProgressReporter, WorkerStatus, slots_of
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls

@@ -8,8 +8,8 @@ import httpx2
 import msgspec
 import pytest
 
+from jqd.cli.argument import LINES_PER_PUSH, push_lines
 from jqd.cli.exits import Exit
-from jqd.cli.lines import LINES_PER_PUSH, push_lines
 from jqd.client import Client
 
 Answer = Callable[[list[dict[str, Any]], int], httpx2.Response]
