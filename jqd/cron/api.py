@@ -12,7 +12,7 @@ from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
-from jqd.cron.schedules import Known, Plan, Schedules
+from jqd.cron.schedules import KnownSchedule, Plan, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.tenant import bare, tenant_of
 from jqd.service.server_only import expect_allowed
@@ -117,7 +117,7 @@ def _shown(parts: ApiContext, request: ApiRequest, name: str, status: int = 200)
     return answer(status, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 
-def _row(parts: ApiContext, one: Known) -> ScheduleView:
+def _row(parts: ApiContext, one: KnownSchedule) -> ScheduleView:
     schedule, fired, now_ms = one.schedule, one.fired, parts.services.feature(Schedules).now_ms()
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return ScheduleView(

@@ -1,49 +1,49 @@
-"""Decides which date of a schedule is fired next, and which are passed over. Pure: all daemons decide alike."""
+"""Decides which date of a schedule is fired next, and which are skipped. Pure: all daemons decide alike."""
 
 from collections.abc import Sequence
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from jqd.cron.schedules import Known
+from jqd.cron.schedules import KnownSchedule
 
 LATE_MS = 60_000  # a date is missed when it passed so long ago: a restart or a failover takes less
-AT_ONCE = 500  # dates looked at in one step, some 10 ms: a second's schedule that was away for a day has 86,400
+AT_ONCE = 500  # dates in one step, some 10 ms: after a day away a schedule of every second has 86,400
 
 
 class Last(NamedTuple):
     """The job that a schedule pushed last."""
 
     ended_at_ms: int | None
-    """None: it has not ended. 0: nobody knows any more when."""
+    """None: it has not ended. 0: it has, and the time is not known any more."""
 
 
 class Step(NamedTuple):
-    """What is to be done now. Where dates are left, another step follows."""
+    """What to do now. If dates are left, another step follows."""
 
     through_ms: int
-    """The last date that is seen to with it."""
+    """The last date that it fires or skips."""
     fires: bool = False
-    """That date is fired."""
+    """Whether that date is fired."""
     skipped: int = 0
-    """Dates before it, and it itself where it is not fired, that are passed over."""
+    """How many dates are skipped: those before it, and itself if it is not fired."""
     replaces: bool = False
-    """The last job is cancelled before."""
+    """Whether the last job is cancelled first."""
 
 
 class Firing(NamedTuple):
-    """A step of a schedule."""
+    """A step, and the schedule that it is for."""
 
-    one: Known
+    one: KnownSchedule
     step: Step
 
     @property
     def job_id(self) -> str:
-        """Of the job that it pushes, if it does."""
+        """Of the job that it pushes, if it fires."""
         return self.one.job_id(self.step.through_ms)
 
 
-def decide(one: Known, last: Last | None, now_ms: int) -> Step | None:
-    """The next step; None: no date has come, or the last job is waited for. `last`: None where there is none."""
+def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
+    """The next step; None: no date has come, or the last job has not ended yet. `last`: None if there was none."""
     schedule = one.schedule
     running = last is not None and last.ended_at_ms is None
     if running and schedule.overlap == "queue":
@@ -58,13 +58,13 @@ def decide(one: Known, last: Last | None, now_ms: int) -> Step | None:
     missed = _missed(due, now_ms, waited_ms)
     if not missed or schedule.missed == "all":
         return Step(due[0], fires=True, replaces=running)
-    if schedule.missed == "skip" or len(missed) > AT_ONCE:  # of several hundred the latest may not be among these
+    if schedule.missed == "skip" or len(missed) > AT_ONCE:  # the latest of several hundred may be missing here
         return Step(missed[:AT_ONCE][-1], skipped=len(missed[:AT_ONCE]))
     return Step(missed[-1], fires=True, skipped=len(missed) - 1, replaces=running)
 
 
 def _missed(due: Sequence[int], now_ms: int, waited_ms: int) -> Sequence[int]:
-    """The first of these if they passed too long ago, unless they only waited for the last job, until that instant."""
+    """The dates that passed too long ago; none if they only waited for the last job, which ended at `waited_ms`."""
     if due[0] <= waited_ms:
         return ()
     return [date_ms for date_ms in due if now_ms - date_ms > LATE_MS]

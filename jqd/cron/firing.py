@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from jqd.cron.decide import Firing, Last
-from jqd.cron.schedules import FiredDate, Known, Schedules, fired_rule
+from jqd.cron.schedules import FiredDate, KnownSchedule, Schedules, fired_setting
 from jqd.domain.charge import Charge
 from jqd.domain.dates import iso
 from jqd.domain.errors import NotFound, NotYet
@@ -31,24 +31,24 @@ from jqd.service.services import Services
 from jqd.store import JobView
 from jqd.tenants.quota_service import reserve_owed
 
-GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
+GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name reserved longer ago may be another job's by now
 TAKEN = "another job has the id {!r}, and has not come to the store yet"
-TAKEN_S = 90.0  # three times that: what has a name for so long, and is no job yet, lies in a journal that is away
+TAKEN_S = 90.0  # a name reserved for so long without a job belongs to a job in a journal that is away
 
 _encoder = msgspec.msgpack.Encoder()
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
-async def last_of(services: Services, one: Known) -> Last | None:
-    """What became of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
+async def last_of(services: Services, one: KnownSchedule) -> Last | None:
+    """The state of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
     job_id = one.fired.job_id
     if not job_id:
         return None
     try:
         services = _of(services, one)
         view = await find(services, await resolve(services, bare(job_id)), named=True)
-        # Between the two questions it may have been purged: a job that just got its name is not in the store either.
+        # Between the two calls it may have been purged: a job that just got its name is not in the store either.
         if isinstance(view, Coming) and (_is_late(one.fired, view) or await resolve(services, bare(job_id)) != view.id):
             return Last(0)
     except NotFound:
@@ -59,9 +59,9 @@ async def last_of(services: Services, one: Known) -> Last | None:
 
 
 def _is_late(fired: FiredDate, view: Coming) -> bool:
-    """Whether its name was given anew since, to a push that never comes: a store does so when it has no such job.
+    """Whether its name was reserved anew since, for a push that never comes: a store does so if it has no such job.
 
-    The note has no id where another's job had that name.
+    The setting has no id if another job had that name.
     """
     if fired.given:
         return view.id != fired.given
@@ -69,13 +69,13 @@ def _is_late(fired: FiredDate, view: Coming) -> bool:
 
 
 async def fire(services: Services, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
-    """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
+    """Do these steps, whose jobs live in one partition. Steps that are outdated by now are left for the next round.
 
     Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
     other daemons fired, and is in that life still, where names were given: in another it may give them to others.
     Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
     """
-    expect_open(services, under_pressure=False)  # a date that is passed over does not come again
+    expect_open(services, under_pressure=False)  # a skipped date does not come again
     wait: dict[str, str] = {}
     for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
         its = [each for each in firings if tenant_of(each.one.name) == tenant]
@@ -94,7 +94,7 @@ async def _fire(services: Services, firings: Sequence[Firing], is_told: Callable
 async def _within(
     services: Services, firings: Sequence[Firing], charges: ExitStack
 ) -> tuple[dict[str, Charge], dict[str, str]]:
-    """What those that fire cost the tenant's quota, and why the others have to wait for it, by the schedules' names."""
+    """By the schedules' names: what those that fire cost the tenant's quota, and why the others wait for it."""
     charge: dict[str, Charge] = {}
     over: dict[str, str] = {}
     for each in firings:
@@ -118,7 +118,7 @@ async def _fire_all(
     agreed = await reserve_ids(services, _batch(jobs), dated=True) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
     unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(services, each)}
-    # From here to the writing nothing else happens in this process. It may have stood still before.
+    # From here to the write no other task runs. The process may have stood still before.
     if not is_told(agreed.life if agreed else "") or services.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
     if any(services.feature(Schedules).known.get(each.one.name) is not each.one for each in firings):
@@ -134,8 +134,8 @@ async def _fire_all(
     if not done:
         return unsure
     now_ms, given = services.clock.wall_ms(), agreed.ids if agreed else {}
-    # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
-    await note(services, [fired_rule(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
+    # The job stands before its `fired` setting and one sync covers both: a torn tail loses the setting first.
+    await note(services, [fired_setting(each.one.name, _fired(each, now_ms, given), now_ms=now_ms) for each in done])
     for each in done:
         services.feature(Schedules).counts["fired"] += each.step.fires
         services.feature(Schedules).counts["skipped"] += each.step.skipped
@@ -146,13 +146,13 @@ async def _fire_all(
 
 
 async def note(services: Services, settings: Sequence[Setting]) -> None:
-    """Write rules that have their revisions; with all that was written before they are on disk then, and hold here."""
+    """Write settings that have their revisions, sync them with all that was written before, and let them hold here."""
     position = services.journal.write(Lane.RULES, len(settings), encode_rules(settings))
     await services.journal.wsync(position, shielded=True)
     services.workers.settings.take(settings)
 
 
-def _of(services: Services, one: Known) -> Services:
+def _of(services: Services, one: KnownSchedule) -> Services:
     tenant = tenant_of(one.name)
     return services.as_principal(Principal(tenant)) if tenant else services
 
@@ -170,8 +170,8 @@ def _batch(firings: Sequence[Firing]) -> Batch:
 
 
 def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
-    """`given`: ids of jobs → those that the store has them under, also of what another daemon fired: of two notes on
-    one date either may stay."""
+    """`given`: names of jobs → ids that the store has them under, also of dates that another daemon fired: either of
+    two settings of one date may stay."""
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
     if not step.fires:
@@ -183,7 +183,7 @@ def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
 
 
 async def _stands(services: Services, each: Firing) -> bool:
-    """Whether another job has that id, as far as anybody can tell."""
+    """Whether another job has that id, as far as is known."""
     if await exists(services, bare(each.job_id)):
         return True
     now_s, one = services.clock.boot_s(), each.one
@@ -191,7 +191,7 @@ async def _stands(services: Services, each: Firing) -> bool:
     return now_s - one.taken_at_s > TAKEN_S
 
 
-async def _stop(services: Services, one: Known) -> None:
+async def _stop(services: Services, one: KnownSchedule) -> None:
     try:
         await cancel(services, bare(one.fired.job_id))
     except NotFound:

@@ -1,7 +1,7 @@
-"""Fires schedules: at every daemon, without a leader, each date once. Sleeps until the next date.
+"""Fires schedules, each date once, at every daemon and without a leader. Sleeps until the next date.
 
-All daemons would do, so they take turns: in an order that the schedule's name gives them each waits a second longer
-than the one before, and finds the date fired when that one is well. Whether one is well nobody needs to know.
+Any daemon may fire any date. They take turns in an order made of the schedule's name: each waits a second longer than
+the one before, and finds the date fired if that one is well. No daemon needs to know which others are well.
 """
 
 import zlib
@@ -12,7 +12,7 @@ import trio
 
 from jqd.cron.decide import Firing, decide
 from jqd.cron.firing import fire, last_of
-from jqd.cron.schedules import Known, Schedules
+from jqd.cron.schedules import KnownSchedule, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.errors import JournalRefused, ServiceError, StoreAway, StoreRefused
 from jqd.domain.jobid import partition_of_name
@@ -21,19 +21,17 @@ from jqd.loops.settings import SettingsSync
 from jqd.service.services import Services
 
 AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
-TURN_S = 1.0  # between the turns of two daemons: longer than it takes one to hear what the other fired
+TURN_S = 1.0  # between the turns of two daemons: longer than one takes to learn what the other fired
 TURNS_MAX = 5  # of ten daemons the last wait no longer
-LOOK_S = 0.25  # between looks while something is due and is not to be fired yet
-AGAIN_S = 1.0  # between looks at a schedule that cannot be fired, because its last job has not ended, say
-SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
-TOLD_S = 5.0  # what the others fired must have been told since: ten questions
+LOOK_S = 0.25  # between rounds while a date is due that this daemon may not fire yet
+AGAIN_S = 1.0  # until a schedule that could not be fired is tried again
+SLEEP_S = 10.0  # longest sleep: so soon a clock that was set forward is noticed
+TOLD_S = 5.0  # settings of other daemons must be no older: ten polls of the store
 
-WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: this daemon shuts down, or was too slow
+WEATHER = (StoreAway, StoreRefused, JournalRefused, ServiceError)  # the last: it shuts down, or was too slow
 
 
 class CronLoop:
-    """One for a daemon."""
-
     def __init__(
         self, services: Services, *, follows: Sequence[SettingsSync], place: Callable[[], tuple[int, int]]
     ) -> None:
@@ -61,10 +59,10 @@ class CronLoop:
                 await changed.wait()
 
     async def _look(self) -> None:
-        """Do what is due and this daemon's turn. What one partition does not allow stops nothing in the others."""
+        """Fire what is due and this daemon's turn. A partition that fails holds up no other."""
         by_home: dict[int, list[Firing]] = {}
-        away: dict[int, str] = {}  # a server that hangs takes its time once a look
-        # First what was not put off yet, then what waits longest for another look: many that wait hold up no others.
+        away: dict[int, str] = {}  # a server that hangs costs its timeout once a round
+        # New ones first, then the longest waiting: many schedules that wait hold up no others.
         ours = sorted(filter(self._is_ours_now, self._schedules.due()), key=lambda one: one.again_at_s)
         for one in ours[:AT_ONCE]:
             home = partition_of_name(one.fired.job_id, self._services.partitions)
@@ -90,7 +88,7 @@ class CronLoop:
             for one in (firing.one for firing in firings if firing.one.name in waits):
                 self._put_off(one, waits[one.name])
 
-    def _is_ours_now(self, one: Known) -> bool:
+    def _is_ours_now(self, one: KnownSchedule) -> bool:
         if one.next_ms is None or one.again_at_s > self._clock.mono_s():
             return False
         number, daemons = self._place()
@@ -102,8 +100,8 @@ class CronLoop:
         told_at_s = follow.synced_at_s
         return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
 
-    def _put_off(self, one: Known, why: str) -> None:
-        """Look at it a little later; whoever asks is told why."""
+    def _put_off(self, one: KnownSchedule, why: str) -> None:
+        """Try it again a little later; the API shows why."""
         if why != one.trouble:
             self._log.info("schedules.waits", name=one.name, why=why)
         one.trouble = why

@@ -1,7 +1,7 @@
-"""Schedules: jobs that are pushed by the daemons themselves, at dates that come again. They are rules (docs/adr/0044).
+"""Schedules: jobs that the daemons push by themselves, at dates that come again (docs/adr/0044).
 
-Of each there are two. What somebody said, of the kind `schedule`; and up to which date it was fired, of the kind
-`fired`. The revision of the latter is made of that date, so the furthest holds, whoever says so and in whatever order.
+Each is two settings: the schedule itself, of the kind `schedule`, and the last date that was fired, of the kind
+`fired`. The revision of `fired` is made of that date, so the latest date holds, in whatever order daemons learn of it.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ from jqd.domain.log import get_logger
 from jqd.domain.settings import FIRED, ORIGINS, SCHEDULE, Setting, SettingTable
 from jqd.domain.tenant import bare, of_tenant
 
-FORGOTTEN = 2  # in the revision of a date
+FORGOTTEN = 2  # flag in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
-OVERDUE_S = 60.0  # a date that passed so long ago and was not fired is complained about
-OVERDUE_SHOWN_MAX = 10  # complaints at once: the list of schedules has all
+OVERDUE_S = 60.0  # health reports a date that passed so long ago and was not fired
+OVERDUE_SHOWN_MAX = 10  # reported at once: the list of schedules has all
 
 CRON_LENGTH_MAX = 200  # characters: a line; what is longer takes long to look through for a date that never comes
 EVERY_S_MIN, EVERY_S_MAX = 1.0, 366 * 86_400.0  # more often is work for a worker's own loop; more rarely one takes cron
@@ -102,49 +102,49 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FiredDate(Struct, frozen=True, omit_defaults=True):
-    """The body of the rule `fired`."""
+    """The body of the setting `fired`."""
 
     through_ms: int
-    """The last date that was seen to."""
+    """The last date that was fired or skipped."""
     job_id: str = ""
-    """Of the job that was pushed last."""
+    """Of the last job."""
     date_ms: int = 0
-    """For which date it was."""
+    """The date that it was pushed for."""
     at_ms: int = 0
     """When it was pushed."""
     fired: int = 0
     skipped: int = 0
-    """Dates so far, about: of two daemons that fire at the same moment one counts."""
+    """Dates so far, about: two daemons that fire at the same moment count once."""
     given: str = ""
-    """The id that the store gave that job. Under its name another one may be asked for later, by who hears too late."""
+    """The id that the store gave the last job. A daemon that learns of it late may ask for another one by its name."""
 
 
-class Known(Struct):
-    """What is known of one schedule."""
+class KnownSchedule(Struct):
+    """One schedule, and what this daemon knows of its dates."""
 
     name: str
     schedule: Schedule
     fired: FiredDate
     next_ms: int | None = None
-    """The first date that nobody has seen to."""
+    """The first date that was neither fired nor skipped."""
     trouble: str = ""
     """Why this daemon does not fire it."""
     again_at_s: float = 0.0
-    """When this daemon looks at it again, on the monotonic clock; 0: it was not put off since its last date."""
+    """When this daemon tries again, on the monotonic clock; 0: it has not failed since the last date."""
     taken_at_s: float = 0.0
-    """Since when, on the clock since boot, another job has the id for that date; 0: it has not."""
+    """Since when another job has had the id of that date, on the clock since boot; 0: none has."""
 
     @property
     def through_ms(self) -> int:
-        """Only later dates are still to be fired."""
+        """Only dates after this are still to be fired."""
         return max(self.schedule.since_ms, self.fired.through_ms)
 
     def job_id(self, date_ms: int) -> str:
-        """The id of the job of a date: the same whoever pushes it, and however often."""
+        """The id of the job of a date: the same at every daemon."""
         return f"{self.name}@{iso(date_ms)}"
 
     def run_at_ms(self, date_ms: int) -> int:
-        """When the job of a date may start: later by a part of the jitter that is the same at all daemons."""
+        """When the job of a date may start: the date and a jitter, the same at every daemon."""
         jitter_ms = round(self.schedule.jitter * 1000)
         if not jitter_ms:
             return date_ms
@@ -152,20 +152,20 @@ class Known(Struct):
         return date_ms + int.from_bytes(drawn, "big") % (jitter_ms + 1)
 
 
-def fired_rule(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
-    """The rule that says so. Of one date a job beats none: who skips it may have looked a moment too early."""
+def fired_setting(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
+    """For one date fired beats skipped: a daemon that skips may have looked a moment too early."""
     revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
     return Setting(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
-    """What takes such a rule out when its schedule is deleted. A later date under that name beats it."""
+    """What deletes the setting together with its schedule. A later date under that name beats it."""
     return Setting(FIRED, setting.name, setting.revision | FORGOTTEN, now_ms)
 
 
 def _seen_to(setting: Setting) -> FiredDate:
-    """Also of one that was forgotten: whoever did not hear of the deletion may change the schedule after it, and it
-    stands again. No note of a date up to that one would hold."""
+    """A deleted one counts, too: a daemon that did not learn of the deletion may change the schedule afterwards, which
+    restores it. No setting of a date up to that one would hold then."""
     return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
 
@@ -180,19 +180,17 @@ def body_of(schedule: Schedule) -> bytes:
 
 
 class Schedules:
-    """All that are known here, and which of them is due next. Costs nothing while there is none."""
+    """All schedules that this daemon knows, and which is due next. Costs nothing while there is none."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.changed = trio.Event()
-        """Set, and then another one, when a schedule is said, or was fired by somebody."""
+        """Set and replaced when a schedule is set, or fired by any daemon."""
         self.counts = {"fired": 0, "skipped": 0}
-        """Dates that this daemon saw to since it began."""
+        """Dates, by this daemon since it started."""
         self._settings = settings
         self._clock = clock
-        self._known: dict[str, Known] = {}
-        self._new: set[str] = (
-            set()
-        )  # those of which the next date was not looked for yet: at a start a day of notes is read
+        self._known: dict[str, KnownSchedule] = {}
+        self._new: set[str] = set()  # whose next date is not computed yet: a start reads a day of `fired` settings
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
         settings.read(SCHEDULE, lambda setting: _schedule_decoder.decode(setting.body))
@@ -201,12 +199,12 @@ class Schedules:
             settings.watch(kind, self._ruled)
 
     @property
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, KnownSchedule]:
         finish(self.looks())
         return self._known
 
     def looks(self) -> Steps[None]:
-        """Look for the next date of those that were said since the last time: some take 0.2 ms."""
+        """Compute the next date of schedules that changed since the last call: some take 0.2 ms."""
         while self._new:
             one = self._known.get(self._new.pop())
             if one is not None:
@@ -214,13 +212,13 @@ class Schedules:
             yield
 
     def now_ms(self) -> int:
-        """By the clock of the store: it says when a job starts, too."""
+        """By the clock of the store, which decides when jobs start, too."""
         return self._settings.now_ms(self._clock)
 
-    def due(self) -> list[Known]:
-        """Those of which a date has come, the one that waits longest first."""
+    def due(self) -> list[KnownSchedule]:
+        """Schedules whose date has come, the longest overdue first."""
         finish(self.looks())
-        found, now_ms = dict[str, Known](), self.now_ms()
+        found, now_ms = dict[str, KnownSchedule](), self.now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             one = self._first()
             if one is not None:
@@ -231,15 +229,14 @@ class Schedules:
         return [*found.values()]
 
     def next_ms(self) -> int | None:
-        """When the next date comes."""
         finish(self.looks())
         while self._heap:
             if self._first() is not None:
                 return self._heap[0][0]
         return None
 
-    def overdue(self) -> Iterator[tuple[Known, int]]:
-        """Those whose date passed long ago, and since when. Whoever is to fire them need not be alive for this."""
+    def overdue(self) -> Iterator[tuple[KnownSchedule, int]]:
+        """Schedules whose date passed long ago, and that date. This needs none of the daemons that are to fire them."""
         now_ms = self.now_ms()
         for one in self.known.values():
             if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:
@@ -248,13 +245,12 @@ class Schedules:
                 yield one, one.through_ms
 
     def stats(self) -> dict[str, int]:
-        """How many there are, are paused and are late; dates that this daemon saw to."""
         paused = sum(1 for one in self.known.values() if one.schedule.paused_at_ms)
         late = sum(1 for _ in self.overdue())
         return {"count": len(self.known), "paused": paused, "late": late, **self.counts}
 
     def complaints(self) -> list[str]:
-        """What is wrong with them, for `/readyz`."""
+        """Overdue schedules, for `/readyz`."""
         late = [*self.overdue()]
         told = [
             f"schedule {bare(one.name)!r}{of_tenant(one.name)} was to be fired at {iso(since_ms)}, and was not: "
@@ -264,8 +260,8 @@ class Schedules:
         more = len(late) - len(told)
         return [*told, *([f"and {more} more schedules; `jqd schedules` shows them"] if more else [])]
 
-    def _first(self) -> Known | None:
-        """The schedule at the head of the heap; None, and it is dropped, if that is not its date any more."""
+    def _first(self) -> KnownSchedule | None:
+        """The schedule at the head of the heap; None, and it is dropped, if its date has changed."""
         next_ms, name = self._heap[0]
         one = self._known.get(name)
         if one is not None and one.next_ms == next_ms:
@@ -279,12 +275,12 @@ class Schedules:
         if said is not None and not said.is_deleted:
             schedule = before.schedule if before and setting.kind == FIRED else _schedule_decoder.decode(said.body)
             done = NEVER if fired is None else _seen_to(fired)
-            self._known[setting.name] = Known(setting.name, schedule, done)
+            self._known[setting.name] = KnownSchedule(setting.name, schedule, done)
             self._new.add(setting.name)
         self.changed.set()
         self.changed = trio.Event()
 
-    def _look(self, one: Known) -> None:
+    def _look(self, one: KnownSchedule) -> None:
         if one.schedule.paused_at_ms:
             return
         try:
@@ -294,6 +290,6 @@ class Schedules:
             self._log.error("schedules.unknown_zone", name=one.name, error=str(error))
         self._note(one)
 
-    def _note(self, one: Known) -> None:
+    def _note(self, one: KnownSchedule) -> None:
         if one.next_ms is not None:
             heapq.heappush(self._heap, (one.next_ms, one.name))

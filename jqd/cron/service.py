@@ -1,4 +1,4 @@
-"""Schedules: said, shown, paused and deleted at any daemon, for all of them. Which dates are fired: `firing.py`."""
+"""Schedules: set, found, paused and deleted at any daemon, for all of them. `firing.py` fires their dates."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from jqd.cron.expression import UTC, Recurrence, faults
 from jqd.cron.firing import note
-from jqd.cron.schedules import NAME_LENGTH_MAX, Known, Plan, Schedule, Schedules, body_of, forgotten
+from jqd.cron.schedules import NAME_LENGTH_MAX, KnownSchedule, Plan, Schedule, Schedules, body_of, forgotten
 from jqd.domain.dates import instant_ms, iso
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.job import is_name
@@ -26,8 +26,7 @@ from jqd.service.push import expect_open, push
 from jqd.service.services import Services
 from jqd.service.settings import expect_room, get_or_refresh, refresh, save, wait_loaded
 
-SCHEDULES = Share("schedules", 10_000)  # all daemons keep them in memory, and look when the next comes: 10 MB, and a
-# second at the start
+SCHEDULES = Share("schedules", 10_000)  # every daemon keeps them in memory: 10 MB, and a second at the start
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 NEXT = 5  # dates shown
 
@@ -35,10 +34,10 @@ _job_decoder = msgspec.msgpack.Decoder(JobSpec)
 
 
 async def put(services: Services, name: str, plan: Plan) -> bool:
-    """Say a schedule; it is on disk when this returns. Whether there was none of that name.
+    """Set a schedule; it is on disk when this returns. Returns whether there was none of that name.
 
-    Where only the job changes, dates that are to be fired stay so; else those after now count. A pause stays. Raises
-    Invalid, Conflict, NotYet, JournalRefused.
+    If only the job changes, dates that are due stay due; else only dates after now count. A pause stays.
+    Raises Invalid, Conflict, NotYet, JournalRefused.
     """
     found = _name_faults(name) + _faults(services, plan)
     if found:
@@ -55,14 +54,14 @@ async def put(services: Services, name: str, plan: Plan) -> bool:
             expect_bare_ends("schedule", name)
             expect_room(SCHEDULES, services.principal.tenant, map(tenant_of, services.feature(Schedules).known))
         schedule = _merged(plan, before.schedule if before else None, services.feature(Schedules).now_ms())
-        return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
+        return {(SCHEDULE, own): body_of(schedule)}  # unchanged, too: it may be deleted elsewhere, and this comes after
 
     await save(services, make)
     return new[0]
 
 
 async def delete(services: Services, name: str) -> None:
-    """No date of it is fired any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
+    """Fire no date of it any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
     await wait_loaded(services)
     await known(services, name)
     await save(services, lambda: {(SCHEDULE, find(services, name).name): NIL})
@@ -81,7 +80,7 @@ async def pause(services: Services, name: str) -> None:
 
 
 async def resume(services: Services, name: str) -> None:
-    """Fire its dates from now on; those that passed meanwhile were none. Raises as `delete`."""
+    """Fire its dates from now on, and none that passed during the pause. Raises as `delete`."""
 
     def resumed(schedule: Schedule, now_ms: int) -> Schedule:
         return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms) if schedule.paused_at_ms else schedule
@@ -90,7 +89,10 @@ async def resume(services: Services, name: str) -> None:
 
 
 async def run_now(services: Services, name: str) -> str:
-    """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
+    """Push its job once, apart from its dates. Returns the job's id.
+
+    Raises NotFound, NotYet, Closed, JournalRefused.
+    """
     expect_open(services)
     one = await known(services, name)
     item = one.schedule.packed_job
@@ -99,13 +101,13 @@ async def run_now(services: Services, name: str) -> str:
     return str((await push(server, batch)).job_ids[0])
 
 
-async def known(services: Services, name: str) -> Known:
-    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+async def known(services: Services, name: str) -> KnownSchedule:
+    """One schedule, also if another daemon learned of it a moment ago. Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Schedules).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
-def find(services: Services, name: str) -> Known:
+def find(services: Services, name: str) -> KnownSchedule:
     """Raises NotFound."""
     one = services.feature(Schedules).known.get(services.qualified_name(name))
     if one is None:
@@ -113,8 +115,8 @@ def find(services: Services, name: str) -> Known:
     return one
 
 
-def next_dates(one: Known, now_ms: int) -> list[int]:
-    """The next few, the first one perhaps due by now; none while it is paused, or where its time zone is not known."""
+def next_dates(one: KnownSchedule, now_ms: int) -> list[int]:
+    """The next few dates; the first may be due by now. None while it is paused, or if its time zone is unknown here."""
     if one.schedule.paused_at_ms or one.next_ms is None:
         return []
     when = one.schedule.when
@@ -126,7 +128,7 @@ def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
 
 
 _following = lru_cache(maxsize=SCHEDULES.most)(_dates)
-"""Kept until the next date comes: the 29th of February takes 1 ms, and whoever lists all asks for thousands."""
+"""Cached until the next date comes: the 29th of February takes 1 ms, and a list of all asks for thousands."""
 
 
 async def _change(services: Services, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
@@ -162,7 +164,7 @@ def _name_faults(name: str) -> list[Fault]:
 
 
 def _faults(services: Services, plan: Plan) -> list[Fault]:
-    """What is wrong with a plan that its type has taken."""
+    """What is wrong with a plan that was decoded."""
     job = plan.job
     said: dict[str, Any] = dict(job.said())
     template = JobSpec(name=job.name, argument=job.argument, tags=job.tags, **said)
@@ -176,7 +178,7 @@ def _faults(services: Services, plan: Plan) -> list[Fault]:
     if plan.every is not None and plan.tz != UTC:
         found.append(Fault("/tz", "tz goes with cron: every so many seconds is the same in all time zones"))
     if plan.every is not None and plan.jitter >= plan.every:
-        # With the default overlap each job would be waited for beyond the next date, and none would ever be on time.
+        # With the default overlap each date would wait for the job before it, and none would ever be on time.
         found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     try:
         now_ms = services.feature(Schedules).now_ms()

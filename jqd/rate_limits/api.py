@@ -14,7 +14,7 @@ from jqd.api.v1.responses import Instant
 from jqd.domain.queue_name import home_of
 from jqd.domain.tenant import bare
 from jqd.rate_limits import service
-from jqd.rate_limits.constraints import EVER_MS, Constraints, Known, Limit, Limits
+from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
 
 
 class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -80,7 +80,7 @@ async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiRespon
     return ApiResponse(204)
 
 
-def _row(parts: ApiContext, one: Known) -> ConstraintView:
+def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:
     kept = one.constraint
     return ConstraintView(
         **kept.said(),
@@ -95,7 +95,7 @@ def _row(parts: ApiContext, one: Known) -> ConstraintView:
     )
 
 
-def _home(parts: ApiContext, one: Known) -> int | None:
+def _home(parts: ApiContext, one: KnownConstraint) -> int | None:
     kept, count = one.constraint, parts.services.partitions
     if count == 1 or kept.key or not one.counts:
         return None

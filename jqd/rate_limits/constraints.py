@@ -100,7 +100,7 @@ Fields = Mapping[str, Any] | Failed
 """Of a job, as expressions see it; or why they cannot."""
 
 
-class Known:
+class KnownConstraint:
     """One that holds, ready to match."""
 
     def __init__(self, name: str, constraint: Constraint, said_ms: int) -> None:
@@ -237,7 +237,7 @@ class Constraints:
     """All that are known here."""
 
     def __init__(self, settings: SettingTable, clock: Clock | None = None) -> None:
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownConstraint] = {}
         """By name."""
         self.version = ""
         """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
@@ -284,7 +284,7 @@ class Constraints:
     def _items_alike(self, tenant: str, name: str, priority: int, tags: tuple[str, ...]) -> tuple[str, ...]:
         return self._items(self._others, tenant, name, Job("", name, priority=priority, tags=tags))
 
-    def _items(self, ones: Sequence[Known], tenant: str, name: str, job: Job) -> tuple[str, ...]:
+    def _items(self, ones: Sequence[KnownConstraint], tenant: str, name: str, job: Job) -> tuple[str, ...]:
         ones = [one for one in ones if one.concerns(tenant, name)]
         if not ones:
             return ()
@@ -299,7 +299,7 @@ class Constraints:
     def _ruled(self, setting: Setting) -> None:
         self.known.pop(setting.name, None)
         if not setting.is_deleted:
-            self.known[setting.name] = Known(setting.name, _read(setting), setting.at_ms)
+            self.known[setting.name] = KnownConstraint(setting.name, _read(setting), setting.at_ms)
         total = sum(one.constraint.digest for one in self.known.values()) % 2**32
         self.version = str(total) if self.known else ""
         ones = [self.known[name] for name in sorted(self.known)]  # all daemons ask them in the same order

@@ -15,7 +15,16 @@ from jqd.domain.queue_name import FAILED, WITHIN, home_of, items_of
 from jqd.domain.settings import CONSTRAINT, NIL, SettingTable
 from jqd.domain.shares import Share
 from jqd.domain.tenant import bare, tenant_of
-from jqd.rate_limits.constraints import EVER_MS, KEY_TYPES, Constraint, Constraints, Known, Limits, body_of, with_digest
+from jqd.rate_limits.constraints import (
+    EVER_MS,
+    KEY_TYPES,
+    Constraint,
+    Constraints,
+    KnownConstraint,
+    Limits,
+    body_of,
+    with_digest,
+)
 from jqd.rate_limits.matcher import Expression, NotUnderstood
 from jqd.service.job_filter import JobFilter
 from jqd.service.job_limits import expect_bare_ends
@@ -67,7 +76,7 @@ async def put(services: Services, name: str, wish: Limits) -> bool:
     return new[-1]
 
 
-def _rated_on(constraint: Constraint, before: Known | None) -> Constraint:
+def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
     """A rate that is said again has been spent before: a store that forgot how often counts all of that as spent."""
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
@@ -81,13 +90,13 @@ async def delete(services: Services, name: str) -> None:
     await save(services, lambda: {(CONSTRAINT, services.qualified_name(name)): NIL})
 
 
-async def known(services: Services, name: str) -> Known:
+async def known(services: Services, name: str) -> KnownConstraint:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Constraints).known.get, services.qualified_name(name)))
     return find(services, name)
 
 
-def find(services: Services, name: str) -> Known:
+def find(services: Services, name: str) -> KnownConstraint:
     """Raises NotFound."""
     one = services.feature(Constraints).known.get(services.qualified_name(name))
     if one is None:

@@ -5,16 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.cron.decide import AT_ONCE, LATE_MS, Last, Step, decide
-from jqd.cron.schedules import FiredDate, Known, Missed, Overlap, Schedule, Template, fired_rule
+from jqd.cron.schedules import FiredDate, KnownSchedule, Missed, Overlap, Schedule, Template, fired_setting
 
 EVERY_MS = 30_000
 RUNS, ENDED = Last(None), Last(0)
 
 
-def known(through: int = 0, *, every_ms: int = EVERY_MS, missed: Missed = "once", overlap: Overlap = "queue") -> Known:
+def known(
+    through: int = 0, *, every_ms: int = EVERY_MS, missed: Missed = "once", overlap: Overlap = "queue"
+) -> KnownSchedule:
     """A schedule whose dates are 1, 2, 3 … times `every_ms`; those up to `through` were fired."""
     schedule = Schedule(job=Template(name="n"), every=every_ms / 1000, missed=missed, overlap=overlap)
-    return Known("s", schedule, FiredDate(through * every_ms))
+    return KnownSchedule("s", schedule, FiredDate(through * every_ms))
 
 
 def at(date: float) -> int:
@@ -65,8 +67,8 @@ def test_of_thousands_only_some_are_looked_at_in_one_step() -> None:
 
 
 def test_the_furthest_date_holds_whoever_says_it_last() -> None:
-    far = fired_rule("s", FiredDate(2_000, date_ms=2_000), now_ms=5)
-    assert far.beats(fired_rule("s", FiredDate(1_000, date_ms=1_000), now_ms=9))
-    assert far.beats(fired_rule("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
+    far = fired_setting("s", FiredDate(2_000, date_ms=2_000), now_ms=5)
+    assert far.beats(fired_setting("s", FiredDate(1_000, date_ms=1_000), now_ms=9))
+    assert far.beats(fired_setting("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
         "a job beats a look a moment too early"
     )

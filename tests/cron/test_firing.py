@@ -9,7 +9,17 @@ from msgspec import Raw, structs
 from jqd.cron import service as schedules
 from jqd.cron.decide import Firing, Last, Step
 from jqd.cron.firing import TAKEN_S, fire, last_of
-from jqd.cron.schedules import FiredDate, Known, Plan, Schedule, Schedules, Template, body_of, fired_rule, forgotten
+from jqd.cron.schedules import (
+    FiredDate,
+    KnownSchedule,
+    Plan,
+    Schedule,
+    Schedules,
+    Template,
+    body_of,
+    fired_setting,
+    forgotten,
+)
 from jqd.domain.errors import Closed, NotYet, Overloaded
 from jqd.domain.job import Fate
 from jqd.domain.job_spec import date_digest
@@ -35,8 +45,8 @@ def services(edge: Whole) -> Any:
     return edge.api._parts.services
 
 
-def known(edge: Whole) -> Known:
-    one: Known = services(edge).feature(Schedules).known["s"]
+def known(edge: Whole) -> KnownSchedule:
+    one: KnownSchedule = services(edge).feature(Schedules).known["s"]
     return one
 
 
@@ -264,7 +274,7 @@ async def test_one_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whol
 
 async def test_what_stands_again_after_it_was_deleted_goes_on_behind_the_last_date(edge: Whole) -> None:
     body = Raw(body_of(Schedule(job=Template(name="n"), every=1.0, since_ms=1)))
-    fired = fired_rule("n", FiredDate(5000, "n@5", 5000), now_ms=5000)
+    fired = fired_setting("n", FiredDate(5000, "n@5", 5000), now_ms=5000)
     edge.workers.settings.take([Setting(SCHEDULE, "n", 9, 0, body), fired, forgotten(fired, now_ms=5500)])
     edge.workers.settings.take([Setting(SCHEDULE, "n", 11, 0, body)])  # changed by who had not heard that 10 deleted it
     assert services(edge).feature(Schedules).known["n"].through_ms == 5000

@@ -22,7 +22,7 @@ from jqd.cli import run
 from jqd.config import Config
 from jqd.cron import service as schedules
 from jqd.cron.loop import CronLoop
-from jqd.cron.schedules import Known, Plan, Schedules, Template
+from jqd.cron.schedules import KnownSchedule, Plan, Schedules, Template
 from jqd.daemon import Daemon
 from jqd.domain.dates import iso, ms_of
 from jqd.domain.errors import JqdError
@@ -161,7 +161,7 @@ async def test_each_date_is_fired_once(seed: int, autojump_clock: None) -> None:
 
 
 async def test_an_id_of_its_own_for_each_push_is_found(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Known, "job_id", lambda self, date_ms: f"{self.name}@{trio.current_time():.3f}")
+    monkeypatch.setattr(KnownSchedule, "job_id", lambda self, date_ms: f"{self.name}@{trio.current_time():.3f}")
     found = await walk(0)
     assert found is not None
     assert found.startswith("twice")

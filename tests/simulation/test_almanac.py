@@ -7,7 +7,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock
 
-from jqd.cron.schedules import FiredDate, Schedule, Template, body_of, fired_rule
+from jqd.cron.schedules import FiredDate, Schedule, Template, body_of, fired_setting
 from jqd.domain.dates import iso
 from jqd.domain.job import Fate, Job, Outcome
 from jqd.domain.settings import SCHEDULE, Setting
@@ -32,7 +32,7 @@ def _word(what: str, at_s: float, revision: int, *, paused: bool = False) -> Wor
 async def _fire_first(almanac: Almanac) -> None:
     """The job of the first date runs from 2.0 s to 2.5 s."""
     await trio.sleep_until(2.0)
-    almanac.told("d0", [fired_rule("s0", FiredDate(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
+    almanac.told("d0", [fired_setting("s0", FiredDate(FIRST_MS, NAME, FIRST_MS), now_ms=FIRST_MS)])
     almanac.applied("d0", Job("a", "t", name=NAME))
     almanac.started("d0.1", 1, "a")
     await trio.sleep_until(2.5)
@@ -43,7 +43,7 @@ async def _fire_first(almanac: Almanac) -> None:
 async def test_no_date_is_passed_over_once_the_last_job_has_ended(autojump_clock: MockClock) -> None:
     almanac = Almanac(history := Notes(make_plan(0, frozenset())))
     await _fire_first(almanac)
-    almanac.told("d0", [fired_rule("s0", FiredDate(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)])
+    almanac.told("d0", [fired_setting("s0", FiredDate(SECOND_MS, NAME, FIRST_MS, skipped=1), now_ms=SECOND_MS)])
     await almanac.check([_word(PUT, 1.0, 1)], [])
     assert [what.split(": ")[1] for what in history.violations] == ["missed"]
 

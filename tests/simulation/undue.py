@@ -12,7 +12,7 @@ from jqd.cron import firing
 from jqd.cron import loop as dates_loop
 from jqd.cron.decide import Last, Step
 from jqd.cron.loop import CronLoop
-from jqd.cron.schedules import Known, Schedules
+from jqd.cron.schedules import KnownSchedule, Schedules
 from jqd.domain.dates import iso
 from jqd.domain.settings import Setting
 from jqd.partition import Partition
@@ -23,7 +23,7 @@ from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
 
 
 def _of_the_moment(real: Real) -> Real:
-    def job_id(self: Known, date_ms: int) -> str:
+    def job_id(self: KnownSchedule, date_ms: int) -> str:
         return f"{self.name}@{iso(EPOCH_MS + round(trio.current_time() * 1000))}"
 
     return job_id
@@ -65,7 +65,7 @@ def _no_job(real: Real) -> Real:
 
 
 def _from_now_on(real: Real) -> Real:
-    def look(self: Schedules, one: Known) -> None:
+    def look(self: Schedules, one: KnownSchedule) -> None:
         real(self, one)
         if one.next_ms is not None:
             one.next_ms = one.schedule.when.after(max(one.through_ms, self.now_ms()))
@@ -75,7 +75,7 @@ def _from_now_on(real: Real) -> Real:
 
 
 def _paused_too(real: Real) -> Real:
-    def look(self: Schedules, one: Known) -> None:
+    def look(self: Schedules, one: KnownSchedule) -> None:
         paused, one.schedule = one.schedule, structs.replace(one.schedule, paused_at_ms=0)
         real(self, one)
         one.schedule = paused
@@ -91,7 +91,7 @@ def _never_missed(real: Real) -> Real:
 
 
 def _once_for_all(real: Real) -> Real:
-    def decide(one: Known, last: Last | None, now_ms: int) -> Step | None:
+    def decide(one: KnownSchedule, last: Last | None, now_ms: int) -> Step | None:
         schedule = structs.replace(one.schedule, missed="once")
         return real(structs.replace(one, schedule=schedule), last, now_ms)  # type: ignore[no-any-return]
 
@@ -122,7 +122,7 @@ UNDUE: dict[str, Mistake] = {
         1,
         "twice,lost",
         "the job of a date is called after the moment in which it is fired",
-        (Known, "job_id", _of_the_moment),
+        (KnownSchedule, "job_id", _of_the_moment),
         schedules=True,
     ),
     "fires-untold": mistake(
