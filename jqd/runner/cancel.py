@@ -7,12 +7,11 @@ that the job has ended, got other content and is at work there again. So it name
 runner the claim, from the runner to the worker the batch.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
 
-from jqd.domain.job import Held
 from jqd.domain.log import get_logger
 from jqd.runner.delivery import Delivery, DeliveryContext
 from jqd.runner.transport import Post
@@ -24,23 +23,6 @@ TELLERS_EACH = 4  # of these to one worker: one that does not answer them keeps 
 ASKED_MAX = 1_000  # cancels remembered of jobs that are not in hand: the answer to their claim may be on its way
 
 log = get_logger("runner")
-
-
-class Asked:
-    """Remembers cancels of jobs that were not in hand when the cancel came."""
-
-    def __init__(self) -> None:
-        self.fences: dict[str, int] = {}
-
-    def note(self, job_id: str, fence: int) -> None:
-        """A claim that is not in hand was cancelled. Beyond ASKED_MAX the oldest is forgotten."""
-        self.fences[job_id] = fence
-        if len(self.fences) > ASKED_MAX:
-            del self.fences[next(iter(self.fences))]
-
-    def taken(self, held: Iterable[Held]) -> set[str]:
-        """The jobs of those claims whose cancel is remembered. What is remembered of these jobs is forgotten then."""
-        return {each.job.id for each in held if self.fences.pop(each.job.id, None) == each.fence}
 
 
 class Teller:

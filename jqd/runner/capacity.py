@@ -25,7 +25,6 @@ from jqd.runner.transport import Connections
 from jqd.runner.worker import Worker
 
 Claim = tuple[str, int]
-"""A job's id and the fence of its claim."""
 
 
 class Rest(NamedTuple):
@@ -43,8 +42,6 @@ FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of
 
 
 class Capacity:
-    """One gate for each worker that batches are posted to, and a hint when one of them may have room again."""
-
     def __init__(
         self,
         config: RunnerConfig,
@@ -68,7 +65,6 @@ class Capacity:
         self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
-        """Polls of workers that ask for jobs by themselves."""
         self.turns = VersionShares()
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
@@ -76,7 +72,6 @@ class Capacity:
         workers.watch(self.note_free)
 
     def posting(self) -> list[tuple[Worker, CircuitBreaker]]:
-        """Workers that batches are posted to from here."""
         workers = self._workers.list()
         if len(self.gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
@@ -91,7 +86,6 @@ class Capacity:
         return [(worker, gate) for worker, gate in gates if not gate.barred]
 
     def wanted(self, paused: Paused) -> tuple[list[Wanted], bool]:
-        """What workers with a free slot take, and whether some worker is posted to."""
         now_s, demand = self._clock.mono_s(), Demand(paused.types.names, paused.tenants.names)
         self.pulls.wish(demand)
         posting = self.posting() if self.connections.free else []
@@ -157,14 +151,13 @@ class Capacity:
     def isolate(self, endpoint: str) -> Site:
         """From now on it is watched who has what to itself at that host and port."""
         if endpoint not in self._sites:
-            site = Site(request for request in self.requests if request.endpoint == endpoint)
+            site = Site(request for request in self.requests if request.worker.endpoint == endpoint)
             self._sites[endpoint] = site
             for gate in self.at(endpoint):
                 gate.site = site
         return self._sites[endpoint]
 
     def rests(self, daemon: str) -> Mapping[str, Rest]:
-        """What was heard of that daemon last."""
         return self._heard.get(daemon, NO_RESTS)
 
     def heard(self, daemon: str, rests: Mapping[str, Rest]) -> None:
@@ -209,7 +202,6 @@ class Capacity:
         }
 
     def in_hand(self, worker_id: str) -> int:
-        """Jobs that were posted to a worker, and have not stopped."""
         gate = self.gates.get(worker_id)
         return gate.in_hand if gate is not None else 0
 
@@ -222,7 +214,6 @@ class Capacity:
         self._lent[held.job.id, held.fence] = gate, held.job.jobtype
 
     def lent(self) -> list[Claim]:
-        """What workers that batches are posted to keep for themselves."""
         return [*self._lent]
 
     def ended(self, claims: Iterable[Claim]) -> None:
@@ -235,7 +226,6 @@ class Capacity:
                 self.note_free()
 
     def note_free(self) -> None:
-        """Some worker may take more."""
         self.freed.set()
 
     async def wait_free(self) -> None:
@@ -248,11 +238,9 @@ class Capacity:
         await self.freed.wait()
 
     def complaints(self) -> list[str]:
-        """What somebody has to mend at workers."""
         return [f"worker {each.name} ({each.url}) {gate.complaint}" for each, gate in self.posting() if gate.complaint]
 
     def load(self, now_s: float) -> list[dict[str, object]]:
-        """Each worker's load, for people."""
         return [
             {
                 "id": bare(worker.id),

@@ -22,6 +22,7 @@ None of this costs a job an attempt: what cannot be placed here waits in the sto
 
 import random
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from jqd.domain.backoff import Backoff
 from jqd.runner.crash_site import Site
@@ -39,50 +40,43 @@ NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it aga
 _ROUNDING = 1e-9  # sixteen sixteenths are one
 
 
+@dataclass(slots=True)
 class Speed:
     """How many jobs of one jobtype a worker ends in a second while it has any."""
 
-    __slots__ = ("_busy_s", "_busy_since_s", "_ended", "in_hand", "rate")
-
-    def __init__(self) -> None:
-        self.in_hand = 0
-        self.rate = 0.0
-        """Jobs a second, measured; 0 until known."""
-        self._busy_since_s = 0.0
-        self._busy_s = 0.0
-        self._ended = 0
+    in_hand: int = 0
+    rate: float = 0.0
+    """Jobs a second, measured; 0 until known."""
+    busy_since_s: float = 0.0
+    busy_s: float = 0.0
+    ended: int = 0
 
     def take(self, count: int, now_s: float) -> None:
-        """So many are handed over."""
         if not self.in_hand:
-            self._busy_since_s = now_s
+            self.busy_since_s = now_s
         self.in_hand += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
         """So many left. Busy time only is measured: a worker without such jobs is not slow."""
         self.in_hand -= count
-        self._ended += count if ended else 0
-        self._busy_s += now_s - self._busy_since_s
-        self._busy_since_s = now_s
-        if self._busy_s < SAMPLE_S:
+        self.ended += count if ended else 0
+        self.busy_s += now_s - self.busy_since_s
+        self.busy_since_s = now_s
+        if self.busy_s < SAMPLE_S:
             return
-        sample = self._ended / self._busy_s
+        sample = self.ended / self.busy_s
         # The longer the sample, the less the earlier rate counts.
-        weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
+        weight = self.busy_s / (self.busy_s + SAMPLE_S) if self.rate else 1.0
         self.rate += (sample - self.rate) * weight
-        self._busy_s, self._ended = 0.0, 0
+        self.busy_s, self.ended = 0.0, 0
 
 
 class CircuitBreaker:
-    """Slots, windows and breaker of one worker."""
-
     def __init__(
         self, *, max_jobs: int, batch: int | None, backoff: Backoff, retry_after_max_s: float, source: random.Random
     ) -> None:
         self.in_hand = 0
-        """Jobs given to this worker that have not stopped."""
         self.failures = 0
-        """Back-offs in a row."""
         self.open_until_s = float("-inf")
         """Nothing is sent before this moment."""
         self.told_until_s = float("-inf")
@@ -90,7 +84,6 @@ class CircuitBreaker:
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
         self.unreached = False
-        """Whether the last failure was that it could not be reached."""
         self.why = ""
         """How the request ended that it was backed off for, for people."""
         self.barred = ""
@@ -99,9 +92,7 @@ class CircuitBreaker:
         """The registration that the numbers, `barred` and the three below are of."""
         self.registered_at_ms = 0
         self.endpoint = ""
-        """Host and port of the worker."""
         self.url = ""
-        """Where it is, as it registered."""
         self.site: Site | None = None
         """What suspects have to themselves there, from the first of them on."""
         self._complained_at_s = float("-inf")
@@ -121,7 +112,6 @@ class CircuitBreaker:
         self.resize(max_jobs, batch)
 
     def resize(self, max_jobs: int, batch: int | None) -> None:
-        """The worker registered these numbers, now or anew."""
         if (max_jobs, batch) == (self._max_jobs, self._batch):
             return
         self._max_jobs = max_jobs
@@ -131,7 +121,6 @@ class CircuitBreaker:
 
     @property
     def rate(self) -> float:
-        """Jobs a second of its quickest jobtype, measured; 0 until known."""
         return max((speed.rate for speed in self._speeds.values()), default=0.0)
 
     def window(self, jobtype: str | None = None) -> int:
@@ -167,7 +156,6 @@ class CircuitBreaker:
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
-        """These jobs of one type are handed over."""
         speed = self._speeds.pop(jobtype, None) or self._new_speed()
         self._speeds[jobtype] = speed
         speed.take(len(job_ids), now_s)
@@ -230,7 +218,6 @@ class CircuitBreaker:
         return True
 
     def unreachable(self, sent_at_s: float, now_s: float, why: str = "") -> None:
-        """Nothing could be connected to there."""
         self.back_off(sent_at_s, now_s, why=why)
         self.unreached = True
 
@@ -277,7 +264,6 @@ class CircuitBreaker:
         return min(retry_after_s, self._retry_after_max_s)
 
     def not_taken(self, jobtype: str, now_s: float) -> None:
-        """The worker does not know this jobtype."""
         self._not_taken = {name: until_s for name, until_s in self._not_taken.items() if until_s > now_s}
         self._not_taken[jobtype] = now_s + NOT_TAKEN_S
 
@@ -286,7 +272,6 @@ class CircuitBreaker:
         return self._not_taken.get(jobtype, now_s) <= now_s
 
     def not_taken_now(self, now_s: float) -> frozenset[str]:
-        """All jobtypes that it does not take."""
         return frozenset(name for name, until_s in self._not_taken.items() if until_s > now_s)
 
     def _new_speed(self) -> Speed:

@@ -58,10 +58,7 @@ class Extent(IntEnum):
 
 
 class Suspicion(NamedTuple):
-    """What is held against one job."""
-
     losses: int
-    """Connections lost while it was at work."""
     group: int
     """It is sent with so many others at most, itself counted."""
 
@@ -95,7 +92,6 @@ class Burst:
         return self.outlived or bool(self.spared)
 
     def take(self, number: int, worker: str) -> None:
-        """A request to that worker broke."""
         if number in self.spared:
             self.spared.remove(number)
             self.workers.add(worker)
@@ -103,8 +99,6 @@ class Burst:
 
 
 class _Loss(NamedTuple):
-    """The last one of a job."""
-
     losses: int
     most: int | None
     """So many jobs it was sent with at most; None: with any number."""
@@ -144,16 +138,13 @@ class Suspects:
             del self.known[next(iter(self.known))]
 
     def cleared(self, job_ids: Iterable[str]) -> None:
-        """They ended, and the worker stood."""
         for job_id in job_ids:
             self.known.pop(job_id, None)
 
     def extent(self, job_ids: Collection[str]) -> Extent:
-        """The most that went down with any of them."""
         return max((self.known[job_id].extent for job_id in job_ids if job_id in self.known), default=Extent.OWN)
 
     def of(self, job_id: str) -> Suspicion | None:
-        """None: nothing is held against it."""
         loss = self.known.get(job_id)
         return Suspicion(loss.losses, loss.group) if loss else None
 
@@ -279,7 +270,6 @@ class Isolation:
         self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
-        """The request is over, or will not be sent."""
         self._coming.discard(request)
         self._there.pop(request, None)
         self._borne.pop(request, None)
@@ -290,7 +280,6 @@ class Isolation:
             self._emptying_since_s = None  # nobody waits for that any more
 
     def wait_s(self, now_s: float) -> float:
-        """For so long a suspect has it to itself."""
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
 
     def others_s(self, worker: str, now_s: float) -> float:
@@ -307,7 +296,6 @@ class Isolation:
         self._borne[request] = now_s + send_s
 
     def _free(self, now_s: float, *requests: object) -> None:
-        """These have it no more, if they had."""
         for request in requests:
             if (owner := self._owners.pop(request, None)) is not None:
                 self._held_until_s = max(self._held_until_s, min(now_s, owner.until_s))

@@ -4,13 +4,14 @@ A site is made at the first of these, from the requests that are under way. Unti
 `crash_isolation.py`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
 from jqd.runner.crash_isolation import Burst, Extent, Isolation, Suspects
+from jqd.runner.worker import Worker
 
 
 class Stay:
@@ -44,7 +45,6 @@ class Stay:
 
     @contextmanager
     def waiting(self, losses: int, extent: Extent) -> Iterator[None]:
-        """While a suspect waits for its turn."""
         place = self._place(extent)
         place.waiting += bool(losses)
         try:
@@ -78,7 +78,6 @@ class Stay:
             place.waiting += -1 if back else 1
 
     def set_out(self) -> None:
-        """It is no suspect, and had its turn."""
         for place in (self._own, self._house):
             place.set_out(self)
 
@@ -87,7 +86,6 @@ class Stay:
             place.entered(self, jobs, losses, now_s, self._worker)
 
     def fewer(self, jobs: int) -> None:
-        """So many of its jobs are at work no more."""
         for place in (self._own, self._house):
             place.at_work -= jobs
 
@@ -104,7 +102,6 @@ class Stay:
         return self._house.lost(now_s, self)
 
     def left(self, now_s: float) -> None:
-        """It is over, or will not be sent."""
         for place in (self._own, self._house):
             place.left(self, now_s)
 
@@ -115,37 +112,24 @@ class Stay:
 class Request(Protocol):
     """A request to a worker, from when its jobs were claimed until its answer has ended."""
 
+    worker: Worker
+    missing: dict[str, Any]
+    """Its jobs that have not stopped, by their ids."""
     stay: Stay | None
     set_out: bool
     """Whether it had its turn."""
     sent_at_s: float | None
-
-    @property
-    def url(self) -> str:
-        """Of its worker."""
-        ...
-
-    @property
-    def endpoint(self) -> str:
-        """Host and port of that."""
-        ...
-
-    @property
-    def missing(self) -> Mapping[str, object]:
-        """Its jobs that have not stopped, by their ids."""
-        ...
 
 
 class Site:
     """A host and port where a connection broke, or a suspect is sent."""
 
     def __init__(self, under_way: Iterable[Request]) -> None:
-        """`under_way`: all requests there."""
         self.house = Isolation()
         self._workers: dict[str, Isolation] = {}  # by URL: several may be registered at one
         sent: list[tuple[float, Request, Stay]] = []
         for request in under_way:
-            request.stay = stay = self.stay(request.url)
+            request.stay = stay = self.stay(request.worker.url or request.worker.id)
             if request.sent_at_s is not None:
                 sent.append((request.sent_at_s, request, stay))
             elif request.set_out:

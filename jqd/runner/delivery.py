@@ -36,8 +36,6 @@ log = get_logger("runner")
 
 @dataclass(slots=True)
 class DeliveryContext:
-    """What all deliveries of a runner share."""
-
     in_flight: InFlightJobs
     workers: WorkerRegistry
     clock: Clock
@@ -52,7 +50,6 @@ class DeliveryContext:
     mark: str
     """In the ids of its batches: they are unique over all lives of its daemon."""
     deliveries: dict[str, "Delivery"] = field(default_factory=dict)
-    """Id of each job queued or running → its delivery."""
     open: dict["Delivery", None] = field(default_factory=dict)
     """Deliveries with jobs still waited for, oldest first."""
     batches: int = 0
@@ -120,21 +117,12 @@ class Delivery:
         """Why a value of the answer was no outcome, if one was not."""
         self._shared = shared
         self._begun: set[str] = set()
-        """Jobs that the worker has said to have begun."""
         self._had_room = False  # for all jobs of ours at its worker, these included: then it began each at once
         self._heard_at_s = 0.0
         shared.open[self] = shared.gates.requests[self] = None
         self.stay: Stay | None = None
         if losses or gate.site is not None or gate.worker is not worker:
-            self.stay = shared.gates.isolate(worker.endpoint).stay(self.url)
-
-    @property
-    def url(self) -> str:
-        return self.worker.url or self.worker.id
-
-    @property
-    def endpoint(self) -> str:
-        return self.worker.endpoint
+            self.stay = shared.gates.isolate(worker.endpoint).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
         """Send it when it may go out, and act on what its worker says of the jobs. None: nothing is left to decide."""

@@ -26,7 +26,6 @@ STALE_S = 1.0  # a jobtype that no look has shown for so long begins anew: other
 
 Span = tuple[int, int]
 Roomy = tuple[float, int, Worker]
-"""Which part of a worker is free, and how much."""
 
 
 class Demand:
@@ -47,13 +46,11 @@ class Demand:
         self._any[tenant, span] = besides & self._any.get((tenant, span), besides)
 
     def named(self, jobtype: str, span: Span) -> None:
-        """A worker takes this one."""
         if jobtype in self._paused or all_of(tenant_of(jobtype)) in self._halted:
             return
         self._named.setdefault(jobtype, set()).add(span)
 
     def wanted(self) -> list[Wanted]:
-        """All of it. Those of any type first, then by name."""
         every = {
             tenant: _united(span for (whose, span), besides in self._any.items() if whose == tenant and not besides)
             for tenant in sorted({tenant for tenant, _ in self._any})
@@ -115,8 +112,6 @@ class Linger:
 
 
 class VersionShares:
-    """Of all handlers, by one daemon."""
-
     def __init__(self) -> None:
         self._given: dict[str, Counter[str]] = {}  # handler → jobs by version, since the latest one came
         self._next: dict[str, str] = {}

@@ -1,15 +1,40 @@
-"""Where a worker is: the URL of its registration, and what is filled into it. Pure.
+"""Where a worker is: the URL of its registration, and what is filled into it; and the headers it adds. Pure.
 
 http(s)://host[:port][/path]      of any worker
 …/mail/{name}/{job_id}            of a web hook: the jobtype and the id of the job, percent-encoded
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 URL_LENGTH_MAX = 2_048
 PLACES = ("{name}", "{job_id}")
 FORM = "http(s)://host[:port][/path]"
+
+HEADERS_MAX = 32  # a handful is usual: a token, a route, a tenant
+HEADERS_BYTES_MAX = 4_096  # of names and values together: common servers take 8 to 16 KiB, ours among them
+# They say how the request travels or what is in it.
+OURS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+OUR_PREFIXES = ("jqd-", "webhook-", "proxy-")
 
 _HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"
@@ -17,6 +42,8 @@ _HOST = re.compile(
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _PATH = re.compile(r"[!$%&'()*+,./0-9:;=@A-Z_a-z~-]*")
 _PLACE = re.compile("|".join(map(re.escape, PLACES)))
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 def why_no_url(url: str, *, filled: bool) -> str | None:
@@ -51,7 +78,6 @@ def why_no_url(url: str, *, filled: bool) -> str | None:
 
 
 def host_of(url: str) -> str:
-    """Of a URL that is right."""
     return urlsplit(url).hostname or ""
 
 
@@ -62,10 +88,38 @@ def server_of(url: str) -> tuple[str, str, int]:
 
 
 def fill(url: str, name: str, job_id: str) -> str:
-    """The URL of one job."""
     return _PLACE.sub(lambda place: _segment(name if place[0] == "{name}" else job_id), url)
 
 
 def _segment(text: str) -> str:
     """Percent-encoded. Dots alone would lead up the path, encoded or not: a second time, so that they do not."""
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")
+
+
+def why_no_headers(headers: Mapping[str, str]) -> str | None:
+    """What is wrong with them; None when nothing is. Values are never repeated: they may be secret."""
+    if len(headers) > HEADERS_MAX:
+        return f"at most {HEADERS_MAX} headers can be added, these are {len(headers)}"
+    if (size := sum(len(name) + len(value) for name, value in headers.items())) > HEADERS_BYTES_MAX:
+        return f"headers have at most {HEADERS_BYTES_MAX} bytes together, these have {size}"
+    seen = set()
+    for name, value in headers.items():
+        low = name.lower()
+        if not _HEADER_NAME.fullmatch(name):
+            return f"{name[:64]!r} is no name of a header"
+        if low in OURS or low.startswith(OUR_PREFIXES):
+            return f"the header {name} is the daemon's to set"
+        if low in seen:
+            return f"the header {name} is there twice, in upper and lower case"
+        if not _HEADER_VALUE.fullmatch(value):
+            return f"the value of the header {name} must be printable ASCII, with no space at its ends"
+        seen.add(low)
+    return None
+
+
+def merge(headers: list[tuple[str, str]], own: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Our headers with those of a registration, which take the place of ours of the same name."""
+    if not own:
+        return headers
+    names = {name.lower() for name in own}
+    return [*((name, value) for name, value in headers if name.lower() not in names), *own.items()]

@@ -147,7 +147,6 @@ def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
 
 
 def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_after_s: float | None, why: str) -> None:
-    """Send its worker nothing for a while."""
     sent_at_s = delivery.set_out_at_s if delivery.sent_at_s is None else delivery.sent_at_s
     if delivery.gate.back_off(sent_at_s, now_s, retry_after_s, why=why):
         shared.counters.back_offs += 1

@@ -45,7 +45,6 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def of_jobs(self) -> TypeOptions:
-        """Those that count for jobs."""
         return TypeOptions(**dict(self.said()))
 
 
@@ -65,8 +64,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One of them, as it is kept."""
-
     number: int
     set_at_ms: int
     standing: AddressPolicy = AddressPolicy.LOOPBACK
@@ -83,7 +80,6 @@ class Handler(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int
     """Number of the newest version there ever was: a later one goes on counting."""
     versions: tuple[Version, ...] = ()
-    """Oldest first."""
 
 
 _decoder = msgspec.msgpack.Decoder(Handler)
@@ -137,7 +133,6 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    """The workers that a handler is."""
     parts, found = shares(handler), []
     for version in handler.versions:
         if version.out:

@@ -24,8 +24,6 @@ TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one
 
 
 class Phase(enum.IntEnum):
-    """Where a job in hand stands."""
-
     QUEUED = 1
     """Not sent yet, or to be sent again."""
     RUNNING = 2
@@ -41,8 +39,6 @@ SUCCEEDED = Fate.SUCCEEDED
 
 @dataclass(slots=True, eq=False)
 class InFlightJob:
-    """One job in hand."""
-
     held: Held
     worker_id: str
     phase: Phase = QUEUED
@@ -55,7 +51,6 @@ class InFlightJob:
     outcome: Outcome | None = None
     """How the attempt ended, without its result; kept until the store knows it."""
     noted: bool = False
-    """Whether the outcome is in the journal, on disk."""
     cancelled: bool = False
     """Whether somebody cancelled it: then it is not sent again."""
 
@@ -86,8 +81,6 @@ class Stopped(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """What happened in one runner since it began."""
-
     posts: int = 0
     sent: int = 0
     succeeded: int = 0
@@ -135,19 +128,16 @@ class InFlightJobs:
 
     @property
     def untaken(self) -> int:
-        """Outcomes nobody has taken yet."""
         return len(self._outcomes)
 
     @property
     def untaken_bytes(self) -> int:
-        """Results, errors and messages of those."""
         return self._untaken_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def find(self, job_id: str) -> InFlightJob | None:
-        """The entry of a job in hand."""
         return self._entries.get(job_id)
 
     def fences(self) -> dict[str, int]:
@@ -155,7 +145,6 @@ class InFlightJobs:
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def generations(self) -> dict[str, int]:
-        """Id → generation of the contents in hand that were exchanged once."""
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
@@ -175,13 +164,11 @@ class InFlightJobs:
         return entries
 
     def sent(self, entries: Iterable[InFlightJob], at_ms: int) -> None:
-        """Their request goes out now."""
         for entry in entries:
             assert entry.phase is not STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
             entry.phase, entry.started_at_ms = RUNNING, at_ms
 
     def requeue(self, entries: Iterable[InFlightJob]) -> None:
-        """They are to be sent again."""
         for entry in entries:
             assert entry.phase is not STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
             entry.begun = entry.begun or entry.phase is RUNNING
@@ -267,7 +254,6 @@ class InFlightJobs:
         return stopped
 
     def mark_durable(self) -> None:
-        """All outcomes taken so far are in the journal, on disk."""
         self._refusal = None
         for entry in self._unnoted:
             entry.noted = True
@@ -315,11 +301,9 @@ class InFlightJobs:
         return others
 
     async def wait_stopped(self) -> None:
-        """Until `get_stopped` would give something."""
         await self._some_stopped.wait()
 
     async def wait_idle(self) -> None:
-        """Until nothing is queued or running."""
         await self._idle.wait()
 
     def stats(self) -> dict[str, int]:

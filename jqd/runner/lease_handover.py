@@ -10,12 +10,9 @@ from jqd.runner.in_flight import InFlightJob
 from jqd.runner.pulls import Pull
 
 Claim = tuple[str, int]
-"""A job's id and the fence."""
 
 
 class LeaseHandover:
-    """Of one runner."""
-
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
         self._coming: dict[Claim, Pull] = {}

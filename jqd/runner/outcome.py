@@ -52,9 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`timeout`, `snooze` (the job puts itself off), `interrupted` or `other` for failures."""
     message: str = ""
     error: bytes = NIL
-    """Any MessagePack value."""
     result: bytes = NIL
-    """Any MessagePack value."""
     result_bytes: int = 0
     """Of a result that is not here, for it was too large to be sent or read."""
     log: str = ""
@@ -66,7 +64,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def timed_out(held: Held, worker: str) -> Report:
-    """Nothing was heard of it in its time. `worker`: its name."""
     message = f"TIMEOUT: no outcome within {held.job.timeout:g} s from worker {worker}"
     return Report(status=504, reason="timeout", message=message)
 
@@ -77,7 +74,6 @@ def interrupted(why: str) -> Report:
 
 
 def nothing_follows(*_: object) -> str:
-    """Of who cannot check what is to follow."""
     return "jobs that follow are not taken here"
 
 
@@ -252,7 +248,6 @@ def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> 
 
 
 def _dropped(report: Report, bytes_max: int) -> str:
-    """Why the result cannot be kept, or nothing."""
     size = report.result_bytes or len(report.result)
     if size <= bytes_max and not report.result_bytes:
         return ""

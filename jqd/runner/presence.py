@@ -34,7 +34,6 @@ class WorkerIndex:
         self._is_ordered = True
         self._last = (0, "")  # the place of the last one, while they are in order
         self.tenants: Counter[str] = Counter()
-        """Tenant → how many workers it has."""
         self.names: Counter[str] = Counter()
         """Tenant → jobtypes that all of its workers name."""
 
@@ -116,7 +115,6 @@ class Presence(ABC):
     # ------------------------------------------------------------ looking
 
     def get(self, worker_id: str) -> Worker | None:
-        """The worker of this id, None when unknown or expired."""
         if self._now_s() > self._lasting_s:
             self._expire()
         return self._workers.get(worker_id) or self._versions.get(worker_id)
@@ -200,7 +198,6 @@ class Presence(ABC):
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
     def _note_age(self, worker_id: str, age_ms: int) -> None:
-        """A sign of so long ago, wherever it came."""
         at_s = self._clock.mono_s() - max(0, age_ms) / 1000
         self._heard_at_s[worker_id] = max(at_s, self._heard_at_s.get(worker_id, at_s))
 

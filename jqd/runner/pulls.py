@@ -11,6 +11,7 @@ is under way for is offered to no other: of a thousand idle ones each batch wake
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
@@ -23,49 +24,31 @@ Kind = tuple[tuple[str, ...] | None, int, int]
 """What a worker takes: jobtypes, and from which priority to which."""
 
 
+@dataclass(slots=True, eq=False)
 class Pull:
-    """One poll."""
-
-    __slots__ = (
-        "_begun",
-        "_closes",
-        "_coming",
-        "_settled",
-        "given",
-        "handed_s",
-        "heartbeat_s",
-        "is_over",
-        "is_promised",
-        "jobs_max",
-        "number",
-        "silence_s",
-        "worker",
-    )
-
-    def __init__(self, worker: Worker, jobs_max: int, heartbeat_s: float | None, number: int) -> None:
-        """`jobs_max`: what it takes at most. `heartbeat_s`: how often its worker is heard. `number`: of arrival."""
-        self.worker = worker
-        self.jobs_max = jobs_max
-        self.heartbeat_s = heartbeat_s
-        self.number = number
-        self.is_promised = False
-        """Whether jobs are being claimed for it, or are on their way to it, or came."""
-        self.is_over = False
-        """Whether nobody waits any more."""
-        self.given: list[Held] = []
-        """Jobs of one claim that are in its worker's hand, as the store knows."""
-        self.silence_s = 0
-        """For how long the worker may be silent that has them."""
-        self.handed_s = math.inf
-        """When their hand-over began, as `Clock.boot_s` has it: from then on their worker may be missed."""
-        self._coming: dict[str, Held] = {}
-        self._closes = False
-        self._begun = trio.Event()
-        self._settled = trio.Event()
+    worker: Worker
+    jobs_max: int
+    """What it takes at most."""
+    heartbeat_s: float | None
+    """How often its worker is heard."""
+    number: int
+    """Of arrival."""
+    is_promised: bool = False
+    """Whether jobs are being claimed for it, or are on their way to it, or came."""
+    is_over: bool = False
+    given: list[Held] = field(default_factory=list)
+    """Jobs of one claim that are in its worker's hand, as the store knows."""
+    silence_s: int = 0
+    """For how long the worker may be silent that has them."""
+    handed_s: float = math.inf
+    """When their hand-over began, as `Clock.boot_s` has it: from then on their worker may be missed."""
+    _coming: dict[str, Held] = field(default_factory=dict)
+    _closes: bool = False
+    _begun: trio.Event = field(default_factory=trio.Event)
+    _settled: trio.Event = field(default_factory=trio.Event)
 
     @property
     def is_open(self) -> bool:
-        """Whether jobs may be claimed for it."""
         return not (self.is_promised or self._closes)
 
     def close(self) -> None:
@@ -76,7 +59,6 @@ class Pull:
 
     @contextmanager
     def promised(self) -> Iterator[None]:
-        """While a claim is under way for it."""
         self.is_promised = True
         try:
             yield
@@ -99,12 +81,10 @@ class Pull:
         return not self.is_over
 
     def failed(self, job_id: str) -> None:
-        """This one does not come."""
         del self._coming[job_id]
         self._after()
 
     async def wait_first(self) -> None:
-        """Until one has come, or none will."""
         await self._begun.wait()
 
     async def wait(self) -> None:
@@ -126,18 +106,14 @@ class Offer(NamedTuple):
     worker: Worker
     jobs_max: int
     bytes_max: int
-    """Of arguments."""
     pull: Pull | None = None
     """The poll of that worker that waits for them; None: they are posted."""
 
     def promised(self) -> AbstractContextManager[None]:
-        """While a claim is under way for it."""
         return self.pull.promised() if self.pull else nullcontext()
 
 
 class Pulls:
-    """All polls that wait at this daemon."""
-
     def __init__(self, came: Callable[[], None] = lambda: None) -> None:
         """`came`: told of each poll that begins to wait."""
         self._came = came
@@ -151,7 +127,6 @@ class Pulls:
 
     @contextmanager
     def waiting(self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None) -> Iterator[Pull]:
-        """A poll, for as long as somebody waits for it."""
         self._number += 1
         pull = Pull(worker, min(jobs_max, worker.max_jobs), heartbeat_s, self._number)
         if self.is_closed:
@@ -169,7 +144,6 @@ class Pulls:
                 del self._kinds[kind]
 
     def close(self) -> None:
-        """Let nobody wait any more."""
         self.is_closed = True
         for pulls in self._kinds.values():
             for pull in pulls:

@@ -34,8 +34,6 @@ _handlers = msgspec.msgpack.Decoder(Handler)
 
 
 class WorkerRegistry(Presence):
-    """All of it."""
-
     def __init__(self, settings: SettingTable | None = None, *, clock: Clock, reach: SsrfGuard | None = None) -> None:
         """`rules`: where registrations come from and go to; None: of this registry alone.
 
@@ -150,7 +148,6 @@ class WorkerRegistry(Presence):
         return True
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        """What is to be said of those that are leaving."""
         if not self.leaving:
             return {}
         numbers = self._numbers()
@@ -166,7 +163,6 @@ class WorkerRegistry(Presence):
         return said
 
     def _numbers(self) -> dict[str, tuple[str, int]]:
-        """Id of a version as a worker → its handler and its number."""
         return {
             id_of(name, version.number): (name, version.number)
             for name, handler in self._handlers.items()
@@ -180,7 +176,6 @@ class WorkerRegistry(Presence):
         return self._handlers.get(name)
 
     def handlers(self) -> dict[str, Handler]:
-        """All that are not deleted, by name."""
         return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -221,7 +216,6 @@ class WorkerRegistry(Presence):
         return self._workers.get(worker_id)
 
     def _ruled(self, setting: Setting) -> None:
-        """A registration holds from now on."""
         self.leaving.pop(setting.name, None)
         if setting.is_deleted:
             self._remove(setting.name, "unregistered")
@@ -246,7 +240,6 @@ class WorkerRegistry(Presence):
             watcher()
 
     def _handled(self, setting: Setting) -> None:
-        """A handler has another version, or none any more."""
         handler, versions = (Handler(0), []) if setting.is_deleted else _read_handler(setting)
         self._handlers[setting.name] = handler
         self._versions = {one.id: one for one in self._versions.values() if one.handler != setting.name}
@@ -291,12 +284,10 @@ def _saying(worker: Worker) -> bytes:
 
 
 def body_of(worker: Worker) -> bytes:
-    """What the rule of a worker says."""
     return _encoder.encode(worker)
 
 
 def no_more(worker_ids: Collection[str]) -> dict[tuple[str, str], bytes]:
-    """What is said of workers that leave."""
     return {(KIND, worker_id): NIL for worker_id in worker_ids}
 
 

@@ -17,7 +17,7 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.job import Held, Outcome, Wanted
 from jqd.domain.log import get_logger
 from jqd.domain.pauses import Paused
-from jqd.runner.cancel import Asked, Teller
+from jqd.runner.cancel import ASKED_MAX, Teller
 from jqd.runner.capacity import Capacity
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import Delivery, DeliveryContext
@@ -34,8 +34,6 @@ NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes m
 
 
 class Running(NamedTuple):
-    """A job at work here, at the worker of that id."""
-
     worker: str
     started_at_ms: int
     jobtype: str = ""
@@ -73,6 +71,11 @@ class Runner:
         self.get_running_jobs = self._in_flight.fences
         self.get_generations = self._in_flight.generations
         self.wait_stopped = self._in_flight.wait_stopped
+        self.drain = self._in_flight.wait_idle
+        self.mark_durable = self._in_flight.mark_durable
+        self.refused = self._in_flight.refused
+        self.release_undelivered = self._in_flight.release_undelivered
+        self.wait_free = gates.wait_free
         mark = f"{source.getrandbits(32):08x}"
         self._shared = DeliveryContext(
             self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong, mark
@@ -81,7 +84,7 @@ class Runner:
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
         self._teller = Teller(self._shared)
-        self._asked = Asked()
+        self._cancelled: dict[str, int] = {}  # fences of jobs that were not in hand when their cancel came
         self._linger = Linger()
         self._work = trio.Event()
         self._handing = LeaseHandover(self._shared)
@@ -123,7 +126,6 @@ class Runner:
     # ------------------------------------------------ for the loop that dispatches
 
     def wanted(self) -> list[Wanted]:
-        """What workers with a free slot take; nothing when nobody is free."""
         if self._is_backlogged():
             return []
         wanted, posting = self._gates.wanted(self.paused)
@@ -151,7 +153,7 @@ class Runner:
         """
         if not held:
             return
-        is_sound = not self._asked.fences
+        is_sound = not self._cancelled
         for each in held:
             if each.job.id in self._shared.deliveries:
                 self._drop_void(each)
@@ -193,9 +195,6 @@ class Runner:
     def at_work(self, job_id: str) -> bool:
         return job_id in self._shared.deliveries
 
-    async def wait_free(self) -> None:
-        await self._gates.wait_free()
-
     # ------------------------------------------------ for the loop that settles
 
     @property
@@ -215,23 +214,11 @@ class Runner:
             self._gates.note_free()
         return stopped
 
-    def mark_durable(self) -> None:
-        """All outcomes taken so far are in the journal, on disk."""
-        self._in_flight.mark_durable()
-
-    def refused(self, error: JournalRefused) -> None:
-        """The journal takes no outcomes now; it is asked again until `noted`."""
-        self._in_flight.refused(error)
-
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
         """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `Handing.arrived`."""
         claims = [*claims]
         self._gates.ended(self._in_flight.forget(claims))
         self._handing.arrived(claims, epoch, void)
-
-    def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
-        """These are in the hands of workers that do not know it, or hardly (`told`). They go back untried."""
-        self._in_flight.release_undelivered(claims, told=told)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
         """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
@@ -254,7 +241,9 @@ class Runner:
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
-                self._asked.note(job_id, fence)
+                self._cancelled[job_id] = fence
+                if len(self._cancelled) > ASKED_MAX:
+                    del self._cancelled[next(iter(self._cancelled))]
             elif delivery is None or entry.held.fence > fence:
                 continue  # that claim has stopped, and its end is told
             elif not delivery.withdraw(job_id) and self._nursery is not None:
@@ -316,7 +305,6 @@ class Runner:
         return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype, entry.lease)
 
     def stats(self) -> dict[str, Any]:
-        """A snapshot: what is in hand, counters since the start, and each worker's load."""
         return {
             **self._in_flight.stats(),
             "workers": self._gates.load(self._clock.mono_s()),
@@ -334,9 +322,6 @@ class Runner:
         for delivery in [*self._shared.open]:
             delivery.give_back(interruption=interruption)
             delivery.scope.cancel()
-
-    async def drain(self) -> None:
-        await self._in_flight.wait_idle()
 
     # ------------------------------------------------
 
@@ -361,8 +346,11 @@ class Runner:
 
     def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
         """Give back what was cancelled before it came, and what is of another type. Returns the others."""
-        back = self._asked.taken(entry.held for entry in entries)
-        sound = [entry for entry in entries if entry.held.job.jobtype == jobtype and entry.held.job.id not in back]
+        sound = []
+        for entry in entries:
+            is_cancelled = self._cancelled.pop(entry.held.job.id, None) == entry.held.fence
+            if entry.held.job.jobtype == jobtype and not is_cancelled:
+                sound.append(entry)
         self._give_back([entry for entry in entries if entry not in sound])
         return sound
 

@@ -10,8 +10,6 @@ from jqd.runner.runner import Runner, Running
 
 
 class Runners:
-    """In the order of their partitions."""
-
     def __init__(self, runners: Sequence[Runner]) -> None:
         self._runners = runners
 
@@ -43,7 +41,6 @@ class Runners:
         return sum(runner.in_hand for runner in self._runners)
 
     def stats(self) -> dict[str, Any]:
-        """See Runner; the counters are sums."""
         total, *others = (runner.stats() for runner in self._runners)
         for name, count in total.items():
             if isinstance(count, int):

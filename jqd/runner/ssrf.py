@@ -110,8 +110,6 @@ def place_of(address: IP) -> AddressPolicy:
 
 
 class SsrfGuard:
-    """What may be reached here. `networks`: as in `runner.worker_networks`."""
-
     def __init__(self, networks: Sequence[str] = ()) -> None:
         """Raises ValueError for what is no network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
@@ -171,7 +169,6 @@ def _is_localhost(host: str) -> bool:
 
 
 def _inner(address: IP) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for."""
     if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return None
     if any(address in network for network in CARRIERS):

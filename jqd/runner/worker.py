@@ -17,8 +17,7 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
-from jqd.runner.endpoint import FORM, why_no_url
-from jqd.runner.headers import HEADERS_MAX, why_no_headers
+from jqd.runner.endpoint import FORM, HEADERS_MAX, why_no_headers, why_no_url
 from jqd.runner.signature import SECRETS_MAX, why_no_secrets
 from jqd.runner.ssrf import AddressPolicy, standing_here
 
@@ -118,7 +117,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"{type(self).__name__}({self.name!r}, {self.id}, {self.style}, {self.url})"
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say. Raises Invalid."""
         for field, texts in (("name", (self.name,)), ("worker_id", (self.id,)), ("jobs", self.jobs or ())):
             for text in texts:
                 if isinstance(text, str) and not self._as_said(text).isprintable():
@@ -137,7 +135,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise refused("secrets", why)
 
     def _as_said(self, name: str) -> str:
-        """One of its names, as it wrote it."""
         return name
 
     def _check_style(self) -> None:
@@ -199,7 +196,6 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def endpoint(self) -> str:
-        """Host and port, as its URL writes them; empty for a worker that pulls."""
         return self.url.split("/", 3)[2] if self.url else ""
 
     @property
@@ -208,7 +204,6 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
         return self.jobs is None or self.jobs[0].endswith(SEPARATOR)
 
     def takes(self, jobtype: str, priority: int) -> bool:
-        """Whether a job of this type and priority is for this worker."""
         return takes_type(self.jobs, jobtype) and self.priority_min <= priority <= self.priority_max
 
     def _as_said(self, name: str) -> str:

@@ -33,15 +33,11 @@ Health = Literal["ok", "backed_off", "unreachable"]
 
 
 class WorkerHealth(NamedTuple):
-    """How one daemon sees one worker."""
-
     state: Health
     since_ms: int
     """0: it is well."""
     complaint: str = ""
-    """What somebody has to mend at it."""
     why: str = ""
-    """How its last request ended."""
     until_ms: int = 0
     """It gets nothing before that, by the store's clock; then one job, to try it."""
     registered_at_ms: int = 0
@@ -52,10 +48,7 @@ WELL = WorkerHealth("ok", 0)
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """What one daemon says to all."""
-
     rows: dict[str, WorkerHealth]
-    """By worker's id."""
     url: str = ""
     """Where clients and workers reach it; empty: it does not know."""
     machine: str = ""
@@ -115,7 +108,6 @@ class WorkerViews:
         return sorted(setting.name for setting in self._settings.all(VIEW) if now_ms - setting.at_ms < RECENT_S * 1000)
 
     def stale(self) -> list[Setting]:
-        """Views of daemons that are gone."""
         now_ms = self._clock.wall_ms()
         return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 

@@ -11,7 +11,7 @@ import trio.testing
 
 from jqd.domain.job import Fate
 from jqd.runner import Report
-from jqd.runner.cancel import ASKED_MAX, Asked
+from jqd.runner.cancel import ASKED_MAX
 from jqd.runner.transport import network
 from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
@@ -181,13 +181,14 @@ async def test_a_cancel_of_an_earlier_claim_does_not_stop_the_next(at_work: bool
         assert (worker.cancels, house.returned) == ([], [])
 
 
-async def test_what_is_remembered_is_bounded() -> None:
-    asked = Asked()
-    held = [hold()[0] for _ in range(ASKED_MAX + 1)]
-    for each in held:
-        asked.note(each.job.id, each.fence)
-    assert asked.taken(held[:3]) == {held[1].job.id, held[2].job.id}
-    assert asked.taken(held[1:2]) == set()
+async def test_what_is_remembered_is_bounded(open_house: OpenHouse) -> None:
+    async with open_house() as house:
+        held = [hold()[0] for _ in range(ASKED_MAX + 1)]
+        house.runner.cancel(claims(held))
+        assert [*house.runner._cancelled] == ids(held[1:])
+        house.runner.run_jobs("W", "mail", held[:3])
+        assert [*house.runner._cancelled] == ids(held[3:]), "each is asked for once"
+        await house.stopped(3)
 
 
 async def test_a_worker_that_does_not_know_the_job_yet_is_told_again(open_house: OpenHouse, no_pauses: None) -> None:

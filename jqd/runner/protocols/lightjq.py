@@ -29,8 +29,6 @@ class _Job(msgspec.Struct, gc=False):
 
 
 class LightJQ(WorkerProtocol):
-    """See Style."""
-
     single = True
 
     def copies(self, worker: Worker) -> bool:
@@ -48,7 +46,6 @@ class LightJQ(WorkerProtocol):
         return Judgement.LATER if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
-        """See Style; no answer of such a worker is read."""
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=1)
 
 

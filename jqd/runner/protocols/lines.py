@@ -45,8 +45,6 @@ _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 
 class Lines(WorkerProtocol):
-    """See Style."""
-
     def batch(self, worker: Worker) -> int | None:
         """See Style: one job a request unless more were asked for."""
         return worker.batch or 1
@@ -68,15 +66,12 @@ class Lines(WorkerProtocol):
 
 
 def line_of(argument: bytes) -> bytes:
-    """An argument as one line, with its newline."""
     text = json_ext.json_of(argument)
     value = json_ext.decode(text) if text.startswith(b'"') else "\n"
     return (value.encode() if not {"\n", "\r"} & set(value) else text) + b"\n"
 
 
 class _Lines:
-    """See Reader."""
-
     def __init__(self, job_ids: Sequence[str], line_bytes_max: int, status: int, *, single: bool) -> None:
         self.is_decided = single
         self._left = iter(job_ids)
@@ -85,7 +80,6 @@ class _Lines:
         self._begun = bytearray()  # of a line whose end is not here yet
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. Lines are texts."""
         return False
 
     def feed(self, data: bytes) -> Iterator[Answer]:

@@ -63,8 +63,6 @@ class _Batch(msgspec.Struct, gc=False):
 
 
 class Native(WorkerProtocol):
-    """See Style."""
-
     def copies(self, worker: Worker) -> bool:
         return worker.language != "json"
 
@@ -85,7 +83,6 @@ class Native(WorkerProtocol):
 
 
 def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:
-    """The body of one request."""
     return _encode[language](_Batch(batch_id, batch_jobs(held, sent_at_ms, language)))
 
 

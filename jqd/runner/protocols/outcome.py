@@ -147,12 +147,10 @@ def _value(raw: Raw, encoding: Encoding) -> bytes:
 
 
 def _any_of(raw: Raw) -> bool:
-    """Whether a list of jobs is there and not empty."""
     return bytes(raw) not in (b"", NIL, b"\x90", b"null", b"[]")
 
 
 def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
-    """What is wrong with an outcome, in words for who wrote the worker."""
     if isinstance(error, NamelessError):
         return str(error)
     if encoding == "msgpack" and data in _BRACKETS:

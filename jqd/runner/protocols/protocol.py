@@ -20,7 +20,7 @@ from jqd import __version__
 from jqd.domain import media
 from jqd.domain.job import Held
 from jqd.domain.tenant import bare, tenant_of
-from jqd.runner.headers import merge
+from jqd.runner.endpoint import merge
 from jqd.runner.outcome import Report
 from jqd.runner.signature import signature
 from jqd.runner.worker import Worker
@@ -32,8 +32,6 @@ MEND = "mend the worker: what it may answer stands in docs/use/WORKERS.md"
 
 
 class Sending(NamedTuple):
-    """What is to be sent, to whom, and when."""
-
     worker: Worker
     jobtype: str
     held: Sequence[Held]
@@ -49,8 +47,6 @@ class Sending(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One HTTP request."""
-
     method: str
     url: str
     headers: Headers
@@ -67,8 +63,6 @@ class Request(NamedTuple):
 
 
 class Judgement(enum.Enum):
-    """What the status of a whole answer means."""
-
     READ = enum.auto()
     """The body tells of each job."""
     LATER = enum.auto()
@@ -116,7 +110,6 @@ class ItemFailures(NamedTuple):
 
     job_ids: tuple[str, ...] = ()
     status: int = 200
-    """Of the others."""
 
 
 class Chain(NamedTuple):
@@ -133,8 +126,6 @@ Answer = WorkerSaid | Refused | Started | ItemFailures | Chain | Unclear
 
 
 class Reader(Protocol):
-    """Reads the body of one answer."""
-
     is_decided: bool
     """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
 
@@ -173,7 +164,6 @@ class WorkerProtocol(ABC):
         """What gives the worker these jobs."""
 
     def judge(self, status: int) -> Judgement:
-        """What the status of its answer means."""
         if status == 202:
             return Judgement.LATER
         if 200 <= status < 300:
@@ -200,7 +190,6 @@ EITHER = f"{media.MSGPACK}, {media.JSON}"
 
 
 def common_headers(daemon: str, accept: str = EITHER) -> Headers:
-    """Headers of every request to a worker."""
     return [
         ("Accept", accept),
         ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste

@@ -22,7 +22,6 @@ NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack ha
 
 
 def quote(data: bytes) -> str:
-    """A few bytes of an answer, to be shown."""
     return repr(data.decode("utf-8", "replace"))
 
 
@@ -153,7 +152,6 @@ class _JsonCutter:
 
     @property
     def held(self) -> int:
-        """Bytes of a value that is not whole yet."""
         return len(self._buffer)
 
     def cut(self, data: bytes) -> Iterator[bytes]:

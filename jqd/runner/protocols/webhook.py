@@ -40,8 +40,6 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
 class WebHook(WorkerProtocol):
-    """See Style."""
-
     single = True
 
     def copies(self, worker: Worker) -> bool:

@@ -94,8 +94,6 @@ class Plain:
 
 
 class Secured(Plain):
-    """A line of TLS over TCP."""
-
     def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
         super().__init__(raw)
         self._stream = stream
@@ -117,14 +115,12 @@ class Wire:
     def __init__(self, line: Line, origin: Origin) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
-        """Where it is kept."""
         self.is_quiet = line.is_quiet
         self.close = line.close
         self.status = 0
         self.headers: dict[bytes, str] = {}
         """Names in lower case. Of several of one name the last."""
         self.pieces = 0
-        """In which the body has come so far."""
         self._line = line
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []  # what has come of it and was not handed on
@@ -216,7 +212,6 @@ class Wire:
             self.status = status
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
         if not self._whole:
             self.pieces += 1
             self._body.append(body)
@@ -228,7 +223,6 @@ class Wire:
 
 
 def _no_http(error: Exception, status: int) -> str:
-    """What the worker said that is no answer."""
     if isinstance(error, httptools.HttpParserUpgrade):
         return (
             f"the worker answered {status} and goes on in another protocol, which nobody asked for, so its jobs have no"
@@ -238,7 +232,6 @@ def _no_http(error: Exception, status: int) -> str:
 
 
 def head_of(request: Request) -> bytes:
-    """The lines above the body."""
     method, url, headers, body, _ = request
     _, _, rest = url.partition("://")
     host, _, path = rest.partition("/")

@@ -41,8 +41,6 @@ class UnreachedError(JqdError):
 
 
 class Network:
-    """Connects to what may be reached, and to nothing else."""
-
     def __init__(self, reach: SsrfGuard) -> None:
         self._reach = reach
 
@@ -88,7 +86,6 @@ async def _find(host: str, port: int) -> list[str]:
 
 
 async def dial(address: str, port: int) -> socket.socket:
-    """A connection of TCP to an address. Raises OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     raw = socket.socket(family, socket.SOCK_STREAM)
     try:

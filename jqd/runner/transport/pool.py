@@ -36,13 +36,11 @@ class Connections:
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # host and port of a worker
         self.unheard: Counter[str] = Counter()
-        """Requests begun there since something last answered."""
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
     @property
     def free(self) -> int:
-        """How many more requests may begin now."""
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
     def free_for(self, endpoint: str, workers: int) -> int:
@@ -138,7 +136,6 @@ class Pool:
         wire.close()
 
     def close(self) -> None:
-        """Close those that are kept."""
         for wire in [*self._ages]:
             self._drop(wire)
 

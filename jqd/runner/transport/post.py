@@ -53,14 +53,9 @@ class Listener(Protocol):
 
 
 class End(enum.Enum):
-    """How carrying ended."""
-
     COMPLETE = enum.auto()
-    """The whole answer was read."""
     STATUS = enum.auto()
-    """Another status; see `judgement`."""
     GARBLED = enum.auto()
-    """The answer cannot be read on."""
     LOST = enum.auto()
     """The connection broke after something may have reached the worker."""
     UNREACHABLE = enum.auto()
@@ -68,20 +63,15 @@ class End(enum.Enum):
     CROWDED = enum.auto()
     """It had no connection to go out on: all are taken, or this process may open no more."""
     REFUSED = enum.auto()
-    """The listener did not let it go out."""
 
 
 class Ending(NamedTuple):
-    """How carrying ended, and why."""
-
     end: End
     judgement: Judgement = Judgement.READ
     status: int = 0
     message: str = ""
     retry_after: str | None = None
-    """The header as it came."""
     broke: str = ""
-    """What broke the connection: see `kind_of`."""
     is_shared: bool = True
     """Whether every worker at that host and port is UNREACHABLE."""
 
@@ -96,7 +86,6 @@ class Told(NamedTuple):
     """What became of a cancel that a worker was told of."""
 
     status: int
-    """0: none came."""
     why: str
     """For logs: nothing that came over the wire."""
 
@@ -226,7 +215,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 async def _hear(
     wire: Wire, style: WorkerProtocol, sending: Sending, listener: Listener, config: RunnerConfig
 ) -> Ending:
-    """Read an answer that tells of each job."""
     coding, size = wire.headers.get(b"content-encoding", "identity").strip().lower(), 0
     # What is compressed is not of the type that the head names.
     content_type = wire.headers.get(b"content-type", "") if coding == "identity" else ""
