@@ -141,8 +141,11 @@ class Capacity:
             gate.resize(max_jobs, batch)
             self._begin(gate, worker)
         if gate.worker is not worker:
-            gate.worker, gate.barred, gate.registered_at_ms = worker, self._bar(worker), worker.registered_at_ms
+            gate.worker, gate.registered_at_ms = worker, worker.registered_at_ms
             gate.endpoint, gate.url = worker.endpoint, worker.url or ""
+            # As far as that is known without looking a name up.
+            why_not = self._reach.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
+            gate.barred = why_not or ""
             gate.site = self._sites.get(gate.endpoint)
         if self._heard:
             self._hear(worker.id, gate)
@@ -179,11 +182,6 @@ class Capacity:
         else:
             gate.hear(its.until_s, yields=not (gate.failures and its.yields))
 
-    def _bar(self, worker: Worker) -> str:
-        """Why its address may not be connected to, as far as that is known without looking a name up."""
-        host = host_of(worker.url) if worker.url is not None else None
-        return (host is not None and self._reach.judge_host(host, worker.standing_here)) or ""
-
     def _begin(self, gate: CircuitBreaker, worker: Worker) -> None:
         """A worker that left and came back, or moved, begins anew.
 
@@ -197,9 +195,7 @@ class Capacity:
 
     def ailing(self) -> dict[str, CircuitBreaker]:
         """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
-        return {
-            worker_id: gate for worker_id, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred
-        }
+        return {name: gate for name, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred}
 
     def in_hand(self, worker_id: str) -> int:
         gate = self.gates.get(worker_id)

@@ -179,10 +179,8 @@ class Isolation:
         self._settled_at_s = float("-inf")
         self._burst = Burst(float("-inf"))
         self._there: dict[object, tuple[int, str]] = {}  # request → its number, its worker
-        self._bearer, self._borne_since_s = (
-            "",
-            float("-inf"),
-        )  # the worker whose suspects are at work, see Extent.PERHAPS
+        self._bearer = ""  # the worker whose suspects are at work, see Extent.PERHAPS
+        self._borne_since_s = float("-inf")
         self._borne: dict[object, float] = {}  # these, and until when others' are not
         self._number = 0
 

@@ -113,8 +113,8 @@ class InFlightJobs:
         self._outcomes: deque[tuple[InFlightJob, Outcome, int]] = deque()  # with its weight
         self._returned: deque[InFlightJob] = deque()
         self._unheard: deque[tuple[tuple[str, int], bool]] = deque()
-        self._at_work = 0
-        self._untaken_bytes = 0
+        self.at_work = 0
+        self.untaken_bytes = 0
         self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
         self._refusal: JournalRefused | None = None
         self._asked: dict[InFlightJob, trio.Event] = {}  # rung when it is noted or refused
@@ -123,16 +123,8 @@ class InFlightJobs:
         self._idle.set()
 
     @property
-    def at_work(self) -> int:
-        return self._at_work
-
-    @property
     def untaken(self) -> int:
         return len(self._outcomes)
-
-    @property
-    def untaken_bytes(self) -> int:
-        return self._untaken_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -158,7 +150,7 @@ class InFlightJobs:
             entry = self._entries[each.job.id] = InFlightJob(each, worker_id)
             entries.append(entry)
         if entries:
-            self._at_work += len(entries)
+            self.at_work += len(entries)
             if self._idle.is_set():
                 self._idle = trio.Event()
         return entries
@@ -187,10 +179,10 @@ class InFlightJobs:
             is_bare = outcome.fate is SUCCEEDED and not outcome.message
             weight = len(outcome.result) + len(outcome.follows) if is_bare else outcome.content_bytes
             self._outcomes.append((entry, outcome, weight))
-            self._untaken_bytes += weight
+            self.untaken_bytes += weight
             self._some_stopped.set()
-        self._at_work -= len(ended)
-        if not self._at_work:
+        self.at_work -= len(ended)
+        if not self.at_work:
             self._idle.set()
 
     def _count(self, outcome: Outcome) -> None:
@@ -211,8 +203,8 @@ class InFlightJobs:
         """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
-        self._at_work -= 1
-        if not self._at_work:
+        self.at_work -= 1
+        if not self.at_work:
             self._idle.set()
         self.counters.returned += 1
         if refused and not entry.begun:
@@ -248,7 +240,7 @@ class InFlightJobs:
             stopped.returned.append(entry.held)
             if not entry.started_at_ms:
                 unsent.append(entry.held)
-        self._untaken_bytes -= taken_bytes
+        self.untaken_bytes -= taken_bytes
         if not (self._outcomes or self._returned or self._unheard) and self._some_stopped.is_set():
             self._some_stopped = trio.Event()
         return stopped
@@ -271,7 +263,7 @@ class InFlightJobs:
         for entry, outcome, weight in outcomes:
             if outcome.reason == INTERRUPTED:
                 entry.outcome = None
-                self._untaken_bytes -= weight
+                self.untaken_bytes -= weight
                 self._returned.append(entry)
             else:
                 self._outcomes.append((entry, outcome, weight))

@@ -14,7 +14,7 @@ interrupted, more often                     dead
 import random
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -99,55 +99,58 @@ def end_attempt(
         report = _bounded(held, report, max_interruptions)
     succeeds = 200 <= report.status < 300 and report.reason != SNOOZE
     if succeeds and report.follows and (why := wrong(report.follows)):
-        report, succeeds = _says_wrong_jobs(why), False
-    if succeeds:
+        # Final, as a required result that is too large is: it would say the same again.
+        message = f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}"
+        report, succeeds = Report(status=422, message=message), False
+    if succeeds:  # nearly all do, so nothing is looked at that only a failure may have
         is_large = report.result_bytes or len(report.result) > result_bytes_max
         dropped = _dropped(report, result_bytes_max) if job.keep_result and is_large else ""
         if not dropped or job.keep_result != "required":
-            return _succeeded(held, report, worker, started_at_ms, finished_at_ms, dropped)
-        report = Report(status=413, message=f"{dropped}; this job requires its result")  # and would give it again
+            return _outcome(
+                held,
+                Fate.SUCCEEDED,
+                report,
+                worker,
+                started_at_ms,
+                finished_at_ms,
+                message=dropped,
+                result=report.result if job.keep_result and not dropped else NIL,
+                snoozes=held.snoozes,
+                interruptions=held.interruptions,
+                follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms)
+                if report.follows
+                else b"",
+            )
+        report = Report(status=413, message=f"{dropped}; this job requires its result")
     report = _within_limits(report)
     since_ms = finished_at_ms - round(backoff.for_s * 1000) if backoff.for_s else 0
     fate = _fate(held, report, max_interruptions, since_ms)
     own_s = backoff.asked_s(job.backoff, held.attempt, source) if fate is Fate.RETRY else 0.0
-    return Outcome(
-        job_id=job.id,
-        fence=held.fence,
-        fate=fate,
-        jobtype=job.jobtype,
-        priority=job.priority,
-        attempt=held.attempt,
-        status=report.status,
+    return _outcome(
+        held,
+        fate,
+        report,
+        worker,
+        started_at_ms,
+        finished_at_ms,
+        message=report.message,
         delay_ms=round(_delay_s(report, own_s) * 1000) if fate is Fate.RETRY else 0,
-        started_at_ms=started_at_ms,
-        finished_at_ms=max(started_at_ms, finished_at_ms),
-        worker=worker,
         reason=report.reason or "other",
         error=report.error,
-        message=report.message,
-        keep_result=job.keep_result,
-        generation=held.generation,
         snoozes=held.snoozes + (report.reason == SNOOZE),
         interruptions=held.interruptions + (report.reason == INTERRUPTED),
         log=report.log,
-        lag_ms=_lag_ms(report, finished_at_ms),
     )
 
 
-def _says_wrong_jobs(why: str) -> Report:
-    """Final, as a required result that is too large is: it would say the same again."""
-    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
-
-
-def _succeeded(
-    held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, dropped: str
+def _outcome(
+    held: Held, fate: Fate, report: Report, worker: str, started_at_ms: int, finished_at_ms: int, **more: Any
 ) -> Outcome:
-    """Nearly all do, so nothing is looked at that only a failure may have."""
     job = held.job
     return Outcome(
         job.id,
         held.fence,
-        Fate.SUCCEEDED,
+        fate,
         job.jobtype,
         job.priority,
         held.attempt,
@@ -155,14 +158,10 @@ def _succeeded(
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
-        message=dropped,
-        result=report.result if job.keep_result and not dropped else NIL,
         keep_result=job.keep_result,
         generation=held.generation,
-        snoozes=held.snoozes,
-        interruptions=held.interruptions,
-        follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
+        **more,
     )
 
 
@@ -199,12 +198,8 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
         if report.follows
         else b"",
-        lag_ms=_lag_ms(report, finished_at_ms),
+        lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
     )
-
-
-def _lag_ms(report: Report, finished_at_ms: int) -> int | None:
-    return None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms
 
 
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:

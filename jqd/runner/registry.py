@@ -72,7 +72,10 @@ class WorkerRegistry(Presence):
         if card.url is not None:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()
-        known = self._workers.get(annotate(tenant, card.id)) if card.id else self._same_server(card, tenant)
+        if card.id:
+            known = self._workers.get(annotate(tenant, card.id))
+        else:
+            known = self._workers.at((tenant, card.url, card.name, card.style)) if card.url is not None else None
         self._refuse_more(known, card.jobs, tenant)
         said = msgspec.structs.asdict(card)
         said["id"] = known.id if known else annotate(tenant, card.id or new_id(card))
@@ -258,9 +261,6 @@ class WorkerRegistry(Presence):
         more = len(jobs or ()) - (len(known.jobs or ()) if known else 0)
         if more > 0 and (why := NAMES.why_no_more(tenant, self._workers.names, more)):
             raise refused("jobs", f'{why}, or say "*" for every one')
-
-    def _same_server(self, card: WorkerSpec, tenant: str) -> Worker | None:
-        return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))
 
     def _remove(self, worker_id: str, why: str) -> bool:
         for noted in (self._repeated_at_s, self._former):

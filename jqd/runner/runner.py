@@ -80,7 +80,6 @@ class Runner:
         self._shared = DeliveryContext(
             self._in_flight, workers, clock, source, trusts, backoff, daemon, config, gates, wrong, mark
         )
-        self._post = Post(pool, gates.connections, config)
         self._nursery: trio.Nursery | None = None
         self._early: list[Delivery] = []
         self._teller = Teller(self._shared)
@@ -305,10 +304,7 @@ class Runner:
         return Running(entry.worker_id, entry.started_at_ms, entry.held.job.jobtype, entry.lease)
 
     def stats(self) -> dict[str, Any]:
-        return {
-            **self._in_flight.stats(),
-            "workers": self._gates.load(self._clock.mono_s()),
-        }
+        return {**self._in_flight.stats(), "workers": self._gates.load(self._clock.mono_s())}
 
     # ------------------------------------------------ for membership and shutdown
 
@@ -346,12 +342,12 @@ class Runner:
 
     def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
         """Give back what was cancelled before it came, and what is of another type. Returns the others."""
-        sound = []
+        sound: list[InFlightJob] = []
+        back: list[InFlightJob] = []
         for entry in entries:
             is_cancelled = self._cancelled.pop(entry.held.job.id, None) == entry.held.fence
-            if entry.held.job.jobtype == jobtype and not is_cancelled:
-                sound.append(entry)
-        self._give_back([entry for entry in entries if entry not in sound])
+            (sound if entry.held.job.jobtype == jobtype and not is_cancelled else back).append(entry)
+        self._give_back(back)
         return sound
 
     def _give_back(self, entries: Sequence[InFlightJob]) -> None:
@@ -360,11 +356,8 @@ class Runner:
 
     def _is_backlogged(self) -> bool:
         """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""
-        config = self._config
-        return (
-            self._in_flight.untaken >= config.untaken_jobs_max
-            or self._in_flight.untaken_bytes >= config.untaken_bytes_max
-        )
+        here, config = self._in_flight, self._config
+        return here.untaken >= config.untaken_jobs_max or here.untaken_bytes >= config.untaken_bytes_max
 
 
 def _kept(job_id: str, why: str, *, full: bool) -> JournalRefused:
