@@ -11,8 +11,8 @@ Three limits meet here:
 Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
 a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
 
-What another daemon heard of the worker holds here, too (`views.py`): nothing is sent until then. The daemon that was
-told so tries it first; the others a moment later, with one job each, if that one says nothing.
+What another daemon heard of the worker holds here, too (`worker_health.py`): nothing is sent until then. The daemon
+that was told so tries it first; the others a moment later, with one job each, if that one says nothing.
 
 A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.

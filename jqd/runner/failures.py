@@ -130,7 +130,7 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
                 gate.back_off(delivery.sent_at_s or now_s, now_s, why=ending.brief)
             status = ending.status if 400 <= ending.status <= 599 else 502
-            retry = ending.judgement is not Judgement.FAILED  # a style may try a 4xx again
+            retry = ending.judgement is not Judgement.FAILED  # a protocol may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
             message = _misplaced(delivery, ending, now_s) if misplaced else ending.message
             return _blame(shared, delivery, Report(status=status, should_retry=retry, message=message), ending.brief)
@@ -167,13 +167,7 @@ def _blame(shared: DeliveryContext, delivery: Delivery, report: Report, why: str
     if delivery.size == 1:
         delivery.report_all(report)
         return []
-    log.info(
-        "runner.split",
-        worker=delivery.worker.id,
-        jobtype=delivery.jobtype,
-        count=len(delivery.missing),
-        why=why,
-    )
+    log.info("runner.split", worker=delivery.worker.id, jobtype=delivery.jobtype, count=len(delivery.missing), why=why)
     entries = _hand_on(shared, delivery)
     half = (len(entries) + 1) // 2
     shared.counters.splits += 1

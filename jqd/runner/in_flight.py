@@ -1,6 +1,6 @@
 """The jobs in this daemon's hand, each once, from the claim until the store knows what became of it.
 
-    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──out_of_hand──▶ gone
+    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──forget──▶ gone
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
@@ -117,7 +117,7 @@ class InFlightJobs:
         self.untaken_bytes = 0
         self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
         self._refusal: JournalRefused | None = None
-        self._asked: dict[InFlightJob, trio.Event] = {}  # rung when it is noted or refused
+        self._synced = trio.Event()  # set when outcomes are on disk, or refused
         self._some_stopped = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -249,12 +249,12 @@ class InFlightJobs:
         self._refusal = None
         for entry in self._unnoted:
             entry.noted = True
-            if (bell := self._asked.pop(entry, None)) is not None:
-                bell.set()
         self._unnoted.clear()
+        self._synced.set()
+        self._synced = trio.Event()
 
     def refused(self, error: JournalRefused) -> None:
-        """The journal takes no outcomes now. They stay in hand, and it is asked again until `noted`.
+        """The journal takes no outcomes now. They stay in hand, and it is asked again until `mark_durable`.
 
         Nobody was promised that he hears of an interruption: those that were not taken go back.
         """
@@ -267,16 +267,15 @@ class InFlightJobs:
                 self._returned.append(entry)
             else:
                 self._outcomes.append((entry, outcome, weight))
-        for bell in self._asked.values():
-            bell.set()
-        self._asked.clear()
+        self._synced.set()
+        self._synced = trio.Event()
 
     async def wait_durable(self, entry: InFlightJob) -> None:
         """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
         while not entry.noted:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
-            await self._asked.setdefault(entry, trio.Event()).wait()
+            await self._synced.wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.

@@ -1,7 +1,7 @@
 """Runs claimed jobs on HTTP workers: offers their free slots, takes jobs in hand, gives back outcomes.
 
 Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in hand from
-`run_jobs` until `out_of_hand`; what cannot be delivered comes back untried.
+`run_jobs` until `forget`; what cannot be delivered comes back untried.
 """
 
 import random
@@ -38,7 +38,7 @@ class Running(NamedTuple):
     started_at_ms: int
     jobtype: str = ""
     lease: int = 0
-    """See `Entry`; from the moment on in which the 202 of its worker was read."""
+    """See `InFlightJob`; from the moment on in which the 202 of its worker was read."""
 
 
 class Runner:
@@ -56,7 +56,7 @@ class Runner:
         gates: Capacity,
         wrong: Callable[[bytes, Sequence[str]], str] = nothing_follows,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `Shared`.
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `DeliveryContext`.
         `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config
@@ -206,7 +206,7 @@ class Runner:
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `out_of_hand`."""
+        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `forget`."""
         backlogged = self._is_backlogged()
         stopped = self._in_flight.get_stopped(limit)
         if backlogged and not self._is_backlogged():
@@ -214,7 +214,7 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
-        """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `Handing.arrived`."""
+        """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `LeaseHandover`."""
         claims = [*claims]
         self._gates.ended(self._in_flight.forget(claims))
         self._handing.arrived(claims, epoch, void)

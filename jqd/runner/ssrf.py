@@ -33,10 +33,7 @@ LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked u
 ADDRESSES_MAX = 16  # of one name; what more there are is not tried
 
 METADATA = frozenset(
-    map(
-        ip_address,
-        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
-    )
+    map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"))
 )  # of Alibaba, Azure, Oracle, Amazon, Google, Scaleway; their others are link-local
 THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
 # What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".

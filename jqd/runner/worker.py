@@ -29,8 +29,7 @@ TROUBLE_MAX = 1_000  # characters: it stands in a list of workers
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 
 Jobtypes = Annotated[
-    tuple[Name, ...],
-    Meta(min_length=1, max_length=JOBTYPES_MAX, description=f"a list of 1 to {JOBTYPES_MAX} names"),
+    tuple[Name, ...], Meta(min_length=1, max_length=JOBTYPES_MAX, description=f"a list of 1 to {JOBTYPES_MAX} names")
 ]
 Slots = Annotated[int, Meta(ge=1, le=JOBS_MAX, description=f"a whole number from 1 to {JOBS_MAX}")]
 Batch = Annotated[int, Meta(ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")]

@@ -1,5 +1,6 @@
 """Who is a suspect, and when it has a worker to itself. In a runner: test_deaths.py."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from jqd.runner.crash_isolation import (
     Isolation,
     Suspects,
 )
-from jqd.runner.crash_site import Stay
+from jqd.runner.crash_site import Site, Stay
+from jqd.runner.worker import Worker
 
 SEND_S = 5.0
 
@@ -332,3 +334,47 @@ def test_whoever_is_alone_was_so_from_the_beginning(
                 others.add(request)
             out[request] = {*out} - {request}
     assert isolation.at_work == len(out)
+
+
+# ------------------------------------------------ where it begins
+
+
+@dataclass
+class Posted:
+    """A request that is under way."""
+
+    worker: Worker
+    missing: dict[str, Any]
+    sent_at_s: float | None = None
+    set_out: bool = False
+    stay: Stay | None = None
+
+
+def posted(path: str, jobs: int, sent_at_s: float | None = None, *, set_out: bool = True) -> Posted:
+    worker = Worker(name="w", id=path, url=f"http://h/{path}", max_jobs=9, registered_at_ms=0)
+    return Posted(worker, dict.fromkeys(map(str, range(jobs))), sent_at_s, set_out)
+
+
+def stay_of(request: Posted) -> Stay:
+    assert request.stay is not None
+    return request.stay
+
+
+def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each had entered when it was sent: what breaks together, what is spared, and who is alone there."""
+    monkeypatch.undo()
+    later, first, comes, waits = posted("b", 1, 2.0), posted("a", 2, 1.0), posted("a", 1), posted("b", 1, set_out=False)
+    site = Site([later, first, comes, waits])
+    assert (site.house.at_work, site.is_kept("http://h/a", 2.5)) == (3, False)
+    burst = stay_of(first).lost(3.0)
+    assert burst.spared, "the other one was at work, and has not broken"
+    assert stay_of(later).lost(3.1) is burst
+    assert burst.is_shared, "both workers went down in one moment"
+    for request in (first, later):
+        stay_of(request).fewer(len(request.missing))
+        stay_of(request).left(3.1)
+    suspect, now_s = site.stay("http://h/a"), 3.1 + SETTLE_S
+    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == EMPTYING_S, "one is about to come"
+    stay_of(comes).left(now_s)
+    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
+    assert stay_of(waits).turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0

@@ -1,4 +1,4 @@
-"""Which style a worker has. It is chosen here and nowhere else, by the worker's registration."""
+"""Which protocol a worker has: chosen here and nowhere else, by what it registered with as its style."""
 
 from jqd.runner.protocols.lightjq import LightJQ
 from jqd.runner.protocols.lines import Lines

@@ -46,7 +46,7 @@ _STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 class Lines(WorkerProtocol):
     def batch(self, worker: Worker) -> int | None:
-        """See Style: one job a request unless more were asked for."""
+        """One job a request unless more were asked for."""
         return worker.batch or 1
 
     def request(self, sending: Sending) -> Request:
@@ -56,11 +56,10 @@ class Lines(WorkerProtocol):
         return Request("POST", sending.url, headers, body, message)
 
     def judge(self, status: int) -> Judgement:
-        """See Style: a 202 is an answer like any other 2xx."""
+        """A 202 is an answer like any other 2xx."""
         return Judgement.READ if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
-        """See Style; the type of the answer does not matter."""
         job_ids = [held.job.id for held in sending.held]
         return _Lines(job_ids, value_bytes_max, status, single=self.batch(sending.worker) == 1)
 

@@ -1,4 +1,4 @@
-"""What a style has to say of its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
+"""What a protocol has to say of its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
 
     Sending ──request──▶ Request ──dressed──▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each thing the worker says
@@ -35,7 +35,7 @@ class Sending(NamedTuple):
     worker: Worker
     jobtype: str
     held: Sequence[Held]
-    """Of that jobtype; never more than the style takes in one request."""
+    """Of that jobtype; never more than the protocol takes in one request."""
     batch_id: str
     daemon: str
     sent_at_ms: int

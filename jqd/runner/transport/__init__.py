@@ -3,11 +3,4 @@
 from jqd.runner.transport.pool import Connections, Pool, make_pool
 from jqd.runner.transport.post import End, Ending, Post
 
-__all__ = [
-    "Connections",
-    "End",
-    "Ending",
-    "Pool",
-    "Post",
-    "make_pool",
-]
+__all__ = ["Connections", "End", "Ending", "Pool", "Post", "make_pool"]

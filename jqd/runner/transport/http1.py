@@ -40,19 +40,15 @@ class Origin(NamedTuple):
 
 
 class Line(Protocol):
-    """Bytes to a worker and back, one task at a time."""
+    """Bytes to a worker and back, one task at a time. Both ways raise OSError and trio.BrokenResourceError."""
 
-    async def send(self, data: bytes) -> None:
-        """Raises OSError, trio.BrokenResourceError."""
-        ...
+    async def send(self, data: bytes) -> None: ...
 
     async def receive(self) -> bytes:
-        """What came; empty when the worker ended the line. Raises OSError, trio.BrokenResourceError."""
-        ...
+        """What came; empty when the worker ended the line."""
 
     def is_quiet(self) -> bool:
         """Whether nothing came that was not received, not even the end."""
-        ...
 
     def close(self) -> None: ...
 

@@ -1,6 +1,6 @@
 """Carries jobs by HTTP: sends a request, tells a listener what its answer says while it arrives, says how that ended.
 
-What a request holds and what an answer means is the style's business. Redirects are never followed, compression is
+What a request holds and what an answer means is the protocol's business. Redirects are never followed, compression is
 never asked for, an answer's size is bounded, and a connection that said more than its answer is not used again.
 """
 
@@ -40,16 +40,12 @@ class Listener(Protocol):
 
     def sending(self) -> bool:
         """The next byte goes to the worker. False: do not send."""
-        ...
 
     def answered(self, judgement: Judgement) -> None:
         """The worker has answered; what it says of the jobs may follow."""
-        ...
 
     def said(self, answers: Iterable[Answer]) -> None:
-        """What the worker says of the jobs, as much of it as came at once. Where `answers` raises, so does this, and
-        what it gave before stands."""
-        ...
+        """What came at once. Where `answers` raises, so does this, and what it gave before stands."""
 
 
 class End(enum.Enum):
@@ -170,7 +166,9 @@ def _place(url: str | None, standing: AddressPolicy, where: str) -> tuple[str, O
 
 def _unsent(error: JqdError) -> Ending:
     """No connection, and so nothing was sent: through us, or through the worker and what leads there."""
-    crowded = isinstance(error, CrowdedError) or any(is_ours(cause) for cause in _causes(error))
+    # What says that this process, or its machine, has no more sockets to give.
+    ours = any(isinstance(cause, OSError) and cause.errno in OURS for cause in _causes(error))
+    crowded = isinstance(error, CrowdedError) or ours
     shared = not isinstance(error, UnreachedError) or error.is_shared
     end = End.CROWDED if crowded else End.UNREACHABLE
     return Ending(end, message=describe(error), broke=kind_of(error), is_shared=shared)
@@ -192,11 +190,6 @@ def kind_of(error: BaseException) -> str:
     if name in errno.errorcode.values():
         return name
     return error.kind if isinstance(error, LostError) else type(error).__name__
-
-
-def is_ours(error: BaseException) -> bool:
-    """Whether it says that this process, or its machine, has no more sockets to give."""
-    return isinstance(error, OSError) and error.errno in OURS
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
