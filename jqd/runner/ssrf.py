@@ -78,13 +78,10 @@ def standing_of(peer: str | None) -> AddressPolicy:
         return AddressPolicy.LOOPBACK
     address = ip_of(peer)
     if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
-        return (
-            AddressPolicy.OUTSIDE
-        )  # through a translator or a tunnel: the IPv4 address in it is of some other network
-    standing = place_of(address)
-    return (
-        AddressPolicy.INSIDE if standing is AddressPolicy.NEVER else standing
-    )  # a neighbour's link-local address, for instance
+        # Through a translator or a tunnel: the IPv4 address in it is of some other network.
+        return AddressPolicy.OUTSIDE
+    standing = place_of(address)  # NEVER: a neighbour's link-local address, for instance
+    return AddressPolicy.INSIDE if standing is AddressPolicy.NEVER else standing
 
 
 def place_of(address: IP) -> AddressPolicy:

@@ -131,18 +131,15 @@ class Reader(Protocol):
 
     def is_costly(self, data: bytes) -> bool:
         """Whether much JSON may be read with `data`, or with nothing at the end: a number like 1e-300 takes 1 us."""
-        ...
 
     def feed(self, data: bytes) -> Iterable[Answer]:
         """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
-        ...
 
     def end(self) -> Sequence[Answer]:
         """What the end of the body completed. Raises AnswerGarbled when the body must not end here.
 
         These count only if the connection shows that the body was whole; jobs without any answer failed.
         """
-        ...
 
 
 class WorkerProtocol(ABC):
