@@ -1,17 +1,12 @@
-"""What becomes of the reports of one request: which count, which are refused, which wait for what was said before."""
+"""What is wrong with jobs that a worker wants to follow the one that it reports of."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from jqd.domain.errors import JournalRefused, JqdError, TooLarge, Unreadable
+from jqd.domain.errors import TooLarge, Unreadable
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
-from jqd.domain.job import Outcome
-from jqd.domain.record import Lane
 from jqd.service.batch import read_array
 from jqd.service.config import ServiceConfig
 from jqd.service.principal import in_scope
-from jqd.service.recent_outcomes import RecentOutcome
-from jqd.service.services import Services
 
 NO_REPLACE = (
     "a job that follows another cannot replace one: it may be pushed again after a loss, and would take the place of"
@@ -19,51 +14,10 @@ NO_REPLACE = (
 )
 
 
-@dataclass(slots=True)
-class OutcomeBatch:
-    """What becomes of the reports of one request."""
-
-    answers: dict[int, JqdError | None] = field(default_factory=dict)
-    """By place; None: taken."""
-    fresh: dict[int, Outcome] = field(default_factory=dict)
-    """They count, and are to be journaled."""
-    written: dict[int, Outcome] = field(default_factory=dict)
-    """They are journaled, up to `position`."""
-    position: int = 0
-    claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    """The same by job and fence."""
-    refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
-    """Of these claims nothing could be written: what is said of them once more in the request is refused, too."""
-    returned: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Claims to be given back."""
-    awaited: dict[int, RecentOutcome] = field(default_factory=dict)
-    """Said before: that is to be on disk first."""
-    workers: set[str] = field(default_factory=set)
-    """Who is heard of."""
-    points: dict[int, int] = field(default_factory=dict)
-    """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
-    ended: dict[str, Outcome] = field(default_factory=dict)
-    """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
-
-    is_last: bool = False
-    """Whether no job is looked for once more."""
-
-    def ask(self, services: Services, job_ids: Sequence[str]) -> None:
-        """The store is asked now, all of one partition: what it is told from here on its answer need not know."""
-        (partition,) = services.where(job_ids[0])
-        self.points[partition] = services.journal.read_point(Lane.OUTCOMES, partition)
-        for job_id in job_ids:
-            if (ended := services.runner.ended(job_id)) is not None:
-                self.ended[job_id] = ended
-
-    def count(self, place: int, outcome: Outcome) -> None:
-        self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
-
-
 def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
-    """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed.
+    """Empty when they can be pushed. They are pushed later, for their parent's tenant: so which jobtypes they may be is
+    asked now.
 
-    They are pushed later, for their parent's tenant, whoever told of them: so what jobtypes they may be is asked now.
     `scopes`: of the token that the worker tells of them with, or was registered with where they come in an answer.
     """
     if len(follows) > FOLLOWERS_BYTES_MAX:

@@ -18,7 +18,7 @@ from jqd.features import HOOKS
 from jqd.runner import Capacity, Report, Runner, RunnerConfig, Runners, WorkerRegistry, WorkerSpec, make_pool
 from jqd.runner.runner import NOTED_S
 from jqd.service import ServiceConfig, Services, outcomes
-from jqd.service.outcomes import OutcomeAnswer
+from jqd.service.outcome_batch import OutcomeAnswer
 from tests.loops.house import House, house
 
 OK, OTHER_RESULT = Report(result=b"\x01"), Report(result=b"\x02")

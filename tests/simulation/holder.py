@@ -20,6 +20,7 @@ from jqd.runner import Report
 from jqd.runner.in_flight import Phase
 from jqd.service import leases, outcomes
 from jqd.service.find import look_up
+from jqd.service.outcome_batch import OutcomeAnswer
 from jqd.store import Entrusted, Hold, JobView
 from tests.simulation.check import History
 from tests.simulation.loop import start_in
@@ -274,7 +275,7 @@ class Holders:
     async def _report(self, held: Held, report: Report | None) -> None:
         """Until a daemon has taken it, or says that it does not count."""
         lease, worker = (held.fence, "") if held.names_lease else (0, held.worker)
-        told, is_first = outcomes.OutcomeAnswer(held.job_id, report, lease, worker), True
+        told, is_first = OutcomeAnswer(held.job_id, report, lease, worker), True
         while held in self._held[held.worker]:
             node = self._source.choice(self._nodes)
             held.asks = True

@@ -26,7 +26,7 @@ from jqd.service import Coming, Services, outcomes, push, workers
 from jqd.service.batch import read_array
 from jqd.service.cancel import cancel
 from jqd.service.find import find, wait_final, worker_of
-from jqd.service.outcomes import OutcomeAnswer
+from jqd.service.outcome_batch import OutcomeAnswer
 from jqd.store import JobView
 
 MAX_RETRY = 10  # of a job that says nothing of it

@@ -23,7 +23,7 @@ from jqd.runner.outcome import Size
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.service import leases, outcomes
 from jqd.service.leases import PROGRESS_LENGTH_MAX, Progress
-from jqd.service.outcomes import OutcomeAnswer
+from jqd.service.outcome_batch import OutcomeAnswer
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
 SAID_MAX = 100  # wrong ones of which all that is wrong is said; 0.3 ms each

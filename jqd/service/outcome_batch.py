@@ -1,0 +1,355 @@
+"""Which reports of one request count: of jobs that a worker or a daemon holds, or late, or once more.
+
+A report names the job and its lease, or, as in LightJQ, the worker.
+
+the job is in that lease, or held by that worker      it counts
+the same outcome as the first one                     taken: the answer to it was lost, perhaps
+a success, and the job has not ended                  counts, as it does wherever it comes from: it did run
+a failure, or a return, after the lease was over      refused: the job is tried again already
+another outcome than the first one                    refused: the first one wins, known to the store or not
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from jqd.domain.errors import (
+    Conflict,
+    JournalRefused,
+    JqdError,
+    NotFound,
+    NotYet,
+    StoreAway,
+    StoreRefused,
+    StoreUnsettled,
+    TooLarge,
+)
+from jqd.domain.job import Exit, Fate, Outcome, State
+from jqd.domain.record import Lane, encode_outcomes
+from jqd.domain.tenant import bare
+from jqd.runner import Report, is_repeat
+from jqd.service.find import Coming, find
+from jqd.service.recent_outcomes import RecentOutcome, frames
+from jqd.service.services import Services
+from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
+
+HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
+HANDED_POLL_S = 0.02
+SAME_REQUEST = 0  # a position that no record has: of what another report of the same request said
+
+
+class OutcomeAnswer(NamedTuple):
+    """What a worker reports of one job."""
+
+    job_id: str
+    report: Report | None
+    """None: it has not begun, and gives the job back."""
+    fence: int = 0
+    """Of its lease. 0: whatever lease that worker has it in."""
+    worker: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        return self.report is not None and Exit.of_status(self.report.status) is Exit.OK
+
+
+Reports = dict[int, OutcomeAnswer]
+"""By place in the request."""
+
+
+@dataclass(slots=True)
+class OutcomeBatch:
+    """The reports of one request: which count, which are refused, which wait for what was reported before."""
+
+    services: Services
+    answers: dict[int, JqdError | None] = field(default_factory=dict)
+    """By place; None: taken."""
+    fresh: dict[int, Outcome] = field(default_factory=dict)
+    """They count, and are to be journaled."""
+    written: dict[int, Outcome] = field(default_factory=dict)
+    """They are journaled, up to `position`."""
+    position: int = 0
+    claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    """The same by job and fence."""
+    refused: dict[tuple[str, int], JournalRefused] = field(default_factory=dict)
+    """Claims of which nothing could be written: another report of them in this request is refused, too."""
+    returned: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Claims to be given back."""
+    awaited: dict[int, RecentOutcome] = field(default_factory=dict)
+    """Reported before: that is to be on disk first."""
+    workers: set[str] = field(default_factory=set)
+    """Who is alive, as it reports."""
+    points: dict[int, int] = field(default_factory=dict)
+    """By partition: up to where the store had the outcomes of our journal when it was last asked who holds the jobs."""
+    ended: dict[str, Outcome] = field(default_factory=dict)
+    """How attempts had ended here then, by job: the runner forgets them as soon as the store knows."""
+    is_last: bool = False
+    """Whether no job is looked for once more."""
+
+    async def sort(self, reports: Reports) -> None:
+        """Ask the store who holds the jobs; again until HANDED_S for those that are being handed to their workers."""
+        deadline_s = trio.current_time() + HANDED_S
+        while reports:
+            coming: Reports = {}
+            self.is_last = trio.current_time() >= deadline_s
+
+            async def sort_part(part: Reports, coming: Reports = coming) -> None:
+                places = list(part)
+                for at in range(0, len(places), CALL_JOBS_MAX):
+                    piece = {place: part[place] for place in places[at : at + CALL_JOBS_MAX]}
+                    coming.update(await self._sort_piece(piece))
+
+            async with trio.open_nursery() as nursery:
+                for part in _by_partition(self.services, reports):
+                    nursery.start_soon(sort_part, part)
+            reports = coming
+            if reports:
+                await trio.sleep(HANDED_POLL_S)
+
+    async def _sort_piece(self, reports: Reports) -> Reports:
+        """Returns those that cannot be decided yet. All are of one partition."""
+        leases = {place: each.fence or self._lease_of(each) for place, each in reports.items()}
+        reports = {place: each._replace(fence=leases[place]) for place, each in reports.items()}
+        self._begin_question([each.job_id for each in reports.values()])
+        try:
+            seen = await self.services.store.touch([(each.job_id, each.fence) for each in reports.values()])
+        except (StoreAway, StoreRefused) as error:
+            if isinstance(error, StoreUnsettled) and len(reports) > 1:
+                # Of one of them a journal may know better: halves, until it is alone.
+                places = list(reports)
+                halves = places[: len(places) // 2], places[len(places) // 2 :]
+                first, second = [await self._sort_piece({place: reports[place] for place in half}) for half in halves]
+                return first | second
+            # What was reported to this daemon before it knows without the store.
+            self.answers |= {p: error for p, each in reports.items() if self._before(each, each.fence) is None}
+            late = {place: each.fence for place, each in reports.items() if place not in self.answers}
+        else:
+            late = {}
+            for (place, each), hold in zip(reports.items(), seen, strict=True):
+                fence = each.fence or (hold.held.fence if hold.held else 0)
+                if not self._judge(place, each if each.fence else each._replace(fence=fence), hold):
+                    late[place] = fence
+        self._journal()  # at once: the next one to be judged sees it
+        coming: Reports = {}
+        for place, fence in late.items():
+            try:
+                if not await self._judge_late(place, reports[place], fence):
+                    coming[place] = reports[place]
+            except (StoreAway, StoreRefused) as error:
+                self.answers[place] = error
+            self._journal()
+        return coming
+
+    def _begin_question(self, job_ids: Sequence[str]) -> None:
+        """The store is asked now, all of one partition: its answer need not know what it is told from here on."""
+        (partition,) = self.services.where(job_ids[0])
+        self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
+        for job_id in job_ids:
+            if (ended := self.services.runner.ended(job_id)) is not None:
+                self.ended[job_id] = ended
+
+    def _lease_of(self, each: OutcomeAnswer) -> int:
+        """Of a job that this daemon handed over to that worker, which it knows before the store does. 0: it does not.
+
+        It forgets it when the store knows, so whoever asks here first and the store then misses nothing.
+        """
+        here = self.services.runner.running(each.job_id)
+        return here.lease if here is not None and here.worker == each.worker else 0
+
+    def _judge(self, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
+        """Decide about one report by who holds the job. False: it is late, or repeated."""
+        # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
+        holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
+        if holds and seen.held is None:
+            # The store was emptied. Hand-overs are told again before anything counts, but jobs of a backlog are not.
+            self.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
+            return True
+        if seen.held is None or not holds or self._before(each, each.fence) is not None:
+            return False
+        self.workers.add(seen.worker)
+        if each.report is not None:
+            # An outcome of work that a daemon waits for is the same wherever it comes in.
+            self._count(place, self.services.runner.end(seen.held, each.report, seen.worker or each.worker))
+        elif seen.worker:
+            self.returned[place] = each.job_id, each.fence
+        else:
+            why = f"job {each.job_id} is not given back: its daemon waits for its worker's answer"
+            self.answers[place] = NotYet(why)
+        return True
+
+    async def _judge_late(self, place: int, each: OutcomeAnswer, fence: int) -> bool:
+        """Nobody that the report names holds the job: what was reported before decides. False: not yet, which never is
+        the answer to the last look. `fence`: of the lease that it is in now, where the report names none.
+        """
+        if (refused := self.refused.get((each.job_id, fence))) is not None:
+            self.answers[place] = refused
+            return True
+        before = self._before(each, fence)
+        if before is not None and each.report is not None and is_repeat(before.outcome, each.report):
+            self.awaited[place] = before
+            return True
+        if before is not None and not each.is_success:
+            self.answers[place] = _stale(each, f"what stands of it is: {_text_of(before.outcome)}")
+            return True
+        if each.report is None:
+            self.answers[place] = _stale(each, "it is not in that lease any more")
+            return True
+        recent = before.outcome if before else None
+        try:
+            view = await find(self.services, each.job_id)
+        except NotFound as error:
+            self.answers[place] = error
+            return True
+        coming = recent is None and not each.fence and self._may_come(view, each.worker)
+        if coming and not self.is_last:
+            return False
+        attempt = _newest(view, each, recent)
+        if coming and not (attempt is not None and each.is_success):
+            worker = bare(each.worker)[:64]
+            why = f"whether worker {worker!r} has job {each.job_id} is not known yet; say it again"
+            self.answers[place] = NotYet(why)
+        elif attempt is None:
+            self.answers[place] = _stale(each, "it is not in that hand")
+        elif is_repeat(attempt, each.report):
+            self.answers[place] = None
+        elif not each.is_success:
+            self.answers[place] = _stale(each, f"what stands of it is: {_text_of(attempt)}")
+        elif _has_ended(view, recent):
+            self.answers[place] = _stale(each, f"it has ended before this report: {_text_of(attempt)}")
+        elif (outcome := self.services.runner.succeed_late(attempt, each.report)) is None:
+            detail = "the result is required, and too large to be kept; store it elsewhere"
+            self.answers[place] = TooLarge(detail)
+        else:
+            self._count(place, outcome)
+        return True
+
+    def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
+        """Whether a job may be on its way to that worker, or just came there. `view`: got after the report.
+
+        A worker may report before its 202 was read, journaled and applied (docs/adr/0078). Until then the store knows
+        the daemon that holds the job, and that daemon alone whom it gave the job to. What was reported of an earlier
+        attempt must not answer for it. Whoever names the lease is right in any case.
+        """
+        if isinstance(view, Coming):
+            return True  # a store that was emptied may be told of hand-overs first
+        if view.state is not State.RUNNING:
+            return False
+        if not view.daemon:
+            return view.worker == worker_id  # it came between two looks
+        is_here = view.daemon == self.services.control.sharers()[0]
+        here = self.services.runner.running(view.id) if is_here else None
+        return here is None or here.worker == worker_id
+
+    def _before(self, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
+        """What this daemon knows of the claim and the store need not have known when it was asked."""
+        same = self.claims.get((each.job_id, fence))
+        if same is not None:
+            return RecentOutcome(same, SAME_REQUEST)
+        known = self.services.recent_outcomes.find(each.job_id, fence)
+        if known is not None:
+            (partition,) = self.services.where(each.job_id)
+            if (known.position or 0) > self.points[partition]:
+                return known
+        for ended in (self.services.runner.ended(each.job_id), self.ended.get(each.job_id)):
+            if ended is None or ended.fate is Fate.ENTRUSTED:
+                continue
+            if ended.fence == fence if fence else ended.worker == each.worker:
+                return RecentOutcome(ended, None)
+        return None
+
+    def _count(self, place: int, outcome: Outcome) -> None:
+        self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
+
+    def _journal(self) -> None:
+        """Write what counts to the journal, and remember it: from now on it is the first outcome."""
+        for some in frames(self.fresh):
+            outcomes = [*some.values()]
+            try:
+                position = self.services.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
+            except JournalRefused as error:
+                self.answers |= dict.fromkeys(some, error)
+                for one in outcomes:
+                    del self.claims[one.job_id, one.fence]
+                    self.refused[one.job_id, one.fence] = error
+            else:
+                self.services.recent_outcomes.note(outcomes, position)
+                self.written |= some
+                self.position = position
+        self.fresh.clear()
+
+    async def sync(self) -> None:
+        """Wait until what counts is on disk, and what was reported before, too."""
+        try:
+            if self.written:
+                await self.services.journal.wsync(self.position, shielded=True)
+            self.answers |= dict.fromkeys(self.written)
+        except JournalRefused as error:
+            self.services.recent_outcomes.forget(self.written.values())
+            self.answers |= dict.fromkeys(self.written, error)
+        for place, before in self.awaited.items():
+            try:
+                if before.position is None:
+                    await self.services.runner.wait_durable(before.outcome.job_id)
+                else:
+                    await self.services.journal.wsync(before.position or self.position, shielded=True)
+            except JournalRefused as error:
+                self.answers[place] = error
+            else:
+                self.answers[place] = None
+
+    async def give_back(self, reports: Sequence[OutcomeAnswer]) -> None:
+        for part in _by_partition(self.services, {place: reports[place] for place in self.returned}):
+            try:
+                given = frozenset(await self.services.store.release_entrusted([self.returned[place] for place in part]))
+            except (StoreAway, StoreRefused) as error:
+                self.answers |= dict.fromkeys(part, error)
+                continue
+            for place, each in part.items():
+                is_back = each.job_id in given
+                self.answers[place] = None if is_back else _stale(each, "it is not in that lease any more")
+
+
+def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> list[Reports]:
+    """A partition that is away holds up reports of its own jobs, and no others."""
+    parts: dict[frozenset[int], Reports] = {}
+    for place, each in reports.items():
+        parts.setdefault(services.where(each.job_id), {})[place] = each
+    return list(parts.values())
+
+
+def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
+    """Whether nothing may change any more how the job ends, though the store may have to be told yet.
+
+    A success beats a cancel, whichever comes first.
+    """
+    if view.state.is_final:
+        return view.state is not State.CANCELLED
+    cancelled = isinstance(view, JobView) and view.cancel_asked
+    return recent is not None and recent.fate in (Fate.FAILED, Fate.DEAD) and not cancelled
+
+
+def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None) -> Outcome | None:
+    """The last outcome of that lease, or the newest by that worker, of the job's content as it is now.
+
+    An attempt that was given up may have succeeded since: then it is in the history, and is how the job ended.
+    """
+    known = [recent] if recent else []
+    if isinstance(view, JobView):
+        ends = [*view.history, *([view.outcome] if view.outcome else [])]
+        known += (one for one in ends if one.meant_for >= view.generation)
+    mine = [one for one in known if (one.fence == each.fence if each.fence else one.worker == each.worker)]
+    return max(reversed(mine), key=lambda one: one.fence, default=None)
+
+
+def _stale(each: OutcomeAnswer, why: str) -> JqdError:
+    """LightJQ names no lease and knows no stale one: that worker has no such job."""
+    if each.worker:
+        return NotFound(f"job {each.job_id} is not in the hand of worker {bare(each.worker)[:64]!r}: {why}")
+    return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")
+
+
+def _text_of(attempt: Outcome) -> str:
+    fate = attempt.fate.name.lower()
+    return f"{fate}, {attempt.message[:200]}" if attempt.message else fate
