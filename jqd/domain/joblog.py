@@ -1,5 +1,5 @@
-"""The job log: one JSON line per job and event, for analytics from files, and for who listens. Off unless a path is
-set or somebody listens.
+"""The job log: one JSON line per job and event, for analytics from files, and for listeners. Off unless a path is set
+or somebody listens.
 
 Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
 attempt ended, with its fate; `entrusted`: it goes on, held by its worker), `cancelled`. All of them name a job by
@@ -33,7 +33,7 @@ _encoder = msgspec.json.Encoder()
 TAGGED = frozenset({"entered", "ingested", "started"})  # events that tell a job's tags: who ends it knows no more
 
 Row = Mapping[str, object]
-"""What is said of one job at one event."""
+"""One event of one job."""
 
 
 class _Lines(NamedTuple):
@@ -48,7 +48,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 class JobLog:
-    """Takes lines for batches of jobs; a job log that cannot be written never stops a job."""
+    """A job log that cannot be written never stops a job."""
 
     def __init__(
         self, path: Path | None, *, daemon: str, clock: Clock, append: Callable[[Path, bytes], None] = append
@@ -81,7 +81,6 @@ class JobLog:
             self.is_on = self._path is not None or bool(self._ears)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what is queued until cancelled."""
         task_status.started()
         while True:
             while self._queue:
@@ -95,12 +94,11 @@ class JobLog:
             await self._written.wait()
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
-        """Jobs were handed to a worker."""
         rows = ({**_attempt(h.job.id, h.job.jobtype, h, h.job.tags), "worker": bare(worker_id)} for h in held)
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
-        """Attempts ended, and the store knows. `void`: ids of jobs for which it changed nothing; None: nobody knows."""
+        """The store knows these outcomes. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
         self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
@@ -167,14 +165,14 @@ def _line(row: Row) -> bytes:
 
 
 def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
-    """Which job, and whose where that is not the tenant ""; with its tags, if it has any."""
+    """The fields that name a job, its tenant and tags where it has any."""
     tenant = tenant_of(jobtype)
     more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
     return {"job_id": job_id, "jobtype": bare(jobtype), **more}
 
 
 def _attempt(job_id: str, jobtype: str, of: Held | Outcome, tags: Sequence[str] = ()) -> dict[str, object]:
-    # The fence tells which claim a start or an end came of.
+    # The fence names the claim.
     return {**named(job_id, jobtype, tags), "attempt": of.attempt, "fence": of.fence}
 
 

@@ -1,11 +1,9 @@
-"""Values in JSON that only MessagePack can say: written in maps of one key, and read back.
+"""Values that JSON has not and MessagePack has: written in maps of one key, and read back.
 
-    {"$bytes": base64}      bytes
-    {"$msgpack": base64}    a whole value as its MessagePack, where JSON has no word for some part of it: an extension,
-                            a key that is no text or stands there twice, nan, text that is no UTF-8, a thousand
-                            levels, a map that would itself look like one of these two
-
-What is written is read back as what it was.
+{"$bytes": base64}      bytes
+{"$msgpack": base64}    a whole value as its MessagePack, where JSON has not some part of it: an extension, a key
+                        that is no text or is there twice, nan, text that is no UTF-8, a thousand levels, a map
+                        that would itself look like one of these two
 """
 
 import base64
@@ -21,7 +19,7 @@ from msgspec import Raw
 from jqd.domain.decode_errors import WIDE_HERE
 
 UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, IndexError, msgpack.UnpackException)
-"""A worker's value may be well-formed and yet more than JSON or Python can hold."""
+"""What a well-formed value of a worker may raise, which JSON or Python cannot hold."""
 
 _json = msgspec.json.Encoder().encode
 _skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
@@ -70,8 +68,8 @@ def show_packed(packed: bytes) -> Any:
 
 
 def json_of(packed: bytes) -> bytes:
-    """The same as JSON text. Nothing of the value is built: what makes or frees a million small objects in one go keeps
-    the interpreter to itself for a second, also in a thread."""
+    """The same as JSON text. No value is built: a million small objects made or freed in one go hold the interpreter
+    for a second, also in a thread."""
     text = bytearray()
     try:
         unpacker = msgpack.Unpacker(max_buffer_size=0)
@@ -79,7 +77,7 @@ def json_of(packed: bytes) -> bytes:
         _write(unpacker, packed, text)
         end = unpacker.tell()
     except UNTOLD:
-        end = -1  # no part of it is told without the others
+        end = -1
     if end == len(packed):
         return bytes(text)
     return _json({"$msgpack": base64.b64encode(packed).decode("ascii")})

@@ -5,9 +5,9 @@
         │◀──── lease − margin ───────▶│◀── margin ──▶│
         │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
 
-The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
-change, on its own monotonic clock. The watcher saw it later than it was sent, so the spans never overlap, whatever wall
-clocks do. A machine may be suspended in between: the owner counts that time (`Clock.boot_s`), a watcher need not.
+The owner counts from when it *sent* its last good renewal; a watcher from when it *saw* the counter change, later, on
+its own monotonic clock. So the spans never overlap, whatever wall clocks do. A machine may be suspended in between: the
+owner counts that time (`Clock.boot_s`), a watcher need not.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
@@ -62,11 +62,10 @@ class Trust:
         self._until_s = max(self._until_s, sent_at_s + self._span_s)
 
     def lost(self) -> None:
-        """Our epoch was burnt, or given up: nothing we hold is ours any more."""
+        """Our epoch was burnt or given up: nothing we hold is ours any more."""
         self._until_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:
-        """Whether work may be started or go on at `now_s`."""
         return now_s < self._until_s
 
     @property
@@ -76,7 +75,7 @@ class Trust:
 
 
 class Peer(NamedTuple):
-    """A daemon of this store, as we last heard of it."""
+    """A daemon of this store, as this one last saw it."""
 
     sysid: str
     epoch: int
@@ -91,7 +90,7 @@ class Peer(NamedTuple):
 
 
 class Heartbeats:
-    """Others as this daemon sees them: dead when a heartbeat has not changed for a lease on *our* clock."""
+    """A member is dead when its heartbeat has not changed for a lease on *our* clock."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._lease_s = config.lease_s
@@ -111,15 +110,13 @@ class Heartbeats:
         return dead
 
     def forget(self) -> None:
-        """Forget all heartbeats: the store is another, or was away, and those of its earlier life prove nothing."""
+        """The store is another, or was away: heartbeats of its earlier life prove nothing."""
         self._seen.clear()
 
 
 def allowed_silence_s(seconds: float) -> int:
-    """For how long a worker that holds jobs by itself may be silent, if that is wished: rounded up.
-
-    To whole seconds, and above a hundred to two digits: all leases of one length are looked at together.
-    """
+    """For how long a worker that holds jobs by itself may be silent: in whole seconds, above a hundred to two digits
+    (rounded up), as leases of one length are looked at together."""
     whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
     step = 1
     while whole > EXACT_SILENCE_S * step:
@@ -128,19 +125,18 @@ def allowed_silence_s(seconds: float) -> int:
 
 
 class Marks:
-    """Where a growing sequence stood at which time: all that was seen lately, and of what was before ever less.
+    """Values of a growing sequence by time: all that was seen lately, and ever fewer of what was before.
 
-    What has a number not above such a mark has stood still since then, whatever any other clock says. Only the time in
-    which the sequence was looked at counts: who could not be heard is not silent.
+    A number not above such a mark has not changed since then, whatever any other clock says. Only time in which the
+    sequence was looked at counts: a worker that could not be heard is not silent.
     """
 
     def __init__(self, gap_s: float) -> None:
-        """`gap_s`: from one look to the next no more is counted."""
+        """`gap_s`: the most that is counted from one look to the next."""
         self._gap_s = gap_s
         self.forget()
 
     def forget(self) -> None:
-        """The sequence is another one."""
         self._watched_s = 0.0
         self._at_s: float | None = None
         self._count = 0
@@ -148,7 +144,7 @@ class Marks:
 
     def note(self, number: int, now_s: float) -> None:
         if self._rows[0] and number < self._rows[0][-1][1]:
-            self.forget()  # it went back: what was seen says nothing
+            self.forget()  # it went back: it is another sequence
         self._watched_s, self._at_s = self._watched(now_s), now_s
         for distance, row in enumerate(self._rows):
             if self._count % (1 << distance):
@@ -157,7 +153,7 @@ class Marks:
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
-        """Where it stood that long ago, or before; None when it was not watched for so long."""
+        """Its value that long ago, or before; None when it was not watched for so long."""
         at_s = self._watched(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:

@@ -1,4 +1,4 @@
-"""Writes to a descriptor for people (stderr, stdout) so that nothing waits for it or fails by it.
+"""Writes to a descriptor for people (stderr, stdout) that never wait for it or fail by it.
 
     add ──▶ written at once, as long as the descriptor takes it
         ──▶ queued for a thread while its reader stands still, up to WAITING_BYTES_MAX
@@ -23,12 +23,11 @@ DRAIN_S = 1.0  # at the end of a process, which must end
 
 
 class LossyWriter:
-    """Bytes on their way to one descriptor. `add` may be called from any thread, and never waits for the reader."""
+    """The queue of one descriptor. `add` may be called from any thread, and never waits for the reader."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.dropped = 0
-        """Lines, since the process began."""
         self.note: Callable[[int], str] = "log.dropped lines={}\n".format
         """Says how many were dropped, as a line."""
         self._begin()
@@ -41,7 +40,6 @@ class LossyWriter:
         self._moved = threading.Condition()
 
     def add(self, data: bytes) -> None:
-        """Write, queue or drop it."""
         with self._moved:
             if data and not self._waiting and not self._writing_bytes:
                 data = self._write(data, 0)
@@ -54,7 +52,7 @@ class LossyWriter:
             self._moved.notify_all()
 
     def drain(self, seconds: float = DRAIN_S) -> bool:
-        """Wait until nothing is queued, for so long at most. Whether nothing is."""
+        """Wait until nothing is queued, for so long at most; whether nothing is."""
         with self._moved:
             return self._moved.wait_for(lambda: not self._waiting and not self._writing_bytes, seconds)
 

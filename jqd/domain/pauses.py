@@ -1,41 +1,37 @@
-"""What is paused until somebody says so: jobtypes, tenants, daemons. Rules of kinds of their own, under their names."""
+"""What is paused until it is resumed: jobtypes, tenants, daemons. Settings of kinds of their own, under their names."""
 
 import msgspec
 
 from jqd.domain.settings import Setting, SettingTable
 from jqd.domain.tenant import SEPARATOR, tenant_of
 
-PAUSE = "pause"  # a kind of rule; its body: the instant in ms since 1970 since which it holds, and who said so, or ""
-DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
-HALT = "halt"  # and of all jobtypes of a tenant, under `all_of(tenant)`
-BAN = (
-    "ban"  # the same, said by who runs jqd: what the tenant says meanwhile, at a daemon that has not heard of it, takes
-)
-# nothing away from it
-STOPS = frozenset(
-    {PAUSE, DRAIN, HALT, BAN}
-)  # never refused for their bytes: few, and what stops is said when it is late
+# Kinds of settings. Their body: the instant in ms since 1970 since which they hold, and by which token, or "".
+PAUSE = "pause"  # of a jobtype
+DRAIN = "drain"  # of a daemon
+HALT = "halt"  # of all jobtypes of a tenant, under `all_of(tenant)`
+BAN = "ban"  # the same by who runs jqd: what the tenant saves meanwhile, at a daemon that does not know, cannot lift it
+STOPS = frozenset({PAUSE, DRAIN, HALT, BAN})  # never refused for their bytes: few, and used when it is late
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[int, str])
 
 
 class Pauses:
-    """Those that are known here."""
+    """The pauses that are known here."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
-        """`kinds`: any of them pauses; since when and by whom the first one that does tells."""
+        """`kinds`: any of them pauses; since when and by whom is of the first one that does."""
         self._settings, self._kinds = settings, kinds
         self.since_ms: dict[str, int] = {}
         """Name → since when."""
         self.by: dict[str, str] = {}
-        """Name → the name of the token with which that was said, where there was one."""
+        """Name → the name of the token, where there was one."""
         self.names: frozenset[str] = frozenset()
         for kind in kinds:
             settings.read(kind, _read)
-            settings.watch(kind, self._ruled)
+            settings.watch(kind, self._update)
 
-    def _ruled(self, news: Setting) -> None:
+    def _update(self, news: Setting) -> None:
         self.since_ms.pop(news.name, None)
         self.by.pop(news.name, None)
         those = (self._settings.get(kind, news.name) for kind in self._kinds)
@@ -48,14 +44,12 @@ class Pauses:
 
 
 class Paused:
-    """Of which jobtypes nothing is to be begun: they are paused, or all of their tenant are."""
+    """Which jobtypes are paused, by themselves or with all of their tenant."""
 
     def __init__(self, settings: SettingTable) -> None:
-        """As far as it is known here."""
         self.types, self.tenants = Pauses(settings, PAUSE), Pauses(settings, BAN, HALT)
 
     def holds(self, jobtype: str) -> bool:
-        """Whether it is one of them."""
         return jobtype in self.types.names or all_of(tenant_of(jobtype)) in self.tenants.names
 
 

@@ -129,12 +129,12 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
-    """As `decode_jobs`, of a large frame: nothing that is done between two steps takes long."""
+    """As `decode_jobs`, of a large frame: no step takes long."""
     try:
         head, begin = _open(body)
         pieces = yield from cut(body, begin)
     except (*MALFORMED, JournalDamaged):
-        return decode_jobs(body)  # it says what is wrong
+        return decode_jobs(body)  # with its error
     records, changes, jobs = list[JobRecord](), list[Change | None](), list[Job]()
     for piece in pieces:
         some = _decode(_records_decoder, array_of(body, piece), "a jobs")
@@ -259,7 +259,6 @@ def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
 
 
 def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:
-    """Put in what these jobs left out."""
     said = list(options.said())
     for index in places:
         if not 0 <= index < len(records):
@@ -289,7 +288,6 @@ def _ids(head: Head, size: int) -> list[str]:
 
 
 def _changes(head: Head, records: Iterable[JobRecord], first: int = 0) -> list[Change | None]:
-    """Of each of these; none at all where a frame has none."""
     return [_change(head, index, job) for index, job in enumerate(records, first)] if head.changes else []
 
 
@@ -317,27 +315,23 @@ def split_cancel(record: str) -> tuple[str, int]:
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
-    """The body of an `outcomes` frame."""
     return _encoder.encode(outcomes)
 
 
 def decode_outcomes(body: bytes) -> list[Outcome]:
-    """The outcomes of a frame. Raises JournalDamaged as `decode_jobs` does."""
     return _decode(_outcomes_decoder, body, "an outcomes")
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
-    """The body of a `cancels` frame; each record as `cancel_of` writes it."""
+    """Each record as `cancel_of` writes it."""
     return _encoder.encode(job_ids)
 
 
 def decode_cancels(body: bytes) -> list[str]:
-    """The records of a frame. Raises JournalDamaged as `decode_jobs` does."""
     return _decode(_cancels_decoder, body, "a cancels")
 
 
 def encode_rules(settings: Sequence[Setting]) -> bytes:
-    """The body of a `rules` frame."""
     return _encoder.encode(settings)
 
 

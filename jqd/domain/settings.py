@@ -1,8 +1,8 @@
-"""Rules: what was said once and holds everywhere until it is said otherwise. A registration of a worker is one.
+"""Settings: what was saved once and holds at all daemons until it is changed. A registration of a worker is one.
 
-A rule has a kind, a name, a revision and a body. Of two rules of the same kind and name the one with the higher
-revision holds, whichever comes first; one without a body says that there is none any more. So any order in which
-journals are told, and any number of times, ends with the same rules.
+A setting has a kind, a name, a revision and a body. Of two of the same kind and name the one with the higher revision
+holds, whichever comes first; one without a body is a deletion. So any order in which journals are read, and any number
+of times, ends with the same settings.
 """
 
 from collections import Counter
@@ -21,26 +21,26 @@ from jqd.domain.tenant import bare, of_tenant, tenant_of
 NIL = b"\xc0"
 SCHEDULE, FIRED = "schedule", "fired"  # kinds: a schedule, and up to which of its dates it was fired
 CONSTRAINT = "constraint"  # a kind
-AUDIT = "audit"  # a kind whose rules nobody can delete, so they are counted apart: domain/audit.py bounds them
-RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
+AUDIT = "audit"  # a kind that nobody can delete, so it is counted apart: domain/audit.py bounds it
+SETTING_BYTES = 200  # of one beside its name and body: objects, and its place among the others
 WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
 WHY_MAX = 200  # characters of why one cannot be read
-ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
+ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons make the same one at once
 
 
 class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One rule: a record of the journal's `rules` lane."""
+    """A record of the journal's `rules` lane."""
 
     kind: str
     name: str
     revision: int
     at_ms: int
-    """When it was said, for people, and to forget what was deleted long ago."""
+    """When it was saved, for people, and to forget what was deleted long ago."""
     body: Raw = Raw(NIL)
-    """Any MessagePack value; nil where the rule is deleted."""
+    """Any MessagePack value; nil where it is deleted."""
 
     def __repr__(self) -> str:
-        """Without the body, which may hold secrets, whoever asks."""
+        """Without the body, which may hold secrets."""
         return f"Rule({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
 
     @property
@@ -49,14 +49,11 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether it says that there is no such rule."""
         return bytes(self.body) == NIL
 
     def beats(self, other: "Setting | None") -> bool:
-        """Whether this one holds, and not the other. Of equal revisions the one with the greater bytes, as in a store:
-
-        two journals whose numbers are alike may say the same thing in the same millisecond.
-        """
+        """Whether this one holds, and not the other. Of equal revisions, which two journals with like numbers may make
+        in the same millisecond, the one with the greater bytes, as in a store."""
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
         return encode_setting(self) > encode_setting(other)
@@ -64,10 +61,10 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return RULE_BYTES + len(self.name) + len(bytes(self.body))
+        return SETTING_BYTES + len(self.name) + len(bytes(self.body))
 
 
-NONE: Mapping[str, Setting] = {}  # of a kind that nobody said anything of
+NONE: Mapping[str, Setting] = {}
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Setting)
 
@@ -83,33 +80,33 @@ def decode_setting(packed: bytes) -> Setting:
 
 
 class SettingTable:
-    """The rules that are known here. `watch` tells of each that holds from now on."""
+    """The settings that are known here. `watch` reports each that holds from now on."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: some are still to be learned: `loaded` and `told` are set when they are."""
+        """`loading`: `loaded` and `told` are set later."""
         self.loaded = trio.Event()
-        """All is known that the journal says."""
+        """All of the journal is known."""
         self.told = trio.Event()
-        """And all that a partition of the store knew when it was asked first in this life."""
+        """And all that a partition of the store had when it was asked first in this life."""
         if not loading:
             self.loaded.set()
             self.told.set()
         self.asked = trio.Event()
-        """Somebody wants to know what is new. Another one from then on."""
+        """Set when somebody wants to know what is new, and replaced."""
         self.wanted = 0
-        """How often that was, those counted once who waited for the same question."""
+        """The number of the latest question; all that wait for the same one share it."""
         self._begun = 0
         self.askers = 0
-        """Who asks a store what is new."""
+        """Loops that ask a store what is new."""
         self._waiting: dict[int, trio.Event] = {}
         self.saying = trio.Lock()
         """Held from reading what holds until what was made of it is on disk and holds."""
         self.ahead_ms: dict[object, int] = {}
-        """How far the clock of a store is ahead of ours since boot, as each of those who ask one heard last."""
+        """By asker: how far the clock of its store was last ahead of ours since boot."""
         self.sizes: Counter[str] = Counter()
-        """Tenant → bytes of those whose names are its, without notes. What is named otherwise counts for ""."""
+        """Tenant → bytes of its settings, without notes of the audit."""
         self.notes: Counter[str] = Counter()
-        """Tenant → how many notes of who did what are its."""
+        """Tenant → its notes of the audit."""
         self._settings: dict[str, dict[str, Setting]] = {}
         """Kind → name → the one that holds."""
         self._readers: dict[str, Callable[[Setting], object]] = {}
@@ -118,15 +115,13 @@ class SettingTable:
         self._highest = 0
 
     def now_ms(self, clock: Clock) -> int:
-        """By the clock of the store, or of the one that is furthest behind. Before a store was heard of: by ours.
-
-        So what daemons say to each other of dates does not depend on their own clocks, nor on when these are set.
-        """
+        """By the clock of the store, or of the one that is furthest behind; before a store answered, by ours. So dates
+        that daemons exchange do not depend on their own clocks, nor on when these are set."""
         ahead_ms = min(self.ahead_ms.values(), default=None)
         return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
 
     def look_again(self) -> trio.Event:
-        """Set when all is known that a store has now. At once where no store is asked."""
+        """Set when all is known that a store has now; at once where no store is asked."""
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
@@ -139,21 +134,21 @@ class SettingTable:
         return self._waiting[self.wanted]
 
     def asking(self) -> int:
-        """A store is asked now. Returns what to say to `looked` when it has told all that it had."""
+        """A store is asked now. Returns what to pass to `looked` when it has answered."""
         self._begun = self.wanted
         return self.wanted
 
     def looked(self, asked: int) -> None:
-        """A store told all that it had, when it was asked then."""
+        """A store sent all that it had when it was asked then."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
     def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
-        """`reader` raises DECODE_ERRORS or Invalid for a rule of a kind that cannot be read."""
+        """`reader` raises DECODE_ERRORS or Invalid for a setting that cannot be read."""
         self._readers[kind] = reader
 
     def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
-        """Call `watcher` with each rule of a kind, and each that takes the place of another; it must not wait."""
+        """Call `watcher` with each setting of a kind that holds, now and later; it must not wait."""
         self._watchers.setdefault(kind, []).append(watcher)
         for setting in self.all(kind):
             watcher(setting)
@@ -170,7 +165,7 @@ class SettingTable:
         ]
 
     def take(self, settings: Iterable[Setting]) -> list[Setting]:
-        """Learn of rules: what has a higher revision holds from now on. Those that were news, and can be read."""
+        """What has a higher revision holds from now on. Returns those that were news, and can be read."""
         news = []
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
@@ -191,7 +186,7 @@ class SettingTable:
         return news
 
     def _is_readable(self, setting: Setting) -> bool:
-        """One that is not counts as deleted, here and at all others: none of them can make anything of it."""
+        """What cannot be read counts as deleted, at all daemons alike."""
         try:
             if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
                 read(setting)
@@ -203,34 +198,32 @@ class SettingTable:
         return True
 
     def forget(self, setting: Setting) -> None:
-        """Nobody needs this one any more. A later one of the same name may have come."""
+        """Drop it, unless a later one of the same name came."""
         if self.get(*setting.key) == setting:
             del self._settings[setting.kind][setting.name]
             self._unreadable.pop(setting.key, None)
             self._count(setting, -1)
 
     def get(self, kind: str, name: str) -> Setting | None:
-        """The one that holds, deleted or not."""
+        """Deleted or not."""
         return self._settings.get(kind, NONE).get(name)
 
     def all(self, kind: str) -> Iterator[Setting]:
-        """Those that hold, deleted ones too, in the order in which their names became known."""
+        """Deleted ones too, in the order in which their names became known."""
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
-        """Of whatever kind, or of any but that one, deleted ones too."""
+        """Of all kinds, or of all but one; deleted ones too."""
         return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property
     def size_bytes(self) -> int:
-        """Of all of them but notes."""
+        """Of all but notes of the audit."""
         return self.sizes.total()
 
     def growths(self, settings: Collection[Setting]) -> Counter[str]:
-        """Tenant → how much more its own would be with these, of different names, in the place of those that hold.
-
-        Notes count for nothing here, as in `sizes`.
-        """
+        """Tenant → bytes that it would have more with these, of different names, in place of those that hold; without
+        notes, as in `sizes`."""
         growths: Counter[str] = Counter()
         for setting in settings:
             if setting.kind == AUDIT:
@@ -249,18 +242,17 @@ class SettingTable:
             self.sizes[tenant] += sign * setting.size_bytes
 
     def holds(self, setting: Setting) -> bool:
-        """Whether no later one is known."""
         return self.get(*setting.key) == setting
 
     def number(self) -> int:
-        """One that no other journal, nor this one before, gave: for names that are made up."""
+        """A number that no journal gave before: for names that are made up."""
         return self._highest
 
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:
-        """New rules, each above all that is known here, so that whoever saw the old one is not beaten by it.
+        """New settings, each above all that is known here, so that they replace what was seen.
 
-        `origin`: the number of the journal they will stand in. Dates only count between daemons that cannot hear of
-        each other: of what they say meanwhile the later holds.
+        `origin`: the number of their journal. Dates only count between daemons that cannot reach each other: of what
+        they save meanwhile the later holds.
         """
         made = []
         for (kind, name), body in bodies.items():

@@ -42,7 +42,7 @@ Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class BulkAccepted(Coming):
+class Reserved(Coming):
     """No job: a pusher's id that was reserved for a push, which did not come in time."""
 
     why: str
@@ -85,11 +85,6 @@ class Tally(msgspec.Struct):
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
-async def _note(services: Services, act: str, wanted: Filter | Clean) -> None:
-    if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
-        await noted(services, act, meant(wanted))
-
-
 async def cancel_many(services: Services, wanted: Filter) -> Tally:
     """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
 
@@ -127,7 +122,8 @@ async def _change_many(
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
         detail = f"state must be one of {', '.join(states)}, not '{wanted.state.value}': no other jobs can be {done}"
         raise Invalid(detail, [Fault("/state", detail)])
-    await _note(services, f"jobs {what}", wanted)
+    if not wanted.dry_run:  # each piece: where it goes on a cursor tells, which anybody can make up
+        await noted(services, f"jobs {what}", meant(wanted))
     if State.FAILED in states and wanted.state is None and wanted.job_ids is None:
         wanted = msgspec.structs.replace(wanted, state=State.FAILED)
     tally = Tally()
@@ -142,7 +138,8 @@ async def clean(services: Services, wanted: Clean) -> Tally:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
-    await _note(services, "jobs clean", wanted)
+    if not wanted.dry_run:
+        await noted(services, "jobs clean", meant(wanted))
     if wanted.dry_run or services.principal.is_bound or any_reserved(services):
         # The store's own way goes by nothing but the date.
         async def act(found: Sequence[Found], tally: Tally) -> None:
@@ -168,7 +165,7 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 @contextmanager
 def _telling(tally: Tally) -> Iterator[None]:
-    """An error half-way says what was done before it. To ask again is right: what is done matches no more."""
+    """An error half-way names what was done before it. To ask again is right: what is done matches no more."""
     try:
         yield
     except JqdError as error:
@@ -201,11 +198,11 @@ async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: A
 
 
 def _jobs_in(found: Sequence[Found]) -> int:
-    return sum(not isinstance(each, BulkAccepted) for each in found)
+    return sum(not isinstance(each, Reserved) for each in found)
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
-    """Those named that fit; of the others it is told why not."""
+    """Those named that fit; the others are refused."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
@@ -214,17 +211,20 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
             job_id = await resolve(services, given)
             found[given] = job = await find(services, job_id, named=job_id != given, given=given)
             if job_id != given and isinstance(job, Coming):
-                found[given] = await _come(services, given, job)
+                try:
+                    await expect_promised(services, given)
+                except NotFound as error:
+                    found[given] = Reserved(job.id, job.created_at_ms, str(error))
         except NotFound as error:
             found[given] = error
 
-    await _side_by_side(wished, one)
+    await _concurrently(wished, one)
     fit: list[Found] = []
     for given in wished:
         job = found[given]
         if isinstance(job, NotFound):
             tally.refuse(given, 404, str(job))
-        elif isinstance(job, BulkAccepted):
+        elif isinstance(job, Reserved):
             tally.refuse(given, 404, job.why)
             fit += [job] if may(job) else []  # its push may come yet, and a cancel is for that, too
         elif not may(job):
@@ -235,15 +235,6 @@ async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) ->
         else:
             fit.append(job)
     return fit
-
-
-async def _come(services: Services, given: str, job: Coming) -> Found:
-    """One that is on its way under its pusher's id, or what is told of an id whose push did not come in time."""
-    try:
-        await expect_promised(services, given)
-    except NotFound as error:
-        return BulkAccepted(job.id, job.created_at_ms, str(error))
-    return job
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
@@ -258,13 +249,13 @@ def _fits(view: Found, wanted: Filter) -> bool:
 
 
 async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
-    """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended; of a quota
-    that is spent it says how many were left for that."""
+    """Leaves what somebody else changed meanwhile as it is. Raises the first error once all have ended; for a spent
+    quota with the number of jobs that were left."""
     left = len(views)
     await services.hooks.looked(services)
 
     async def one(found: Found) -> None:
-        # A list tells no arguments, and the change is the whole job once more.
+        # Pages have no arguments, and the change is the whole job once more.
         nonlocal left
         view = await services.store.get_job(found.id)
         if isinstance(view, JobView) and may_change(services, view):
@@ -278,14 +269,14 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
         left -= 1
 
     try:
-        await _side_by_side(views, one)
+        await _concurrently(views, one)
     except Overloaded as error:
         why = f"{left} of the {tally.matched} that were found are left as they are: {error}"
         raise Overloaded(why, retry_after_s=error.retry_after_s) from error
 
 
 async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
-    """The ids of those that have no result, which pages do not tell."""
+    """The ids of those that have no result, which pages do not have."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
     async def one(job_id: str) -> None:
@@ -293,11 +284,11 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
         if isinstance(view, JobView) and view.result is None:
             free.append(job_id)
 
-    await _side_by_side(list({job.id for job in found}.difference(free)), one)
+    await _concurrently(list({job.id for job in found}.difference(free)), one)
     return free
 
 
-async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+async def _concurrently(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
     """Raises the first error once all that had begun have ended."""
     limiter = trio.CapacityLimiter(CHANGES_MAX)
     failed: list[JqdError] = []

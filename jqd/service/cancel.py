@@ -67,14 +67,15 @@ async def cancel(services: Services, given: str) -> State:
 
 
 async def record_cancels(services: Services, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
-    """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them.
+    """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them:
+    then none of these will start that is not running. None: it is not known to hold them.
 
-    Then none of these will start that is not running. None: it is not known to hold them.
-
-    Of a job whose content may change by a push, under its pusher's id, the store does not tell the last word: a
-    replacement may be acknowledged and on its way. All that was acknowledged before now is meant.
+    A job under its pusher's id may have a replacement that is acknowledged and not in the store: all that was
+    acknowledged before now is meant.
     """
-    moving = [job.id for job in found if isinstance(job, Coming) or _may_move(job)]
+    moving = [
+        job.id for job in found if isinstance(job, Coming) or job.name or job.generation or job.state is State.CANCELLED
+    ]
     up_to, sure = await _up_to_now(services, moving)
     up_to = {job.id: up_to.get(job.id, 0) for job in found}
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
@@ -86,15 +87,11 @@ async def record_cancels(services: Services, found: Sequence[JobView | Coming]) 
     return up_to if applied and services.control.settled(where) and sure else None
 
 
-def _may_move(job: JobView) -> bool:
-    return bool(job.name or job.generation or job.state is State.CANCELLED)
-
-
 async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-    """Up to which generation cancels of such jobs are meant, and whether the store said so for all of them.
+    """Up to which generation cancels of such jobs are meant: of all content that was pushed before now, in whatever
+    journal. And whether the numbers are the store's for all of them.
 
-    Which content of such a job is in some journal nobody knows here: all that began before now are meant. The store's
-    numbers follow its clock in microseconds, so where it cannot be asked ours says about the same.
+    The store's numbers follow its clock in microseconds, so where it cannot be asked our clock is about the same.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition
     sure = True
@@ -114,9 +111,8 @@ async def purge(services: Services, given: str) -> None:
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(services, given)
     if services.principal.is_bound or not services.principal.is_server:
-        found = await find(
-            services, job_id, named=job_id != given, given=given
-        )  # another's is not found, before anything
+        # Another's job is not found, before anything is done.
+        found = await find(services, job_id, named=job_id != given, given=given)
         if not may_change(services, found):
             expect_allowed(services, [(await latest(services, given)).jobtype])
     await noted(services, "job delete", given)

@@ -1,11 +1,11 @@
 """Pushes by pushers' own ids that are under way at this daemon: the same at the same moment waits for the first.
 
-A name that is only reserved the store gives to the same content once more, for who had it may be gone. So the same push
-made several times at once would be written, told `201` and paid for each time, though there is one job. Who comes
-second asks the store when the first is over, and hears that it is a repeat.
+The store gives a name that is only reserved to the same content once more, for who reserved it may be gone. So the same
+push made several times at once would be written, answered `201` and charged each time, though there is one job. The
+second asks the store when the first is over, and finds that it is a repeat.
 
-A request under a key is the same as a whole, so who comes second need not ask: what stands for the first stands for it.
-That is worth most where a client sends one array of 10,000 jobs again and again, because the store is slow.
+A request under an Idempotency-Key is the same as a whole, so the second need not ask: the answer of the first holds for
+it. That is worth most where a client sends one array of 10,000 jobs again and again, because the store is slow.
 """
 
 from collections.abc import AsyncIterator, Set
@@ -15,7 +15,7 @@ import trio
 
 from jqd.domain.errors import Overloaded
 
-WAIT_S = 5.0  # a disk that stands still holds up the first; what comes after it goes on, and is told so itself
+WAIT_S = 5.0  # a disk that stands still holds up the first; what comes after it goes on, and finds that out itself
 REPEATS_MAX = 32  # of one request, that wait: each has its jobs in memory, of an array of 10,000 some 6 MB
 AGAIN_S = 1  # later: the first has not been answered for seconds, by its disk or by the store
 
@@ -23,23 +23,23 @@ AGAIN_S = 1  # later: the first has not been answered for seconds, by its disk o
 class Turn:
     """A push that is under way."""
 
-    __slots__ = ("heard", "names", "over", "repeats", "stands", "taken")
+    __slots__ = ("first_refused", "names", "over", "refused", "repeats", "taken")
 
     def __init__(self) -> None:
         self.names: Set[str] = frozenset()
-        """That it came first with."""
+        """Those of which it is the first push."""
         self.over = trio.Event()
         self.taken = False
         self.repeats = 0
-        """That wait for it."""
-        self.stands: Set[int | None] | None = None
+        """Repeats that wait for it."""
+        self.refused: Set[int | None] | None = None
         """Of a request: the places of it that are not taken, once all others are on the disk and known to the store."""
-        self.heard: Set[int | None] | None = None
-        """What that was of the same request that came before, and was waited for."""
+        self.first_refused: Set[int | None] | None = None
+        """The same of the first one, which this repeat waited for."""
 
-    def stand(self, refused: Set[int | None]) -> None:
-        """All of the request but these places is safe: who waits hears it now."""
-        self.stands, self.taken = refused, True
+    def settle(self, refused: Set[int | None]) -> None:
+        """All of the request but these places is safe: repeats go on now."""
+        self.refused, self.taken = refused, True
         self.over.set()
 
 
@@ -51,7 +51,7 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
-        """Push these names (`with`) when nobody else does. If the first is taken, all who waited go on at once."""
+        """Push these names (`with`) when nobody else does. If the first is taken, all that waited go on at once."""
         mine, due = Turn(), names
         with trio.move_on_after(WAIT_S):
             while (first := self._any(due)) is not None:
@@ -63,13 +63,13 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def request(self, name: str) -> AsyncIterator[Turn]:
-        """The same of a whole request: one is pushed at a time, and who waited may have `heard` that it stands.
+        """The same of a whole request: one is pushed at a time; a repeat that waited has `first_refused`.
 
-        Raises Pressed for too many of the same, and where the first takes too long.
+        Raises Overloaded for too many of the same, and where the first takes too long.
         """
         mine = Turn()
         with trio.move_on_after(WAIT_S) as late:
-            while mine.heard is None and (first := self._first.get(name)) is not None:
+            while mine.first_refused is None and (first := self._first.get(name)) is not None:
                 if first.repeats >= REPEATS_MAX:
                     raise _pressed()
                 first.repeats += 1
@@ -77,10 +77,10 @@ class ConcurrentPushes:
                     await first.over.wait()
                 finally:
                     first.repeats -= 1
-                mine.heard = first.stands
+                mine.first_refused = first.refused
         if late.cancelled_caught:
             raise _pressed()
-        if mine.heard is not None:
+        if mine.first_refused is not None:
             yield mine
             return
         async with self._pushing(mine, {name}):

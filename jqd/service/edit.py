@@ -101,19 +101,14 @@ def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
     if not (wanted.run_at is msgspec.UNSET and wanted.delay is msgspec.UNSET):
         fields["eligible_at_ms"] = eligible_at_ms(run_at, delay, services.clock.wall_ms())
     if wanted.argument is not msgspec.UNSET:
-        fields["argument"] = _checked(bytes(wanted.argument), services.config.job_bytes_max)
+        fields["argument"] = argument = bytes(wanted.argument)
+        if len(argument) > (bytes_max := services.config.job_bytes_max):
+            detail = f"an argument has at most {bytes_max} bytes, this one {len(argument)}"
+            raise Invalid(detail, [Fault("/argument", detail)])
+        if nests_deeper(argument, NESTING_MAX):
+            detail = f"an argument nests at most {NESTING_MAX} levels deep"
+            raise Invalid(detail, [Fault("/argument", detail)])
     return fields
-
-
-def _checked(argument: bytes, bytes_max: int) -> bytes:
-    detail = ""
-    if len(argument) > bytes_max:
-        detail = f"an argument has at most {bytes_max} bytes, this one {len(argument)}"
-    elif nests_deeper(argument, NESTING_MAX):
-        detail = f"an argument nests at most {NESTING_MAX} levels deep"
-    if detail:
-        raise Invalid(detail, [Fault("/argument", detail)])
-    return argument
 
 
 async def latest(services: Services, given: str) -> JobView:
@@ -166,9 +161,8 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
         detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
     after = await services.store.get_job(view.id)
-    if not services.control.settled(
-        services.where(view.id)
-    ):  # another daemon may tell it next that the job had ended before
+    # Otherwise another daemon may tell the store next that the job had ended before.
+    if not services.control.settled(services.where(view.id)):
         detail = (
             f"it is recorded that job {_called(view)} is to be {kind.value}; the store lost data meanwhile, and what "
             "became of the job is known once all daemons have told it again: look at the job in a moment"
@@ -178,16 +172,12 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
         raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted, or its id was given to another")
     if after.revision == revision and after.missed:
         if after.state is State.RUNNING and kind is not Kind.RETRY:
-            detail = (
-                f"job {_called(after)} has begun meanwhile: the change is recorded, and counts for a next attempt only"
-            )
-            raise Conflict(detail)
+            detail = "has begun meanwhile: the change is recorded, and counts for a next attempt only"
+            raise Conflict(f"job {_called(after)} {detail}")
         _refuse(after, kind)
     if after.revision > revision and trio.current_time() - began_s > LAPSES_S:
-        detail = (
-            f"job {_called(view)} was changed by somebody else while this change waited for the disk; look at it again"
-        )
-        raise Conflict(detail)
+        detail = "was changed by somebody else while this change waited for the disk; look at it again"
+        raise Conflict(f"job {_called(view)} {detail}")
     return after
 
 
@@ -203,8 +193,7 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
         if given is not None:
             return view, given
         if trio.current_time() >= deadline_s:
-            detail = f"job {_called(view)} is being changed by somebody else; try again"
-            raise NotYet(detail)
+            raise NotYet(f"job {_called(view)} is being changed by somebody else; try again")
         await trio.sleep(BUSY_S)
         again = await services.store.get_job(view.id)
         if again is None:
@@ -217,7 +206,7 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
 
 
 def _called(view: JobView) -> str:
-    """By its pusher's own id, where it has one: who has pushed it knows it by no other."""
+    """The pusher's own id, where there is one: its pusher knows no other."""
     return bare(view.name) or view.id
 
 

@@ -1,7 +1,7 @@
-"""Who listens to what happens to jobs at this daemon, and what each has not been told yet. Pure.
+"""Who listens to what happens to jobs at this daemon, and the events that each has not received yet. Pure.
 
-Events are those of the job log (`domain/joblog.py`). Nobody waits for a listener: what comes when its queue is full
-is dropped and counted, and it is told how much that was.
+Events are rows of the job log (`domain/joblog.py`). Nobody waits for a listener: what finds its queue full is dropped,
+and the listener receives the count.
 """
 
 from collections import deque
@@ -17,25 +17,24 @@ UNNAMED_MAX = 100  # of those, ones that have to be looked up: each is a call of
 
 
 class Listener:
-    """One, with its queue."""
+    """One listener's filter and queue."""
 
     def __init__(
         self,
         *,
-        knows: Callable[[str], bool] | None = None,
+        can_access: Callable[[str], bool] | None = None,
         tenant: str | None = None,
         jobtype: str | None = None,
         job_id: str | None = None,
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """All that is given must be so of a row. Of one that names no jobtype nobody knows here whose and which it is:
-        it is kept, and to be looked up where that matters, as one that tells no tags is. `knows`: which jobtypes exist
-        for who listens; None: all.
+        """All that is given must be so of a row. A row that names no jobtype or no tags, where these matter, is kept,
+        to be looked up. `can_access`: the jobtypes that exist for the listener; None: all.
         """
-        self.knows = knows
+        self.can_access = can_access
         self.tenant = tenant
-        """Whose it is; None: who listens sees all tenants."""
+        """None: the listener sees all tenants."""
         self.jobtype = jobtype
         self.tag = tag
         self._job_id = job_id
@@ -43,50 +42,45 @@ class Listener:
         self._rows: deque[Row] = deque()
         self._unnamed: deque[Row] = deque()
         self._dropped = 0
-        self.bell = trio.Event()
-        """Set when there is something to be taken."""
+        self.ready = trio.Event()
+        """Set when there is something to take."""
 
     def receive(self, rows: Sequence[Row]) -> None:
-        """Keep those that are meant, as far as there is room."""
+        """Keep those that fit, as far as there is room."""
         for row in rows:
-            if not self._means(row):
+            if not self._fits(row):
                 continue
-            if "jobtype" not in row and (self.knows is not None or self.jobtype is not None):
-                # It may be anybody's: it takes no room from what is known to be meant, and who may not know of all
-                # jobs is not told how many of these there were.
+            if "jobtype" not in row and (self.can_access is not None or self.jobtype is not None):
+                # It may be anybody's: it takes no room from rows that are known to fit, and who may not know of all
+                # jobs does not learn how many of these there were.
                 if len(self._unnamed) < UNNAMED_MAX:
                     self._unnamed.append(row)
-                    self.bell.set()
-                elif self.knows is None:
+                elif self.can_access is None:
                     self._dropped += 1
-                    self.bell.set()
-                continue
-            if len(self._rows) >= QUEUE_MAX:
+                else:
+                    continue
+            elif len(self._rows) >= QUEUE_MAX:
                 self._dropped += 1
             else:
                 self._rows.append(row)
-            self.bell.set()
+            self.ready.set()
 
     def take(self) -> tuple[list[Row], int]:
         """What came since the last time, and how many rows were dropped behind it."""
         rows, dropped = [*self._rows, *self._unnamed], self._dropped
         self._rows.clear()
         self._unnamed.clear()
-        self._dropped, self.bell = 0, trio.Event()
+        self._dropped, self.ready = 0, trio.Event()
         return rows, dropped
 
-    def _means(self, row: Row) -> bool:
+    def _fits(self, row: Row) -> bool:
         named = annotate(str(row.get("tenant", "")), str(row["jobtype"])) if "jobtype" in row else None
-        if self.knows is not None and named is not None and not self.knows(named):
+        if self.can_access is not None and named is not None and not self.can_access(named):
             return False
+        tags = row.get("tags")
         return (
             (self._event is None or row["event"] == self._event)
-            and (self.tag is None or row["event"] not in TAGGED or self.tag in _tags_of(row))
+            and (self.tag is None or row["event"] not in TAGGED or (isinstance(tags, list) and self.tag in tags))
             and (self._job_id is None or row["job_id"] == self._job_id)
             and (self.jobtype is None or row.get("jobtype", self.jobtype) == self.jobtype)
         )
-
-
-def _tags_of(row: Row) -> Sequence[object]:
-    tags = row.get("tags")
-    return tags if isinstance(tags, list) else ()

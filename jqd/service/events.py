@@ -23,27 +23,25 @@ COUNT_S = 1.0
 
 
 class Event(NamedTuple):
-    """Something to be told."""
-
     kind: str
     """`counters`, `job` or `dropped`."""
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
-Say = Callable[[Sequence[Event]], Awaitable[bool]]
-"""Tells some; whether there is anybody to tell more."""
+Send = Callable[[Sequence[Event]], Awaitable[bool]]
+"""Sends some; whether there is anybody to send more to."""
 
 
 async def listener_for(
     services: Services, *, name: str | None, job_id: str | None, event: str | None, tag: str | None
 ) -> Listener:
-    """Who hears of these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
+    """A listener for these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
     if (most := _full(services)) is not None:
         raise NotYet(f"{most} listen here already, which is the most; try again, or at another daemon")
-    knows = services.principal.can_access if services.principal.is_bound else None
+    can_access = services.principal.can_access if services.principal.is_bound else None
     job_id = None if job_id is None else await resolve(services, job_id)
     tenant = services.principal.tenant if services.principal.is_bound else None
-    return Listener(knows=knows, tenant=tenant, jobtype=name, job_id=job_id, event=event, tag=tag)
+    return Listener(can_access=can_access, tenant=tenant, jobtype=name, job_id=job_id, event=event, tag=tag)
 
 
 def _full(services: Services) -> int | str | None:
@@ -58,50 +56,46 @@ def _full(services: Services) -> int | str | None:
     return f"{LISTENERS_MAX - KEPT} of tenants" if len(bound) >= LISTENERS_MAX - KEPT else None
 
 
-async def listen(services: Services, mine: Listener, say: Say, *, counts: bool, jobs: bool, for_s: float) -> None:
-    """Tell what comes, and each second at least nothing, until nobody listens or the time is over."""
+async def listen(services: Services, listener: Listener, send: Send, *, counts: bool, jobs: bool, for_s: float) -> None:
+    """Send what happens, and each second at least nothing, until nobody listens or the time is over."""
     if _full(services) is not None:
         return  # others were quicker: it ends as it begins, and is asked for again
     with ExitStack() as stack:
-        services.listeners.append(mine)
-        stack.callback(services.listeners.remove, mine)
+        services.listeners.append(listener)
+        stack.callback(services.listeners.remove, listener)
         if jobs:
-            stack.enter_context(services.control.heard(mine.receive))
+            stack.enter_context(services.control.heard(listener.receive))
         now_s = trio.current_time()
         next_s, end_s = now_s, now_s + for_s if for_s else math.inf
         while True:
             with trio.move_on_at(min(next_s, end_s)):
-                await mine.bell.wait()
-            now_s, events = trio.current_time(), await _jobs(services, mine)
+                await listener.ready.wait()
+            now_s, (rows, dropped) = trio.current_time(), listener.take()
+            events = [Event("job", _fields_of(row)) for row in rows if await _fits(services, listener, row)]
+            events += [Event("dropped", {"count": dropped})] if dropped else []
             if now_s >= next_s:
                 next_s = now_s + COUNT_S
                 events += [await _counters(services)] if counts else []
-            # The token that somebody came with may be revoked: a stream may outlast it by days.
-            if services.tokens.ended(services.principal.token) or not await say(events) or now_s >= end_s:
+            # The principal's token may be revoked meanwhile: a stream may outlast it by days.
+            if services.tokens.ended(services.principal.token) or not await send(events) or now_s >= end_s:
                 return
 
 
-async def _jobs(services: Services, mine: Listener) -> list[Event]:
-    rows, dropped = mine.take()
-    events = [Event("job", _told(row)) for row in rows if await _fits(services, mine, row)]
-    return [*events, Event("dropped", {"count": dropped})] if dropped else events
-
-
-async def _fits(services: Services, mine: Listener, row: Row) -> bool:
-    """Of a cancel of what the store had not yet nobody says whose job it was; of an end not which tags it has."""
-    is_told = "jobtype" in row or (mine.jobtype is None and mine.knows is None)
-    if is_told and (mine.tag is None or row["event"] in TAGGED):
+async def _fits(services: Services, listener: Listener, row: Row) -> bool:
+    """The cancel of a job that the store had not yet names no jobtype, and the end of a job no tags."""
+    is_named = "jobtype" in row or (listener.jobtype is None and listener.can_access is None)
+    if is_named and (listener.tag is None or row["event"] in TAGGED):
         return True
     try:
         view = await services.store.get_job(str(row["job_id"]))
     except (StoreAway, StoreRefused):
-        return False  # it cannot be said whether it was meant
+        return False  # nobody can tell whether it fits
     if not isinstance(view, JobView) or not services.principal.can_access(view.jobtype):
         return False
-    return mine.jobtype in (None, bare(view.jobtype)) and (mine.tag is None or mine.tag in view.tags)
+    return listener.jobtype in (None, bare(view.jobtype)) and (listener.tag is None or listener.tag in view.tags)
 
 
-def _told(row: Row) -> Mapping[str, Any]:
+def _fields_of(row: Row) -> Mapping[str, Any]:
     """A row of the job log in the words of the interface."""
     at = str(row["ts"]).replace("+00:00", "Z")
     first = {"event": row["event"], "at": at, "daemon": row["daemon"], "job_id": row["job_id"]}
@@ -110,11 +104,11 @@ def _told(row: Row) -> Mapping[str, Any]:
 
 
 async def _counters(services: Services) -> Event:
-    told: dict[str, Any] = {"at": iso(services.clock.wall_ms()), "daemon": services.control.sharers()[0]}
+    counters: dict[str, Any] = {"at": iso(services.clock.wall_ms()), "daemon": services.control.sharers()[0]}
     if services.principal.is_bound:
-        return Event("counters", told)  # those of the store are of all tenants together
+        return Event("counters", counters)  # those of the store are of all tenants together
     try:
-        told["store"] = (await services.store.stats())._asdict()
+        counters["store"] = (await services.store.stats())._asdict()
     except (StoreAway, StoreRefused) as error:
-        told |= {"store": None, "store_error": str(error)}
-    return Event("counters", told)
+        counters |= {"store": None, "store_error": str(error)}
+    return Event("counters", counters)

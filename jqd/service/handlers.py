@@ -19,14 +19,14 @@ HANDLERS = Share("handlers", 1_000)  # each look for work goes through them, and
 # shares with no other
 VERSIONS_MAX = 10  # kept of each handler
 VERSION_BYTES_MAX = 131_072  # of one, with the texts that are kept and not run
-VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are told, and journaled anew, with each new one
+VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are sent, and journaled anew, with each new one
 NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 async def put(services: Services, name: str, definition: Definition, *, peer: str | None) -> Version:
-    """Say a new version; it is on disk when this returns. `peer`: the address it came from.
+    """Save a new version; it is on disk when this returns. `peer`: the address it came from.
 
     Raises Invalid, NotYet, JournalRefused.
     """
@@ -43,7 +43,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
         raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
     await wait_loaded(services)
     own = services.qualified_name(name)
-    said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
+    fields = {field: getattr(definition, field) for field in Definition.__struct_fields__}
     made: list[Version] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -51,7 +51,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
         if not known.versions:
             expect_bare_ends("handler", name)
         number, now_ms = known.last + 1, services.clock.wall_ms()
-        version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+        version = Version(**fields, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
         _refuse_more(services, own, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))
@@ -87,7 +87,7 @@ def _placed(fault: Fault) -> Fault:
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound, NotYet."""
+    """Delete all versions everywhere; what they run is still waited for. Raises NotFound, NotYet."""
     await wait_loaded(services)
     await look(services, name)
 
@@ -106,14 +106,14 @@ async def look(services: Services, name: str, number: int = 0) -> tuple[Handler,
 
 
 def seen_by(services: Services) -> dict[str, Handler]:
-    """Those that exist for whom the service acts, by name as jqd knows it."""
+    """Those that the principal can see, by qualified name."""
     return {
         name: one for name, one in services.workers.handlers().items() if services.principal.can_see(tenant_of(name))
     }
 
 
 def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """The same of what is known here."""
+    """As `look`, of what is known here."""
     handler = services.workers.handler(services.qualified_name(name))
     if handler is None or not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")

@@ -22,7 +22,7 @@ def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
 
 
 def expect_bare_ends(what: str, name: str) -> None:
-    """Raises Invalid when something new is not to be called so."""
+    """Raises Invalid for the name of something new."""
     if not has_bare_ends(name):
         why = f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])

@@ -1,7 +1,7 @@
-"""Workers that ask for jobs: a lease, and the signs of life of who holds one.
+"""Workers that ask for jobs: their leases, and the heartbeats that renew these.
 
-A lease is what one claim gave: jobs of one type, under one fence, in the worker's own hand. No daemon holds them, so
-none takes them along when it goes; any of them takes what is said of them.
+A lease is what one claim gave: jobs of one type, under one fence, held by the worker itself. No daemon holds them, so
+they survive any daemon, and any daemon takes their outcomes.
 """
 
 import math
@@ -23,17 +23,15 @@ from jqd.service.workers import covers
 from jqd.store import CALL_JOBS_MAX, Hold
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
-SOON_S = 0.1  # who does not wait gets what is there: a look and a claim, which take some milliseconds
-ANEW_S = 5.0  # a poll that waits longer begins anew: so long what its worker registered before may count
+SOON_S = 0.1  # without a wait: a look and a claim, which take some milliseconds
+ANEW_S = 5.0  # a poll that waits longer begins anew: so long an older registration of its worker may count
 HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
-# Of the time for which a worker may be silent: so long at most what came waits for the rest, and an answer that comes
-# later is looked at first. The worker knows of nothing yet, and who watches leases would take it for silent.
+# Of the time for which a worker may be silent: so long at most the jobs that came wait for the rest, and later they are
+# checked first. The worker does not know of them yet, and whoever watches leases would take it for silent.
 PART = 0.5
 
 
 class Lease(NamedTuple):
-    """What a poll brought."""
-
     lease_id: str
     """Empty: there is none, for nothing came in time."""
     jobs: list[Held]
@@ -43,7 +41,7 @@ class Lease(NamedTuple):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a worker is with a job, as it says."""
+    """How far a worker is with a job."""
 
     done: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] | None = None
     message: Annotated[str, Meta(max_length=PROGRESS_LENGTH_MAX)] | None = None
@@ -51,12 +49,12 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Beat(NamedTuple):
-    """The answer to a sign of life."""
+    """The answer to a heartbeat."""
 
     cancelled: bool
     """Somebody wants the job stopped."""
     silence_s: int
-    """For so long nothing need be heard of the lease; 0: a daemon has the job in hand, and waits for its outcome."""
+    """For so long no heartbeat is needed; 0: a daemon holds the job, and waits for its outcome."""
 
 
 async def pull(
@@ -64,7 +62,7 @@ async def pull(
 ) -> Lease:
     """Jobs for a worker that registered without a URL, as soon as there are some; none when the time is over.
 
-    Who stops waiting, because the client has gone, gives back what came. Raises NotFound, Conflict for a worker that
+    When it is cancelled, for the client has gone, jobs that came go back. Raises NotFound, Conflict for a worker that
     jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
@@ -88,17 +86,16 @@ def lost(services: Services, lease: Lease) -> None:
 async def beat(
     services: Services, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
 ) -> Beat:
-    """A sign of life of a job, `given` by its or its pusher's id: it renews the lease. Raises NotFound, Conflict.
+    """A heartbeat of a job, `given` by its or its pusher's id: it renews the lease. Raises NotFound, Conflict.
 
-    `extend_s`: from now on nothing need be heard of the lease for so long.
+    `extend_s`: from now on the worker may be silent for so long.
     """
     job_id = await resolve(services, given)
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
     packed = msgspec.msgpack.encode(progress) if progress is not None else b""
     if services.principal.is_bound:
-        await find(
-            services, job_id, named=job_id != given, given=given
-        )  # another's is not found, before its lease is renewed
+        # Another's job is not found, before its lease is renewed.
+        await find(services, job_id, named=job_id != given, given=given)
     (seen,) = await services.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
     if seen.hold is not Hold.STANDS:
         await find(services, job_id)
@@ -114,7 +111,7 @@ async def _wait(
 ) -> Pull:
     """One poll, until it has jobs, or what was on its way was lost, or its time is over.
 
-    What came in part is in its worker's hand already, so it is answered; the rest goes back once the store is there.
+    A part that came is the worker's already, so it is answered; the rest goes back once the store is there.
     """
     with services.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
         try:
@@ -138,7 +135,7 @@ async def _wait(
 
 
 async def _drop_missed(services: Services, poll: Pull) -> None:
-    """Keep of what came late only what is its worker's still: the rest ended as its worker's silence, or went back."""
+    """Keep of what came late only what the worker still holds: the rest timed out, or went back."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
     is_told = False

@@ -1,11 +1,11 @@
-"""Pausing jobtypes, one or all of a tenant, at this daemon for all: what runs goes on, what waits is not begun."""
+"""Pausing jobtypes, one or all of a tenant, and draining daemons: what runs goes on, what waits is not begun."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jqd.domain.errors import Denied, Fault, Invalid
+from jqd.domain.errors import Denied, Fault, Invalid, NotFound
 from jqd.domain.job import is_name
-from jqd.domain.pauses import BAN, HALT, PAUSE, all_of, body_of
+from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses, all_of, body_of
 from jqd.domain.settings import NIL
 from jqd.domain.shares import Share
 from jqd.domain.tenant import annotate, bare, tenant_of
@@ -15,7 +15,11 @@ from jqd.service.settings import expect_room, save, wait_loaded
 HALTED = Share("paused tenants", 1_000, remedy="resume some")  # each look goes through them
 PAUSED = Share(
     "paused jobtypes", 1_000, remedy="resume some"
-)  # each look of a worker that takes any type names them to the store
+)  # each look of a worker of any type names them to the store
+THIS = "this"
+"""Stands for the daemon that is asked."""
+
+Bodies = Mapping[tuple[str, str], bytes]
 
 
 async def pause(services: Services, jobtype: str) -> int:
@@ -26,16 +30,20 @@ async def pause(services: Services, jobtype: str) -> int:
     await wait_loaded(services)
     own, since_ms = services.qualified_name(jobtype), list[int]()
 
-    def make() -> Mapping[tuple[str, str], bytes]:
+    def make() -> Bodies:
         if own not in services.pauses.names:
             expect_room(PAUSED, services.principal.tenant, map(tenant_of, services.pauses.names))
-        # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
-        by = services.pauses.by.get(own, "") if own in services.pauses.names else services.principal.token
-        since_ms.append(services.pauses.since_ms.get(own, services.clock.wall_ms()))
-        return {(PAUSE, own): body_of(since_ms[0], by)}
+        return {(PAUSE, own): _again(services, services.pauses, own, since_ms)}
 
     await save(services, make)
     return since_ms[0]  # by now somebody else may have resumed it
+
+
+def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int]) -> bytes:
+    """Saved once more where it holds already: it may be resumed elsewhere, and this comes after that."""
+    by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
+    since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
+    return body_of(since_ms[0], by)
 
 
 async def resume(services: Services, jobtype: str) -> bool:
@@ -43,8 +51,35 @@ async def resume(services: Services, jobtype: str) -> bool:
     await wait_loaded(services)
     own = services.qualified_name(jobtype)
     was_paused = own in services.pauses.names
-    await save(services, lambda: {(PAUSE, own): NIL})  # also where nothing is known of a pause that was said elsewhere
+    await save(services, lambda: {(PAUSE, own): NIL})  # also where nothing is known here of a pause elsewhere
     return was_paused
+
+
+async def drain(services: Services, name: str) -> tuple[str, int]:
+    """Have that daemon begin nothing, through restarts, until it is resumed: its name, and since when in ms.
+
+    Raises NotFound, NotYet.
+    """
+    await wait_loaded(services)
+    daemon, since_ms = _daemon(services, name), list[int]()
+    await save(services, lambda: {(DRAIN, daemon): _again(services, services.drains, daemon, since_ms)})
+    return daemon, since_ms[0]  # by now somebody else may have resumed it
+
+
+async def resume_daemon(services: Services, name: str) -> tuple[str, bool]:
+    """Have that daemon begin jobs again: its name, and whether it was drained. Raises NotFound, NotYet."""
+    await wait_loaded(services)
+    daemon = name if name in services.drains.names else _daemon(services, name)
+    was_drained = daemon in services.drains.names
+    await save(services, lambda: {(DRAIN, daemon): NIL})
+    return daemon, was_drained
+
+
+def _daemon(services: Services, name: str) -> str:
+    for peer in services.control.daemons():
+        if peer.sysid == name or (peer.is_this and name == THIS):
+            return peer.sysid
+    raise NotFound(f"there is no daemon {name[:64]!r} here; `jqd daemons` lists those of this store")
 
 
 async def halt(services: Services) -> int:
@@ -52,9 +87,9 @@ async def halt(services: Services) -> int:
     await wait_loaded(services)
     own, since_ms, who = all_of(services.principal.tenant), list[int](), _token_of(services)
 
-    def make() -> Mapping[tuple[str, str], bytes]:
+    def make() -> Bodies:
         known = services.halts.since_ms.get(own)
-        if known is None:  # whoever paused it has it: so who runs jqd finds room, however many pause themselves
+        if known is None:  # counted for whoever pauses: who runs jqd finds room, however many tenants pause themselves
             expect_room(
                 HALTED, tenant_of(who), (tenant_of(services.halts.by.get(one, "")) for one in services.halts.names)
             )
@@ -72,7 +107,7 @@ async def proceed(services: Services) -> bool:
     own = all_of(services.principal.tenant)
     was_paused, who = own in services.halts.names, _token_of(services)
 
-    def make() -> Mapping[tuple[str, str], bytes]:
+    def make() -> Bodies:
         if own in services.halts.names and tenant_of(who) and not tenant_of(services.halts.by.get(own, "")):
             raise Denied("this tenant was paused by who runs this jqd, and is resumed there")
         return {(kind, own): NIL for kind in ((HALT,) if tenant_of(who) else (HALT, BAN))}
@@ -82,7 +117,7 @@ async def proceed(services: Services) -> bool:
 
 
 def _token_of(services: Services) -> str:
-    """What the principal came with, annotated where it is a tenant's own."""
+    """The principal's token, annotated where it is a tenant's own."""
     token = services.tokens.get(services.principal.token)
     return annotate(token.tenant if token is not None else "", services.principal.token)
 
@@ -96,7 +131,7 @@ class Halted(NamedTuple):
 
 
 def halted(services: Services) -> list[Halted]:
-    """Those that exist for whom the service acts."""
+    """Those that the principal can see."""
     every = (
         Halted(tenant_of(own), since_ms, bare(services.halts.by.get(own, "")))
         for own, since_ms in sorted(services.halts.since_ms.items())

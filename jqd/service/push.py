@@ -99,7 +99,9 @@ async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *
     if not batch.plain and has_names(batch.jobs):
         expect_first(batch)
         async with _turn(services, batch) as turn:
-            if turn.heard is not None and turn.heard == _unread(batch):  # else another token may push others of it
+            if turn.first_refused is not None and turn.first_refused == _unread(
+                batch
+            ):  # else another token may push others of it
                 return _repeated(batch)
             return await _push_named(services, batch, wanted, charge, turn, atomic=atomic)
     taken = await take(services, batch.array, batch.jobs, wanted, charge=charge)
@@ -150,7 +152,7 @@ async def _push_named(
         if batch.key and lapsed:
             raise overtaken()
         if batch.key and places[-1] == len(agreed.jobs) - 1:
-            turn.stand(_unread(batch))
+            turn.settle(_unread(batch))
 
     taken: Accepted | None = None
     if agreed.jobs:
@@ -174,7 +176,7 @@ async def _push_named(
         raise Conflict(f"none of the {batch.size} jobs can be taken", batch.told(refused))
     unread = _unread(batch)
     if batch.key and not new:
-        turn.stand(unread)  # all of it was known
+        turn.settle(unread)  # all of it was known
     ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     job_ids = [None if n in unread else next(good) for n in range(batch.size)]

@@ -1,8 +1,8 @@
-"""Jobtypes that only the server itself may push, or change what was pushed: those that are `server_only`.
+"""Jobtypes whose jobs only the server may push or change: their handler is `server_only`, or the options that a worker
+registered for them (`registered_options.py`).
 
-Their handler says so, or who registered last with options for them, as long as those hold (`options.py`). The server
-is who has the master key, and jobs and schedules themselves. Dates of schedules do not come by here (`firing.py`): who
-said the schedule was asked then.
+The server is who has the master key, and jobs and schedules themselves. Dates of schedules are not checked again
+(`cron/firing.py`): that was done when the schedule was saved.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def is_reserved(services: Services, jobtype: str) -> bool:
 
 
 def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
-    """Raises Denied for what somebody else than the server must not push. `jobtypes`: as jqd knows them."""
+    """Raises Denied for what somebody else than the server must not push. `jobtypes`: qualified names."""
     for jobtype in jobtypes:
         if not services.principal.is_server and is_reserved(services, jobtype):
             quoted = repr(bare(jobtype)[:64])
@@ -33,14 +33,14 @@ def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
 
 
 def may_change(services: Services, view: JobView | Coming) -> bool:
-    """Whether a job is for who asks to cancel, change or delete. Of what is on its way nobody knows the type."""
+    """Whether the principal may cancel, change or delete a job. Of what is on its way nobody knows the type."""
     if services.principal.is_server:
         return True
     return not (is_reserved(services, view.jobtype) if isinstance(view, JobView) else any_reserved(services))
 
 
 def any_reserved(services: Services) -> bool:
-    """Whether a job of which nobody knows the type may be one that is not for who asks to change."""
+    """Whether a job whose type nobody knows may be one that the principal must not change."""
     if services.principal.is_server:
         return False
     handlers = (name for name, one in services.workers.handlers().items() if one.versions[-1].server_only)

@@ -1,4 +1,4 @@
-"""What the service is given to work with."""
+"""The components that the service works with, and for whom."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,7 +37,7 @@ F = TypeVar("F")
 
 
 class Control(Protocol):
-    """What the service may ask of the whole daemon. `jqd.control` has it."""
+    """What the service may ask of the whole daemon (`jqd.control`)."""
 
     def push_ready(self) -> str | None: ...
     def pressed(self) -> Overloaded | None: ...
@@ -62,7 +62,7 @@ class Control(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Services:
-    """The components behind all surfaces, and what the service remembers of what it took. Its limits may be changed."""
+    """The components behind all surfaces, and what the service remembers of what it took."""
 
     config: ServiceConfig
     journal: Journal
@@ -84,9 +84,8 @@ class Services:
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (find.py)."""
     principal: Principal = EVERYBODY
-    """Who stands before it."""
     options: RegisteredOptions = field(init=False)
-    """What was registered of jobtypes."""
+    """Registered for jobtypes."""
     pauses: Pauses = field(init=False)
     tokens: Tokens = field(init=False)
     halts: Pauses = field(init=False)
@@ -97,7 +96,6 @@ class Services:
     """What optional features keep, made when it is first asked for."""
 
     def __post_init__(self) -> None:
-        """Learn of what is registered."""
         self.recent_pushes.unsure_to = self.journal.end  # it may be a journal of an earlier life
         read_notes(self.workers.settings)
         self.options = RegisteredOptions(self.workers.settings)
@@ -122,18 +120,17 @@ class Services:
         return other
 
     def qualified_name(self, name: str) -> str:
-        """A name that the principal gives, of whatever kind, as jqd knows it. Raises Invalid for another tenant's."""
+        """A name that the principal gives, of whatever kind, with its tenant. Raises Invalid for another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         tenant = self.principal.tenant
         return annotate(tenant, name) if tenant else name
 
     def partitions_of(self, job_ids: Sequence[str]) -> list[int]:
-        """The partition of each of these jobs."""
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
 
     def where(self, *job_ids: str) -> frozenset[int]:
-        """The partitions of the store that these jobs live in."""
+        """The set of partitions of these jobs."""
         if self.partitions == 1:
             return frozenset((0,))
         return frozenset(partition_of(job_id, self.partitions) for job_id in job_ids)

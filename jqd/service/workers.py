@@ -1,4 +1,4 @@
-"""Who runs jobs: registering and leaving, at this daemon for all."""
+"""Registering and unregistering workers, at this daemon for all."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,18 +17,18 @@ from jqd.service.settings import get_or_refresh, save
 
 
 async def register(
-    services: Services, card: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
+    services: Services, spec: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
-    """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
+    """Take a registration or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 
-    `options`: of jobtypes; those that are new in a registration hold from now on, whoever pushes. `peer`: the address
-    it came from. Raises Invalid, NotYet, JournalRefused.
+    `options`: of jobtypes; new ones hold from now on, whoever pushes. `peer`: the address it came from. Raises Invalid,
+    NotYet, JournalRefused.
     """
-    if card.id is not None and is_version(card.id):
-        why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
+    if spec.id is not None and is_version(spec.id):
+        why = f"worker_id must not end in @ and a number, as {spec.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
-    _refuse_foreign(services, card.jobs)
-    checked = partial(services.workers.check, card, options=options, peer=peer, tenant=services.principal.tenant)
+    _refuse_foreign(services, spec.jobs)
+    checked = partial(services.workers.check, spec, options=options, peer=peer, tenant=services.principal.tenant)
 
     def check() -> Worker:
         """Also a registration without an id takes the place of another: of the same name and URL."""
@@ -39,13 +39,13 @@ async def register(
             raise Denied(f"worker {quoted} takes jobs that this token is not for; register under another id and name")
         return worker
 
-    await services.workers.judge(card.url, peer)
+    await services.workers.judge(spec.url, peer)
     worker = check()
     if not services.workers.knows(worker):
         try:
-            worker = await _say(services, check)
+            worker = await _save(services, check)
         except JournalRefused:
-            services.workers.reached(worker.id)  # a full disk silences no worker: what it said before holds on
+            services.workers.reached(worker.id)  # a full disk silences no worker: its last registration holds on
             raise
     services.workers.repeated(worker.id)
     return worker
@@ -71,8 +71,8 @@ def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
         raise Denied(f"this token is for {', '.join(services.principal.scopes)}; not for jobs {foreign[0][:64]!r}")
 
 
-async def _say(services: Services, check: Callable[[], Worker]) -> Worker:
-    """Say a registration, unless the same was said while this one waited."""
+async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
+    """Save a registration, unless the same was saved while this one waited."""
     checked: list[Worker] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -82,7 +82,7 @@ async def _say(services: Services, check: Callable[[], Worker]) -> Worker:
             return {}
         known = services.workers.get(worker.id)
         before = known.options if known is not None else {}
-        new = {name: said for name, said in worker.options.items() if before.get(name) != said}
+        new = {name: given for name, given in worker.options.items() if before.get(name) != given}
         return {(KIND, worker.id): body_of(worker), **services.options.bodies(new, worker.id)}
 
     await save(services, make)
@@ -90,7 +90,7 @@ async def _say(services: Services, check: Callable[[], Worker]) -> Worker:
 
 
 async def unregister(services: Services, worker_id: str) -> None:
-    """Forget a worker everywhere; what it has in hand is still waited for.
+    """Forget a worker everywhere; what it runs is still waited for.
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
@@ -105,11 +105,11 @@ async def unregister(services: Services, worker_id: str) -> None:
 
 
 def seen_by(services: Services) -> list[Worker]:
-    """Those that exist for whom the service acts."""
+    """Those that the principal can see."""
     return [worker for worker in services.workers.list() if services.principal.can_see(worker.tenant)]
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
-    """What is to be said of options of jobtypes that no worker and no handler has named for long."""
+    """Settings that delete options of jobtypes which no worker and no handler has named for long."""
     named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
     return services.options.unneeded(named, services.clock.mono_s())

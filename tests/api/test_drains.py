@@ -7,7 +7,7 @@ import pytest
 from jqd.domain.lease import Peer
 from jqd.domain.pauses import DRAIN
 from jqd.domain.settings import NIL
-from jqd.service import drains, settings
+from jqd.service import pauses, settings
 from tests.api.edge import JSON, Edge
 
 
@@ -50,7 +50,7 @@ async def test_who_drains_is_told_since_when_also_if_it_is_resumed_in_the_same_m
         await real(services, make)
         await real(services, lambda: {(DRAIN, "d1"): NIL})
 
-    monkeypatch.setattr(drains, "save", say)
+    monkeypatch.setattr(pauses, "save", say)
     told = await ask(edge, "POST", "/v1/daemons/this/drain")
     assert told["drained_at"] == "2027-01-15T08:00:00.000Z"
 

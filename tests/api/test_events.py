@@ -137,7 +137,7 @@ async def test_whose_cancel_it_was_is_looked_up(edge, autojump_clock):
 @pytest.mark.parametrize("is_bound", [True, False])
 def test_what_may_be_anybodys_takes_no_room_of_what_is_meant(is_bound):
     """And whom it is kept from is not told how much it was."""
-    bound = Listener(knows=lambda jobtype: jobtype.startswith("acme\x1f"), tenant="acme")
+    bound = Listener(can_access=lambda jobtype: jobtype.startswith("acme\x1f"), tenant="acme")
     mine = bound if is_bound else Listener(jobtype="mail")
     mine.receive([row("cancelled", str(number), None) for number in range(QUEUE_MAX + 345)])
     mine.receive([row("ended", "K", tenant="acme")])
@@ -163,10 +163,10 @@ def test_what_does_not_fit_a_queue_is_dropped_and_counted():
     for _ in range(3):
         listener.receive([row("started")] * QUEUE_MAX)
     listener.receive([row("started", jobtype="bill")])
-    assert listener.bell.is_set()
+    assert listener.ready.is_set()
     rows, dropped = listener.take()
     assert (len(rows), dropped) == (QUEUE_MAX, 2 * QUEUE_MAX)
-    assert (listener.take(), listener.bell.is_set()) == (([], 0), False)
+    assert (listener.take(), listener.ready.is_set()) == (([], 0), False)
 
 
 async def test_who_is_slow_is_told_what_was_dropped(edge, autojump_clock):
@@ -243,7 +243,7 @@ async def test_a_tenant_hears_of_its_own_jobs_only(edge, autojump_clock):
 
 
 def test_who_knows_some_jobtypes_hears_of_no_others():
-    listener = Listener(knows=Principal("acme", Role.VIEWER, scopes=("mail*",)).can_access)
+    listener = Listener(can_access=Principal("acme", Role.VIEWER, scopes=("mail*",)).can_access)
     listener.receive([row("entered", tenant="acme"), row("entered", jobtype="bill", tenant="acme"), row("entered")])
     assert [told["jobtype"] for told in listener.take()[0]] == ["mail"]
 

@@ -9,7 +9,7 @@ import trio.testing
 
 from jqd.domain.shares import Share
 from jqd.service import handlers
-from jqd.service.settings import LOOK_S
+from jqd.service.settings import REFRESH_S
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -133,7 +133,7 @@ async def test_however_many_versions_a_push_names_the_store_is_asked_once(edge, 
     jobs = [{"name": f"mail@{number}"} for number in range(1, 100)]
     told = await edge.call("POST", "/v1/jobs", jobs, accept=JSON)
     assert [job_id is not None for job_id in told.body["job_ids"]] == [True] + [False] * 98
-    assert trio.current_time() - began_s == pytest.approx(LOOK_S)
+    assert trio.current_time() - began_s == pytest.approx(REFRESH_S)
 
 
 async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):

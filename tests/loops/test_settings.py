@@ -107,7 +107,7 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
 async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon says by itself what it found out: an error there would end it."""
     services: Any = SimpleNamespace(workers=SimpleNamespace(settings=SettingTable(loading=True)))
-    monkeypatch.setattr(service_settings, "LEARNED_S", 0.0)
+    monkeypatch.setattr(service_settings, "LOADED_S", 0.0)
     with pytest.raises(NotYet):
         await service_settings.wait_loaded(services)
     services.workers.settings.told.set()

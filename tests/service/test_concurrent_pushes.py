@@ -46,12 +46,12 @@ async def test_who_repeats_a_request_hears_that_it_stands_and_not_too_many_wait(
     async def first() -> None:
         async with under.request("x") as turn:
             await ends.wait()
-            turn.stand({7})
+            turn.settle({7})
             await trio.sleep(2 * WAIT_S)
 
     async def repeat() -> None:
         async with under.request("x") as turn:
-            heard.append(turn.heard)
+            heard.append(turn.first_refused)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)

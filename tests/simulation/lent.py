@@ -6,7 +6,7 @@ from typing import Any
 from jqd.domain.job import State
 from jqd.loops.worker_timeouts import WorkerTimeouts
 from jqd.runner.lease_handover import Claim, LeaseHandover
-from jqd.service import outcomes
+from jqd.service.outcome_batch import OutcomeBatch
 from jqd.store import JobView
 from tests.simulation import faults as faults_module
 from tests.simulation.mistake import Mistake, Real, in_scripts, mistake
@@ -34,7 +34,7 @@ def _before_the_store_knows(real: Real) -> tuple[str, ...]:
 
 
 def _by_daemons_alone(real: Real) -> Real:
-    def may_come(services: Any, view: Any, worker_id: str) -> bool:
+    def may_come(batch: OutcomeBatch, view: Any, worker_id: str) -> bool:
         return isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
 
     return may_come
@@ -109,7 +109,7 @@ LENT: dict[str, Mistake] = {
         9,
         "early",
         "a report that names no lease is refused when the hand-over comes between the two looks at its job",
-        (outcomes, "may_come", _by_daemons_alone),
+        (OutcomeBatch, "_may_come", _by_daemons_alone),
         lends=True,
         hasty=True,
         dense=3,

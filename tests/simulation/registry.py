@@ -31,7 +31,7 @@ from jqd.rate_limits.constraints import Constraint, Constraints, Rate, body_of, 
 from jqd.runner import WorkerSpec
 from jqd.runner.handler import Definition, HandlerOptions, is_deleted
 from jqd.runner.registry import HANDLER
-from jqd.service import drains, handlers, pauses, settings
+from jqd.service import handlers, pauses, settings
 from jqd.service import workers as service_workers
 from jqd.testing.store import FakeStore
 from tests.simulation.holder import ask
@@ -222,7 +222,7 @@ async def _tell(services: Any, say: Say, works: Sequence[Work]) -> None:
         case "pause":
             await (pauses.pause if say.what == PAUSE else pauses.resume)(services, say.name)
         case "drain":
-            await (drains.drain if say.what == DRAIN else drains.resume)(services, say.name)
+            await (pauses.drain if say.what == DRAIN else pauses.resume_daemon)(services, say.name)
         case "schedule":
             await _tell_dates(services, say, works)
         case "constraint":

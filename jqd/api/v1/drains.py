@@ -8,7 +8,7 @@ from jqd.api.context import ApiContext
 from jqd.api.message import ApiRequest, ApiResponse, answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
-from jqd.service import drains
+from jqd.service import pauses
 
 
 class DrainResponse(Struct, frozen=True):
@@ -23,14 +23,14 @@ class DrainResponse(Struct, frozen=True):
 
 async def drain(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
     """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed. What runs goes on."""
-    sysid, since_ms = await drains.drain(parts.services, daemon)
+    sysid, since_ms = await pauses.drain(parts.services, daemon)
     body = DrainResponse(sysid, iso(since_ms), await parts.services.control.in_hand(sysid))
     return answer(200, body, request.answer_language())
 
 
 async def resume(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
     """Resume a daemon: it begins jobs again. Where it was not drained, that is said."""
-    sysid, was_drained = await drains.resume(parts.services, daemon)
+    sysid, was_drained = await pauses.resume_daemon(parts.services, daemon)
     note = None if was_drained else f"{sysid!r} was not drained"
     body = DrainResponse(sysid, None, await parts.services.control.in_hand(sysid), note)
     return answer(200, body, request.answer_language())

@@ -61,5 +61,7 @@ async def listen(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 async def _say(write: Write, some: Sequence[Event]) -> bool:
     return await write(
-        b"".join(b"event: %b\ndata: %b\n\n" % (each.kind.encode(), _encode(json_ext.show(each.told))) for each in some)
+        b"".join(
+            b"event: %b\ndata: %b\n\n" % (each.kind.encode(), _encode(json_ext.show(each.fields))) for each in some
+        )
     )
