@@ -1,8 +1,8 @@
 """Runs a worker: bind, register at the daemons, serve, and leave in good order.
 
-With `processes` the app is loaded by processes of their own (`crew.py`), and SIGHUP loads it anew. On the first SIGTERM
-or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when
-`drain_s` is over, jobs still in hand are handed back untried: async functions are stopped, threads left behind.
+With `processes` the app is loaded by processes of their own (`process_pool.py`), and SIGHUP loads it anew. On the first
+SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when `drain_s` is
+over, jobs still in hand are handed back untried: async functions are stopped, threads left behind.
 """
 
 import os

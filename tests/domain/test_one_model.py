@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw, msgpack, structs
 
 import jqd
+from jqd import App
 from jqd.api.v1 import responses
 from jqd.cli.common import Options
 from jqd.client.job_info import JobInfo, job_info, job_map
@@ -112,6 +113,15 @@ def test_the_sdk_and_the_command_line_know_every_option():
     assert {*JobOptionsDict.__annotations__} == {*FIELDS}
     assert {"name", "argument", *PushOptions.__annotations__} == {*JobSpec.__struct_fields__}
     assert {*FIELDS} < {field.name for field in fields(Options)}
+    told = Options(priority=-3, timeout="2s", expires_in="1m", backoff="1,2.5", tag=["a"]).said()  # type: ignore[call-arg]
+    assert {name: told[name] for name in ("priority", "timeout", "expires_in", "backoff", "tags")} == {
+        name: FULL[name] for name in ("priority", "timeout", "expires_in", "backoff", "tags")
+    }
+
+    @App().job(timeout="2s", expires_in="1m", backoff=["1s", 2.5], max_retry=0, priority=-3, keep_result=True)
+    def declared() -> None: ...
+
+    assert declared.declared == {name: FULL[name] for name in FIELDS}
     given = {**FULL, "timeout": "2s", "expires_in": "1m", "backoff": ["1s", 2.5]}
     assert job_map(**given) == FULL
 

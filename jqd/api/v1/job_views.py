@@ -9,7 +9,7 @@ from jqd.api.v1 import responses
 from jqd.api.v1.responses import Attempt, Job, JobBrief
 from jqd.domain import dates, fields
 from jqd.domain.job import NIL, Outcome, State
-from jqd.domain.job_spec import NOTHING
+from jqd.domain.job_spec import KEPT, NOTHING
 from jqd.domain.tenant import bare
 from jqd.service import Coming, Services
 from jqd.service.find import worker_of
@@ -30,10 +30,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
         return Job(job_id=named, name="", state=view.state, attempts=0, created_at=created_at, error=NOTHING)
     last = view.outcome
     return Job(
-        **_known(services, view),
-        timeout=view.timeout,
-        keep_result=view.keep_result,
-        backoff=view.backoff or UNSET,
+        **_known(services, view, Job),
         expires_at=iso(view.expires_at_ms) or UNSET,
         argument=Raw(view.argument) if whole or len(view.argument) <= ARGUMENT_BYTES_MAX else UNSET,
         argument_bytes=len(view.argument),
@@ -52,7 +49,7 @@ def job_brief(services: Services, view: JobView) -> JobBrief:
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
-    return JobBrief(**_known(services, view), message=message or None)
+    return JobBrief(**_known(services, view, JobBrief), message=message or None)
 
 
 def iso(at_ms: int) -> str | None:
@@ -60,21 +57,23 @@ def iso(at_ms: int) -> str | None:
     return dates.iso(at_ms) if at_ms else None
 
 
-def _known(services: Services, view: JobView) -> dict[str, Any]:
-    """The fields of `answers.Known`."""
+_OPTIONS = {kind: [name for name in KEPT if name in kind.__struct_fields__] for kind in (Job, JobBrief)}
+
+
+def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) -> dict[str, Any]:
+    """The fields of `JobState`, and the options that are told of such a job; one that says nothing is left out."""
+    options = {name: UNSET if (value := getattr(view, name)) == () else value for name in _OPTIONS[kind]}
     running = services.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
-    return {
+    return options | {
         "job_id": bare(view.name) or view.id,
         "id": view.id if view.name else UNSET,
         "name": bare(view.jobtype),
         "tenant": view.tenant or UNSET,
         "state": view.state,
-        "priority": view.priority,
         "attempts": view.attempts,
         "snoozes": view.snoozes or UNSET,
         "interrupted": view.interruptions or UNSET,
-        "max_retry": view.max_retry,
         "created_at": iso(view.created_at_ms),
         "eligible_at": iso(view.eligible_at_ms),
         "started_at": iso((running.started_at_ms if running else 0) or view.started_at_ms),
