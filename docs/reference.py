@@ -40,7 +40,7 @@ def _page() -> Iterator[str]:
         routes = [route for route in ROUTES if _section(route.path) == title]
         yield f"\n## {title}\n\ncall | role | | takes → answers\n---|---|---|---\n"
         for route in routes:
-            yield _call(route, document)
+            yield _call(route, document, named=not paths)
         if not paths:  # the foreign interfaces have their fields on a page of their own
             continue
         for route in routes:
@@ -61,11 +61,13 @@ def _section(path: str) -> str:
     return next((title for title, paths in SECTIONS.items() if path.startswith(paths)), last)
 
 
-def _call(route: Route, document: dict[str, Any]) -> str:
+def _call(route: Route, document: dict[str, Any], *, named: bool) -> str:
+    """`named`: the names of its query stand here, for no table below has them."""
     path = _path(route)
     drawn = document[path][route.method.lower()]
     roles = " ".join(route.needs) or "none"
-    query = "`?`" if route.query.__struct_fields__ else ""
+    names = route.query.__struct_fields__
+    query = f"`?{'`, `'.join(names if named else ())}`" if names else ""
     headers = "".join(f"`{name}` " for name in (*route.headers, *route.heeds))
     body = " or ".join(_type(kind) for kind in _several(route.body))
     kinds: dict[str, list[str]] = {}

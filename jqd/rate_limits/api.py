@@ -68,7 +68,7 @@ async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
 
 
 async def list_constraints(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {constraints, cursor}: those that exist for who asks, by tenant and name."""
+    """Constraints of the token's tenant, or all, by tenant and name."""
     known, sees = parts.services.feature(Constraints).known.values(), parts.services.principal.can_see
     found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
     return await answer_page(request, ConstraintPage, found, partial(_row, parts))

@@ -36,19 +36,19 @@ async def put(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiRespons
 
 
 async def list_quotas(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """200 {quotas, cursor}, by tenant: to who is of one his own."""
+    """Quotas by tenant; a tenant's token reads its own."""
     known = parts.services.feature(Quotas).known
     found = ((tenant, tenant) for tenant in known if quota_service.exists(parts.services, tenant))
     return await answer_page(request, QuotaPage, found, lambda one: _row(parts, one) if one in known else None)
 
 
 async def get(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
-    """200 and the quota of a tenant; 404 where it has none, or it is not the asker's."""
+    """The quota of a tenant; 404 where it has none, or another tenant's token asks."""
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
 async def delete(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
-    """204: it may push as much as it likes."""
+    """Delete the quota of a tenant: it may push without limit."""
     await quota_service.delete(parts.services, tenant)
     return ApiResponse(204)
 

@@ -36,7 +36,7 @@ class NewToken(Token, frozen=True, kw_only=True):
     """One that was made just now."""
 
     token: str
-    """What its owner sends as `Authorization: Bearer …`. It is told here, and nowhere again."""
+    """What its owner sends as `Authorization: Bearer …`. It is shown here, and nowhere again."""
 
 
 class Tokens(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Revoked(Struct, frozen=True):
 
 
 async def create(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """201 and the token: it is told this once."""
+    """Make a token; only this answer shows it."""
     made = await tokens.create(parts.services, read_body(request, TokenWanted))
     return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
 
@@ -68,7 +68,7 @@ async def list_tokens(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def revoke(parts: ApiContext, request: ApiRequest, token_id: str) -> ApiResponse:
-    """200: it lets nobody in any more here, and at the other daemons within a second; once more changes nothing."""
+    """Revoke a token: it is invalid here at once, at the other daemons within a second; once more changes nothing."""
     await tokens.revoke(parts.services, token_id)
     others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first
     return answer(200, Revoked(token_id, others), request.answer_language())

@@ -198,7 +198,7 @@ async def unregister(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def done(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """`POST /done`: the outcome of a job that the worker in the header worker-id has in hand, or had."""
+    """`POST /done`: the outcome of a job of the worker that the header worker-id names."""
     worker_id = _worker_id(request)
     told: Success | Failure
     packed = await packed_body(parts, request)  # once: a result in JSON may be large

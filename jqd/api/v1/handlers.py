@@ -35,7 +35,7 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
 
 
 async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
-    """200 and the newest version, or the one that is asked for."""
+    """The newest version of a handler, or the one that the query names."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version or 0)
     return answer(200, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
@@ -48,7 +48,7 @@ async def list_handlers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
-    """204: all versions are gone; what they have in hand is still waited for."""
+    """Delete a handler with all versions; their jobs in flight are still waited for."""
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     await handlers.delete(parts.services, name)
     return ApiResponse(204)

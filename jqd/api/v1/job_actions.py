@@ -11,7 +11,7 @@ from jqd.store import JobView
 
 
 async def retry(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
-    """`POST /v1/jobs/{id}/retry`: one that failed or was cancelled is tried anew → 200 the job; 404, 409, 422.
+    """`POST /v1/jobs/{id}/retry`: a job that failed or was cancelled is tried again → 200 the job; 404, 409, 422.
 
     With a body as of `PATCH` it is changed before, in one go: no attempt is made with what it was.
     """

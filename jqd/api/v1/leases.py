@@ -111,7 +111,7 @@ async def pull(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def report(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """Take outcomes, each for itself; 200 says that all that is told as 200 is on disk."""
+    """Take outcomes, each for itself; one with `status` 200 is on disk."""
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await outcomes.report(parts.services, [each for each in told if each is not None])
     results = iter(taken)

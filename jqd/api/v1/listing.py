@@ -35,7 +35,7 @@ class JobsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
+    """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → list jobs, newest first.
 
     Raises Invalid.
     """
@@ -45,7 +45,7 @@ async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → 200 {errors, others, looked, cursor}.
+    """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → why jobs failed, by frequency.
 
     Raises Invalid.
     """

@@ -31,7 +31,7 @@ class Halted(Struct, frozen=True):
 
 
 async def pause_all(parts: ApiContext, request: ApiRequest) -> ApiResponse:
-    """Pause all jobtypes of the tenant that one speaks for, at all daemons, until they are resumed."""
+    """Pause all jobtypes of a tenant, at all daemons, until they are resumed."""
     since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
     by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
     return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())

@@ -72,7 +72,7 @@ async def list_workers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
 
 
 async def unregister(parts: ApiContext, request: ApiRequest, worker_id: str) -> ApiResponse:
-    """204; what the worker has in hand is still waited for."""
+    """Unregister a worker; its jobs in flight are still waited for."""
     await workers.unregister(parts.services, worker_id)
     return ApiResponse(204)
 
