@@ -40,13 +40,13 @@ class Following(NamedTuple):
     items: list[Raw]
     jobs: list[JobSpec]
     charge: Charge = FREE
-    """What they cost the quota of their tenant."""
+    """Of their tenant's quota."""
 
 
 async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool = False) -> OutboxLeft:
-    """Push the jobs of these entries, as far as the quotas of their tenants have room. `shelved`: they waited for that.
+    """Push the jobs of these entries, as far as the quotas of their tenants have room.
 
-    Raises JournalRefused: nothing can be taken now.
+    `shelved`: they waited for a quota. Raises JournalRefused.
     """
     done = OutboxLeft({}, {})
     refused: list[JournalRefused] = []
@@ -80,7 +80,7 @@ async def follow(services: Services, entries: Sequence[bytes], *, shelved: bool 
 async def _within(
     services: Services, found: Iterable[Following], over: dict[str, OutboxDone], charges: ExitStack, *, shelved: bool
 ) -> list[Following]:
-    """Those that the quotas of their tenants have room for; behind one that has to wait all of its tenant do."""
+    """Entries that the quotas of their tenants have room for; behind one that waits all of its tenant wait."""
     admitted: list[Following] = []
     for each in found:
         charge: Charge | str = FREE
@@ -102,7 +102,7 @@ async def _within(
 
 
 def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
-    """Those that can be read. The others stay where they are, and health says so."""
+    """Entries that can be read. The others stay, and health reports them."""
     found = []
     for entry in entries:
         try:
@@ -117,7 +117,7 @@ def _read(entries: Iterable[bytes], waits: dict[bytes, str]) -> list[Following]:
 
 
 def _by_partition(services: Services, found: Iterable[Following]) -> list[tuple[frozenset[int], list[Following]]]:
-    """What one call can take each, of one tenant, and the partitions it needs: one that is away holds up no others."""
+    """Batches of one call, one tenant and the same partitions: a partition that is away holds up no other."""
     parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
     for each in found:
         names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)
@@ -148,6 +148,6 @@ async def _push(services: Services, some: Sequence[Following]) -> dict[bytes, st
         if not await exists(services, job_id):
             waits[owner.entry] = why
         elif not is_made_of(job_id, owner.parent):
-            # Its parent chose the id. As for any other push with it: the job that stands there stays.
+            # Its parent chose the id. As with any push, the job that has the id stays.
             get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
     return waits

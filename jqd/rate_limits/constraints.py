@@ -1,7 +1,6 @@
-"""Constraints: what may start when, by what a job is. They are rules; whatever they limit is counted in the store.
+"""Constraints: what may start when, by what a job is. Each is a setting; the store counts what it limits.
 
-A job's *queue* says which of them match it, what it costs each of them, and the value of its key there; before that
-the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
+The name of a job's queue says which of them match it, what it costs each, and the value of its key (queue_name.py).
 """
 
 import hashlib
@@ -34,8 +33,8 @@ EVER_MS = 2**53 - 1  # a pause without an end
 KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
 STEPS_TOGETHER = 2 * STEPS_MAX  # of all constraints of a tenant on a job: some 8 ms
 ITEMS_MAX = 1_000  # of a list that an expression may go through
-COMPLAINTS_MAX = 10  # told of in health: the list of constraints tells of all
-KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
+COMPLAINTS_MAX = 10  # in health: the list of constraints has all
+KINDS_CACHED = 1_000  # kinds of jobs that differ in their arguments only
 
 LIMIT_MAX = 1_000_000_000
 CONCURRENCY_MAX = 10_000  # ids in one set, which is counted once a minute
@@ -101,14 +100,14 @@ Fields = Mapping[str, Any] | Failed
 
 
 class KnownConstraint:
-    """One that holds, ready to match."""
+    """A constraint that holds, compiled."""
 
     def __init__(self, name: str, constraint: Constraint, said_ms: int) -> None:
         self.name = name
         self.constraint = constraint
         self.said_ms = said_ms
         self.matched = 0
-        """Jobs that this daemon found it to match, since it began."""
+        """Jobs, by this daemon since it started."""
         self.failed = 0
         self.error = ""
         """Of the last one that it failed on."""
@@ -124,7 +123,7 @@ class KnownConstraint:
 
     @property
     def complaint(self) -> str:
-        """What somebody has to do about it; "" where it fails on nothing, or lets such jobs pass as was said."""
+        """For health: it fails on jobs and holds them up. "": it does not, or lets such jobs pass."""
         if not self.failed or self.constraint.on_error == "pass":
             return ""
         whose = f" of tenant {self.tenant!r}" if self.tenant else ""
@@ -135,12 +134,12 @@ class KnownConstraint:
 
     @property
     def counts(self) -> bool:
-        """Whether something is counted for it: a pause by itself needs nothing."""
+        """Whether the store counts something for it: nothing for a pause alone."""
         return self.constraint.rate is not None or self.constraint.concurrency is not None
 
     @property
     def reads_argument(self) -> bool:
-        """Whether jobs that are alike but for their arguments may have different queues by it."""
+        """Whether the queue of a job may depend on its argument."""
         expressions = () if self._trouble else (self._match, self._cost, self._key)
         return any(one is not None and one.reads_argument for one in expressions)
 
@@ -149,7 +148,7 @@ class KnownConstraint:
         return self._only_name in (None, name) and self.tenant in ("", tenant)
 
     def item_of(self, fields: Fields, steps: Steps) -> str:
-        """Its part of the name of a job's queue; "" for a job that it lets pass."""
+        """Its part of the name of a job's queue; "" if it does not limit the job."""
         try:
             asked = self.ask(fields, steps)
         except Failed as error:
@@ -165,7 +164,7 @@ class KnownConstraint:
         return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
 
     def ask(self, fields: Fields, steps: Steps) -> tuple[int, str] | None:
-        """What a job costs, and the value of its key; None: it is not meant. Raises Failed, which names the field."""
+        """The cost of a job and the value of its key; None: it does not match. Raises Failed, which names the field."""
         if self._trouble:
             raise Failed(self._trouble)
         if isinstance(fields, Failed):
@@ -176,7 +175,7 @@ class KnownConstraint:
         return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
     def _is_meant(self, fields: Mapping[str, Any], steps: Steps) -> bool:
-        """A job without a field that `match` names is not: it would hold up all other jobtypes else."""
+        """A job without a field that `match` names does not match: else all other jobtypes would be held up."""
         try:
             return bool(self._match.value(fields, steps))
         except Missing:
@@ -205,7 +204,7 @@ KEY_TYPES = ("STRING", "INT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
 
 
 def key_text(value: Any) -> str:
-    """The value of a key in the name of a queue: equal ones have equal texts, others never."""
+    """The value of a key in the name of a queue: equal values have equal texts, others never."""
     text = f"={value}" if isinstance(value, str) else f"={type(value).__name__}:{value}"
     if len(text) > KEY_LENGTH_MAX or not text.isprintable():
         return "#" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
@@ -213,7 +212,7 @@ def key_text(value: Any) -> str:
 
 
 def digest_of(name: str, constraint: Constraint) -> int:
-    """32 bits that tell what decides about queues from anything else: names, expressions, what a cost may be."""
+    """32 bits of all that decides about queues: name, expressions, the highest cost."""
     rate = constraint.rate
     most = rate.limit + rate.burst if rate and constraint.cost else 0
     decides = (name, constraint.match, constraint.key or "", constraint.cost or "", constraint.on_error, most)
@@ -234,23 +233,23 @@ def body_of(constraint: Constraint) -> bytes:
 
 
 class Constraints:
-    """All that are known here."""
+    """All constraints that this daemon knows."""
 
     def __init__(self, settings: SettingTable, clock: Clock | None = None) -> None:
         self.known: dict[str, KnownConstraint] = {}
         """By name."""
         self.version = ""
-        """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
+        """Of all constraints together, as the store computes it; empty: there are none."""
         self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
         settings.read(CONSTRAINT, _read)
         settings.watch(CONSTRAINT, self._ruled)
 
     def complaints(self) -> list[str]:
-        """Of those that hold up jobs because they fail on them; a few."""
+        """Of some constraints that hold up jobs because they fail on them, for `/readyz`."""
         return [*islice((why for one in self.known.values() if (why := one.complaint)), COMPLAINTS_MAX)]
 
     def queue_of(self, job: Job) -> str:
-        """What stands behind its jobtype in the name of its queue: nothing while there is no constraint."""
+        """The name of a job's queue, behind its jobtype; empty while there is no constraint."""
         if not self.known:
             return ""
         tenant, name = tenant_of(job.jobtype), bare(job.jobtype)
@@ -260,10 +259,7 @@ class Constraints:
         return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
 
     def failure_of(self, name: str, job: Job) -> str:
-        """Why that constraint fails on this job, asked now; "" where it does not.
-
-        It counts for nothing.
-        """
+        """Why that constraint fails on this job now; "": it does not. Not counted as a failure."""
         tenant, jobtype = tenant_of(job.jobtype), bare(job.jobtype)
         one = self.known.get(name)
         if one is None or not one.concerns(tenant, jobtype):
@@ -275,7 +271,7 @@ class Constraints:
         return ""
 
     def is_current(self, queue: str) -> bool:
-        """Whether a job's queue was found by these matchers."""
+        """Whether a job's queue was computed from the constraints of now."""
         if not self.version:
             return not queue
         version = f"{BETWEEN}{self.version}"
@@ -322,7 +318,7 @@ def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mappi
 
 
 def _plain(value: Any) -> Any:
-    """As CEL knows it: what it does not is left out, so who asks for it fails. Raises Failed."""
+    """The value as CEL has it; what CEL lacks is left out, so an expression that reads it fails. Raises Failed."""
     if isinstance(value, (dict, list, tuple)) and len(value) > ITEMS_MAX:
         raise Failed(f"a list or map in its argument has more than {ITEMS_MAX} items")
     if isinstance(value, dict):

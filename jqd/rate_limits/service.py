@@ -1,4 +1,4 @@
-"""Constraints: said, shown, tried and deleted at any daemon, for all of them. What they limit the store counts."""
+"""Constraints: set, found, tried out and deleted at any daemon, for all of them. The store counts what they limit."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -34,10 +34,10 @@ from jqd.service.settings import expect_room, get_or_refresh, save, wait_loaded
 from jqd.service.wait_reason import Cause, WaitReason
 from jqd.store import JobView, QueuePlace
 
-CONSTRAINTS = Share("constraints", 1_000, own=100)  # each is passed over with each job of another tenant, and those of
-# a tenant may be asked of each job of its: 100 take some 0.3 ms where all look into it
-TRIED_JOBS = 500  # looked at by a trial, whose arguments are asked for one by one: half a second
-TRIED_S = 1.0  # of asking the expressions; most take a thousandth of that for all jobs
+CONSTRAINTS = Share("constraints", 1_000, own=100)  # each job is matched against all of its tenant
+# and of "": 100 take some 0.3 ms if all read its argument
+TRIED_JOBS = 500  # of a trial, whose arguments are read one by one: half a second
+TRIED_S = 1.0  # of evaluation; most expressions take a thousandth of that for all jobs
 
 
 class Trial(Struct, frozen=True):
@@ -54,7 +54,7 @@ class Trial(Struct, frozen=True):
 
 
 async def put(services: Services, name: str, wish: Limits) -> bool:
-    """Say a constraint; it is on disk when this returns. Whether there was none of that name.
+    """Set a constraint; it is on disk when this returns. Returns whether there was none of that name.
 
     Raises Invalid, Conflict, NotYet, JournalRefused.
     """
@@ -77,21 +77,21 @@ async def put(services: Services, name: str, wish: Limits) -> bool:
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """A rate that is said again has been spent before: a store that forgot how often counts all of that as spent."""
+    """A rate that is set again was spent before: a store that lost its count takes all of it as spent."""
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
     return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
 
 
 async def delete(services: Services, name: str) -> None:
-    """Nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
+    """Delete a constraint: nothing waits for it any more. Raises NotFound, NotYet, JournalRefused."""
     await wait_loaded(services)
     await known(services, name)
     await save(services, lambda: {(CONSTRAINT, services.qualified_name(name)): NIL})
 
 
 async def known(services: Services, name: str) -> KnownConstraint:
-    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+    """One constraint, also if another daemon learned of it a moment ago. Raises NotFound."""
     await get_or_refresh(services, partial(services.feature(Constraints).known.get, services.qualified_name(name)))
     return find(services, name)
 
@@ -105,7 +105,7 @@ def find(services: Services, name: str) -> KnownConstraint:
 
 
 async def try_out(services: Services, name: str, wish: Limits) -> Trial:
-    """What it would do to jobs that wait, if it were said now. Raises Invalid, StoreAway."""
+    """What it would do to waiting jobs if it were set now. Raises Invalid, StoreAway."""
     constraint = understood(services, name, wish)
     settings = SettingTable()
     alone = Constraints(settings)
@@ -135,7 +135,7 @@ async def try_out(services: Services, name: str, wish: Limits) -> Trial:
 
 
 def understood(services: Services, name: str, wish: Limits) -> Constraint:
-    """As it is kept. Raises Invalid, which points into the expression."""
+    """The constraint as it is kept. Raises Invalid, which points into the expression."""
     found = []
     if not is_name(name):
         why = f"the name of a constraint must be 1 to 128 printable characters, not {name[:64]!r}"
@@ -169,7 +169,7 @@ def understood(services: Services, name: str, wish: Limits) -> Constraint:
 
 
 def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
-    """How many of the jobs of one key could not start at once, if nothing was spent of it."""
+    """How many jobs of one key could not start at once if nothing was spent yet."""
     if constraint.until_ms:
         return len(costs)
     rate, slots = constraint.rate, constraint.concurrency or len(costs)
@@ -184,12 +184,12 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
 
 
 def job_of(view: JobView) -> Job:
-    """As expressions are asked about it."""
+    """The job as expressions see it."""
     return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))
 
 
 def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:
-    """What keeps a job whose queue is held up by a constraint."""
+    """Why a job waits whose queue is held up by a constraint."""
     until = f" until about {iso(place.until_ms)}" if place.until_ms else ""
     name, _, key = place.limited_by.partition(WITHIN)
     held = place.holds if _may_know(services, name) else ()
@@ -207,13 +207,13 @@ def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitRea
 
 
 def _may_know(services: Services, constraint: str) -> bool:
-    """Whether all jobs that it counts exist for whoever asks: what was said without a tenant counts those of all."""
+    """Whether the principal may see all jobs that a constraint counts: one without a tenant counts those of all."""
     who = services.principal
     return not who.is_bound or (bool(who.tenant) and tenant_of(constraint) == who.tenant and who.can_read)
 
 
 def _counted(services: Services, name: str, key: str) -> str:
-    """Where that is counted, if it could be elsewhere: while that partition is away nothing of it starts."""
+    """Which partition counts that, if there are several: while it is away nothing of it starts."""
     known = services.feature(Constraints).known.get(name)
     if services.partitions == 1 or known is None or not known.counts:
         return ""
@@ -221,7 +221,7 @@ def _counted(services: Services, name: str, key: str) -> str:
 
 
 def _failure(services: Services, name: str, view: JobView) -> str:
-    """What goes wrong with this job, for who may see the constraint. It may have been said otherwise meanwhile."""
+    """What failed on this job, if the principal may see the constraint, which may have changed meanwhile."""
     error = (
         services.feature(Constraints).failure_of(name, job_of(view))
         if services.principal.can_see(tenant_of(name))

@@ -1,4 +1,4 @@
-"""How much a tenant may push: said for all daemons, and looked at with each push of one that has a quota."""
+"""Quotas: set for all daemons, and asked by each push of a tenant that has one."""
 
 from collections.abc import Mapping
 
@@ -16,13 +16,13 @@ from jqd.service.settings import save, wait_loaded
 from jqd.tenants.quotas import AGAIN_S, NO_JOBS, QUOTA, Numbers, Quota, Quotas, body_of
 
 QUOTAS_MAX = 10_000  # each costs a daemon some hundred bytes
-LOOK_S = 1.0  # between two looks at the store: a push that waits for one waits some milliseconds
+LOOK_S = 1.0  # between two counts of the store: a push that waits for one waits some milliseconds
 OWED = "jobs that follow its others, or dates of its schedules, wait for it and go first"
-ANSWER_S = 0.5  # then what it told before counts: a store that hangs holds up no pushes
+ANSWER_S = 0.5  # then the last numbers count: a store that hangs holds up no pushes
 
 
 async def put(services: Services, tenant: str, quota: Quota) -> None:
-    """Say how much a tenant may push; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
+    """Set a quota; it holds at all daemons soon. Raises Invalid, Conflict, NotYet."""
     if not is_tenant(tenant):
         why = f"the name of a tenant is {IN_WORDS}, not {tenant[:64]!r}"
         raise Invalid(why, [Fault("/tenant", why)])
@@ -40,7 +40,7 @@ async def put(services: Services, tenant: str, quota: Quota) -> None:
 
 
 async def delete(services: Services, tenant: str) -> None:
-    """It may push as much as it likes. Raises NotFound, NotYet."""
+    """Let a tenant push as much as it likes. Raises NotFound, NotYet."""
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -52,7 +52,7 @@ async def delete(services: Services, tenant: str) -> None:
 
 
 def exists(services: Services, tenant: str) -> bool:
-    """Whether it has a quota that whoever asks may know: his own tenant's, or of no tenant and looking at all."""
+    """Whether a tenant has a quota that the principal may see: of his own tenant, or any if he has none."""
     who = services.principal
     return tenant in services.feature(Quotas).known and (
         who.can_see(tenant) or (not who.tenant and who.may(Role.VIEWER))
@@ -60,14 +60,14 @@ def exists(services: Services, tenant: str) -> bool:
 
 
 async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bool = False) -> Charge:
-    """Keep so much for a push or a retry, or raise Pressed, which names the limit; without a quota it costs nothing."""
+    """Reserve for a push or a retry; free without a quota. Raises Overloaded, which names the limit."""
     tenant = services.principal.tenant
     if not await _bounded(services, tenant):
         return FREE
     owes = services.feature(Quotas).owes(tenant) or services.control.owes(tenant)
     if owes and not (
         retried and services.feature(Quotas).has_too_many_dead(tenant)
-    ):  # what is owed may wait for these very retries
+    ):  # what was put off may wait for these very retries
         limit, wait_s = OWED, float(AGAIN_S)
     else:
         daemons = _daemons(services)
@@ -80,13 +80,12 @@ async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bo
 
 
 async def looked(services: Services) -> None:
-    """For many that will reserve beside each other: else the first has the store counted, and the others go by what
-    it told long ago."""
+    """Count the store before many reserve at once: else the first counts it, and the others go by old numbers."""
     await _bounded(services, services.principal.tenant)
 
 
 async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: int) -> Charge | str:
-    """Keep so much for jobs that nobody can be refused; why they have to wait, where there is no room."""
+    """Reserve for jobs that cannot be refused; without room, the reason why they wait."""
     if not await _bounded(services, tenant):
         return FREE
     over = services.feature(Quotas).over(tenant, jobs, _daemons(services), owed=True)
@@ -97,7 +96,7 @@ async def reserve_owed(services: Services, tenant: str, jobs: int, size_bytes: i
 
 
 async def _bounded(services: Services, tenant: str) -> bool:
-    """Whether it has a quota; what that counts is known then."""
+    """Whether a tenant has a quota; its numbers are up to date then."""
     quota = services.feature(Quotas).known.get(tenant)
     if quota is None:
         return False
@@ -115,13 +114,13 @@ def _spent(tenant: str, limit: str) -> str:
 
 
 async def _look(services: Services) -> None:
-    """Know about how many jobs each tenant has; where no store answers what is known stays, and pushes add to it."""
+    """Count the jobs of each tenant; without an answer the last numbers stay, and pushes add to them."""
     quotas, now_s = services.feature(Quotas), services.clock.mono_s()
     if now_s - quotas.looked_at_s < LOOK_S:
         return
-    quotas.looked_at_s = now_s  # one look for all who come meanwhile
+    quotas.looked_at_s = now_s  # one count for all who come meanwhile
     begun = [number for number in range(services.partitions) if number not in quotas.looking]
-    quotas.look_begins(services.journal.written)  # not its end: who waits for no sync is told before one
+    quotas.look_begins(services.journal.written)  # not its end: who waits for no sync is answered before one
     told = trio.Event()
     left = set(begun)
 
@@ -135,7 +134,7 @@ async def _look(services: Services) -> None:
 
     for number in begun:
         quotas.looking[number] = now_s
-        # What it tells counts whenever it comes: a push that waits no longer, or is gone, does not end it.
+        # The answer counts whenever it comes, also if the push that asked is gone.
         trio.lowlevel.spawn_system_task(look, number)
     with trio.move_on_after(ANSWER_S):
         if begun:
@@ -143,7 +142,7 @@ async def _look(services: Services) -> None:
 
 
 async def _ask(services: Services, number: int) -> None:
-    """Have one partition count; a store that is away is asked again by a later look."""
+    """Count one partition; one that is away is asked again by a later count."""
     quotas = services.feature(Quotas)
     applied = min(services.journal.read_point(lane, number) for lane in (Lane.JOBS, Lane.CHANGES))
     counts: dict[str, Numbers] = {}

@@ -1,17 +1,17 @@
-"""How much a tenant may push: rules of a kind of their own, under the tenant's name, and what was spent of them here.
+"""Quotas: how much a tenant may push, and how much of that was spent at this daemon. Each is a setting.
 
-Rates are kept by each daemon for its share, the limit divided by the living daemons: all together never take more than
-the limit, and less where a tenant's pushes come to one of them only. A batch is taken whole or not at all, and may take
-a rate into debt, which is waited for. Numbers of jobs are those of the store, looked at each second, and what was
-pushed here that it did not have yet by then: so a limit may be passed by what other daemons took meanwhile. Each
-partition of the store counts by what it told last: one that is away keeps only its own numbers from going on.
+Each daemon keeps its share of a rate, the limit divided by the living daemons: all together never take more than the
+limit, and take less if a tenant pushes to one of them only. A batch is taken whole or not at all, and may put a rate in
+debt, which later pushes wait for. Numbers of jobs are those of the store, read each second, plus what was pushed here
+and was not in the store by then: so what other daemons took meanwhile may exceed a limit. A partition that is away
+counts with its last numbers.
 
-What nobody can be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes
-leave that room to it meanwhile (docs/adr/0047).
+What cannot be refused (jobs that follow others, dates of schedules) is put off until there is room, and pushes leave
+that room free meanwhile (docs/adr/0047).
 
-A push reserves all that it has before anything is waited for, and what was not taken of it is given back: so pushes
-beside each other are bounded as those after one another, and only what was taken is paid for. A retry is paid for as a
-push of the same job is, only that dead jobs, of which it makes fewer, do not forbid it.
+A push reserves all of its jobs before its first await and gives back what was not taken: so concurrent pushes are
+bounded as sequential ones, and only what was taken counts. A retry counts as a push of the same job, but the limit of
+dead jobs, of which it leaves fewer, does not forbid it.
 """
 
 import math
@@ -26,12 +26,12 @@ from jqd.domain.charge import Charge
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting, SettingTable
 
-QUOTA = "quota"  # a kind of rule
-BURST_S = 5.0  # of its rate a tenant may save up: a program that pushes in beats
-AGAIN_S = 5  # until numbers of jobs are asked for again
-PUSHED_MAX = 16  # looks of which what was pushed is kept apart: what came before them counts together
-STALE_S = 60.0  # without a word from a partition: then health says so
-OWED_S = 3.0  # what was put off is tried each second by some daemon: longer than until the next time
+QUOTA = "quota"  # a kind of setting
+BURST_S = 5.0  # of a rate may be saved up, for programs that push in bursts
+AGAIN_S = 5  # retry-after where a number of jobs is reached
+PUSHED_MAX = 16  # counts of the store whose pushes are kept apart: earlier pushes are merged
+STALE_S = 60.0  # without an answer from a partition: then health reports it
+OWED_S = 3.0  # longer than the second between two tries of what was put off
 
 
 Rate = Annotated[float, Meta(ge=0.001, le=1e9, description="a number a second, 0.001 or more")]
@@ -54,7 +54,7 @@ class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 class Numbers(NamedTuple):
-    """Of a tenant's jobs."""
+    """How many jobs a tenant has."""
 
     waiting: int = 0
     alive: int = 0
@@ -66,22 +66,22 @@ NO_JOBS = Numbers()
 
 
 class Bucket:
-    """What may be spent of a rate."""
+    """A token bucket, in seconds of its rate."""
 
     def __init__(self, now_s: float) -> None:
         self._level_s = BURST_S  # in seconds of the rate
         self._at_s = now_s
         self.reserved_s = 0.0
-        """Of what is spent so much may come back: pushes that are not over keep it."""
+        """Reserved by pushes that are not over; part of it may come back."""
 
     def wait_s(self, now_s: float) -> float:
-        """How long until something may be spent."""
+        """How long until it is out of debt."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
 
     def spend(self, seconds: float) -> None:
-        """So many of the rate, also more than there are; below 0: give back."""
+        """Take so much, also more than there is; below 0: give back."""
         self._level_s -= seconds
 
 
@@ -90,7 +90,7 @@ _decoder = msgspec.msgpack.Decoder(Quota)
 
 
 class PushCharges:
-    """Jobs that were journaled before a look, by tenant and partition."""
+    """Jobs that were journaled before a count of the store, by tenant and partition."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -98,45 +98,45 @@ class PushCharges:
         self.jobs: dict[str, Counter[int]] = {}
 
     def add(self, tenant: str, homes: Iterable[int] | Mapping[int, int]) -> None:
-        """More of them: the partition of each, or how many of each."""
+        """`homes`: the partition of each job, or how many jobs each partition has."""
         self.jobs.setdefault(tenant, Counter()).update(homes)
 
 
 class Quotas:
-    """Those that are known here."""
+    """Quotas that this daemon knows, and what was spent of them here."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self.known: dict[str, Quota] = {}
         """By tenant."""
         self.counts: dict[int, Mapping[str, Numbers]] = {}
-        """Those of each tenant, as each partition told last."""
+        """Partition → tenant → its numbers, as counted last."""
         self.looked_at_s = -math.inf
         self.looking: dict[int, float] = {}
-        """Partitions that are asked now → since when."""
+        """Partitions that are being counted → since when."""
         self._missed: dict[int, tuple[float, str]] = {}
         """Partitions that did not answer → since when, and why last."""
         self._clock = clock
         self._pushed = deque([PushCharges()])
         self._reserved: Counter[str] = Counter()
-        """By pushes, of jobs that are not journaled: however long they wait, no count has them yet."""
+        """By pushes, of jobs that are not journaled yet, so that no count has them."""
         self._buckets: dict[tuple[str, str], Bucket] = {}
         self._owes: dict[str, float] = {}
-        """Tenants of which something here waits for its quota → until when pushes leave the room to that."""
+        """Tenants with jobs put off here → until when pushes leave the room to these."""
         settings.read(QUOTA, _read)
         settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
-        """What was pushed so far lies before `end` of the journal, on disk or not: what comes from now on is apart."""
+        """What was pushed so far lies before `end` of the journal, synced or not; later pushes are kept apart."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
             self._pushed.append(PushCharges())
-        if len(self._pushed) > PUSHED_MAX:  # a partition tells nothing, or is far behind
+        if len(self._pushed) > PUSHED_MAX:  # a partition does not answer, or lags
             first = self._pushed.popleft()
             for tenant, homes in first.jobs.items():
                 self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
-        """A partition told; what the journal has before `applied` was in it."""
+        """A partition was counted, with all that the journal has before `applied`."""
         self.counts[partition] = counts
         self.looking.pop(partition, None)
         self._missed.pop(partition, None)
@@ -148,13 +148,13 @@ class Quotas:
         self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
 
     def missed(self, partition: int, why: str) -> None:
-        """A partition did not answer: what it told before counts, and what was pushed since."""
+        """A partition did not answer: its last numbers stay, plus what was pushed since."""
         since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
         self._missed[partition] = since_s, why
         del self.looking[partition]
 
     def complaints(self) -> list[str]:
-        """What to say in health."""
+        """Partitions whose numbers are old, for `/readyz`."""
         now_s = self._clock.mono_s()
         waits = {number: (at_s, "it takes so long to count") for number, at_s in self.looking.items()} | self._missed
         return [
@@ -169,9 +169,9 @@ class Quotas:
     ) -> tuple[str, float] | None:
         """Which limit forbids to push now, and for how many seconds about; None: none does.
 
-        `owed`: they are to come once there is room. They need room for one of them, however many they are: a quota may
-        allow fewer at all, and what needs more room than ever is free would keep all pushes waiting meanwhile.
-        `retried`: they have ended, and are to begin anew; that there are too many dead ones is why somebody does it.
+        `owed`: they were put off. They need room for one, however many they are: a quota may allow fewer at all, and
+        jobs that need more room than there ever is would keep all pushes waiting.
+        `retried`: they have ended and run again; too many dead jobs are a reason to retry, not to refuse.
         """
         quota = self.known[tenant]
         for name, rate in (("rate", quota.rate), ("bytes", quota.bytes)):
@@ -190,21 +190,21 @@ class Quotas:
         return None
 
     def has_too_many_dead(self, tenant: str) -> bool:
-        """Whether that forbids to push, until somebody retries or deletes some."""
+        """Whether dead jobs forbid pushes, until some are retried or deleted."""
         most = self.known[tenant].dead
         return most is not None and self._told(tenant).dead >= most
 
     def _told(self, tenant: str) -> Numbers:
-        """What all partitions told of it last."""
+        """Over all partitions, as counted last."""
         told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
 
     def owe(self, tenant: str) -> None:
-        """What came by itself was put off: for a while pushes leave it the room."""
+        """Jobs were put off: for a while pushes leave the room to them."""
         self._owes[tenant] = self._clock.mono_s() + OWED_S
 
     def owes(self, tenant: str) -> bool:
-        """Whether something was put off a moment ago."""
+        """Whether jobs were put off a moment ago."""
         until_s = self._owes.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
             del self._owes[tenant]
@@ -212,7 +212,7 @@ class Quotas:
         return until_s is not None
 
     def reserve(self, tenant: str, jobs: int, size_bytes: int, daemons: int) -> Charge:
-        """Keep so much for a push, whatever there is."""
+        """Reserve for a push, however much room there is."""
         quota, charge = self.known[tenant], Charge(jobs, size_bytes)
         for place, (name, rate) in enumerate((("rate", quota.rate), ("bytes", quota.bytes))):
             if rate is not None:
@@ -241,7 +241,7 @@ class Quotas:
             bucket.spend((taken[place] - reserved) / rate)
             bucket.reserved_s -= reserved / rate
 
-        charge.when_over(settle)  # of the same bucket: a quota that is said anew meanwhile has another, all unspent
+        charge.when_over(settle)  # in this bucket: a quota that is set anew meanwhile gets a full one
 
     def _of(self, daemons: int) -> str:
         return "" if daemons == 1 else f", this daemon's share is one of {daemons}"

@@ -1,4 +1,4 @@
-"""Tokens: made, listed and revoked at any daemon, for all of them. Their secrets are told to who makes them."""
+"""Tokens: made, listed and revoked at any daemon, for all of them. A secret is shown once, to who makes it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,21 +16,20 @@ from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_o
 from jqd.service.services import Services
 from jqd.service.settings import MIB, expect_room, get_or_refresh, save
 
-TOKENS = Share("tokens", 10_000)  # that may be used: all daemons keep them in memory, some 3 MB
-KEPT_BYTES_MAX = (
-    16 << 20
-)  # of all tenants' tokens, with those that are over or revoked and still kept, and a tenant has
-# a tenth: some 4,800 without scopes. A quarter of what all rules may take, so that no tenants fill that
-SURE_BYTES = 16 << 10  # a tenant that has less makes more, whatever the others have: some fifty
+TOKENS = Share("tokens", 10_000)  # valid ones: every daemon keeps them in memory, some 3 MB
+# Of the tokens of all tenants, also revoked ones; a tenant has a tenth, some 4,800 tokens without scopes. A quarter of
+# what all settings may take, so that tenants cannot fill these.
+KEPT_BYTES_MAX = 16 << 20
+SURE_BYTES = 16 << 10  # guaranteed to a tenant, whatever the others have: some fifty
 SCOPES_MAX = 100
 SCOPED = (Role.PUSH, Role.WORKER)
 NOTE_LENGTH_MAX = 200
-DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is for ever, or a slip of units
+DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is a slip of units
 
 Scopes = Annotated[
     tuple[Name, ...],
     Meta(
-        min_length=1,  # none would be all: who lets a program gather them, and it finds none, means no jobtype
+        min_length=1,  # an empty array would mean all: a program that gathers none means no jobtype
         max_length=SCOPES_MAX,
         description=f"1 to {SCOPES_MAX} jobtypes, each as it is or with a * at its end; leave it out for all",
     ),
@@ -109,14 +108,14 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
 
 
 def seen_by(services: Services) -> list[tuple[str, Token]]:
-    """Those that may be used, and exist for whom the service acts."""
+    """Valid tokens that the principal may see."""
     return [(token_id, one) for token_id, one in services.tokens if services.principal.can_see(one.tenant)]
 
 
 async def revoke(services: Services, token_id: str) -> None:
-    """Let nobody in with it any more: here when this returns, at the others when they hear of it, or are told.
+    """Let nobody in with it: at this daemon when this returns, at the others once they learn of it.
 
-    Revoked once more it is told to the others once more. Raises NotFound, NotYet, JournalRefused.
+    Raises NotFound, NotYet, JournalRefused.
     """
     await get_or_refresh(services, partial(_find, services, token_id))
 
@@ -139,7 +138,7 @@ def _find(services: Services, token_id: str) -> Token | None:
 
 
 def _expect_bytes(kept: Counter[str], tenant: str) -> None:
-    """Raises Conflict. For tenants: who runs jqd is bound by what all rules may take alone, and can always make one."""
+    """Raises Conflict. Binds tenants only: who runs jqd can always make one, within the limit of all settings."""
     part = KEPT_BYTES_MAX // PART
     have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
     if SURE_BYTES <= have < most:
@@ -154,7 +153,7 @@ def _expect_bytes(kept: Counter[str], tenant: str) -> None:
 
 
 def _kept_bytes(services: Services) -> Counter[str]:
-    """What all of a tenant take that are not forgotten yet."""
+    """Tenant → bytes of all its tokens that are not forgotten yet."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
         if (one := services.tokens.get(setting.name)) is not None:
