@@ -1,14 +1,15 @@
 """How a loop survives a failing store or journal: log the change once, wait longer after each try, go on."""
 
 import random
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from jqd.domain.backoff import Backoff
-from jqd.domain.errors import JournalError, StoreAway, StoreRefused
+from jqd.domain.errors import JournalError, JournalRefused, JournalStuck, StoreAway, StoreRefused
 from jqd.domain.log import get_logger
 
-# A store that is back should find us within a few seconds; one that is gone should not be hammered.
+# A store that is back is noticed within a few seconds; one that is gone is not flooded.
 STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)
 
 
@@ -22,6 +23,16 @@ class LoopBackoff:
         """Whether the cause is the journal instead of the store."""
         self._source = source
         self._log = get_logger(loop)
+
+    async def attempt(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do the work, or wait before the next try. Returns whether it was done; other errors stop the daemon."""
+        try:
+            await work()
+        except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
+            await self.wait_after_failure(error)
+            return False
+        self.succeeded()
+        return True
 
     def succeeded(self) -> None:
         if self.failures:

@@ -14,7 +14,7 @@ import trio
 
 from jqd.domain.audit import IN_A_ROW, is_old, stale
 from jqd.domain.clock import Clock
-from jqd.domain.errors import JournalDamaged, JournalRefused, JournalStuck, StoreAway, StoreChanged, StoreRefused
+from jqd.domain.errors import JournalDamaged, JournalStuck, StoreAway, StoreChanged, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, decode_rules, encode_rules
 from jqd.domain.settings import AUDIT, FIRED, SCHEDULE, Setting, SettingTable
@@ -224,18 +224,17 @@ class SettingsUpkeep:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         await self._read_own()
-        tidy_at_s = self._clock.mono_s() + TIDY_S
+        self._tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
-            try:
-                await self._save_news()
-            except JournalRefused as error:
-                await self.backoff.wait_after_failure(error)
-            else:
-                self.backoff.succeeded()
-                if self._clock.mono_s() >= tidy_at_s:
-                    tidy_at_s = self._clock.mono_s() + TIDY_S
-                    await self.tidy()
+            if await self.backoff.attempt(self._keep_up):
                 await trio.sleep(FOLLOW_S)
+
+    async def _keep_up(self) -> None:
+        await self._save(self._workers.farewells)
+        await self._keep()
+        if self._clock.mono_s() >= self._tidy_at_s:
+            self._tidy_at_s = self._clock.mono_s() + TIDY_S
+            await self.tidy()
 
     async def tidy(self) -> None:
         """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps.
@@ -263,10 +262,6 @@ class SettingsUpkeep:
             # The lane reports it, too, and turns health red. A store that has our settings sends them back.
             self._log.error("settings.unreadable", error=str(error))
         self._settings.loaded.set()
-
-    async def _save_news(self) -> None:
-        await self._save(self._workers.farewells)
-        await self._keep()
 
     async def _keep(self) -> None:
         """Journal settings of others: they hold here from the next start on, and any store gets them again.

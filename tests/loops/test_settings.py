@@ -11,11 +11,11 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
-from jqd.domain.errors import NotFound, NotYet
+from jqd.domain.errors import JournalRefused, NotFound, NotYet
 from jqd.domain.lease import LeaseConfig
 from jqd.domain.settings import NIL, Setting, SettingTable
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops import settings as useless_module
+from jqd.loops import settings as settings_module
 from jqd.loops.settings import (
     DELETED_S,
     ENDED_S,
@@ -112,6 +112,25 @@ async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch:
         await service_settings.wait_loaded(services)
     services.workers.settings.told.set()
     await service_settings.wait_loaded(services)
+
+
+async def test_a_journal_that_refuses_while_settings_are_tidied_ends_no_daemon(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, tried = TrioClock(), list[float]()
+    place = Place(0, FakeStore(clock), clock, random.Random(1))
+    monkeypatch.setattr(settings_module, "TIDY_S", 1.0)
+
+    async def tidy() -> None:
+        tried.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        raise JournalRefused("the disk is full", full=True)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(place.live)
+        monkeypatch.setattr(place.daemon.settings_upkeep, "tidy", tidy)
+        await until(lambda: len(tried) > 1)
+        nursery.cancel_scope.cancel()
 
 
 async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_times_a_second(
@@ -260,8 +279,8 @@ async def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_
 
 
 async def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(useless_module, "DELETED_MAX", 2)
-    monkeypatch.setattr(useless_module, "SILENT_MAX", 1)
+    monkeypatch.setattr(settings_module, "DELETED_MAX", 2)
+    monkeypatch.setattr(settings_module, "SILENT_MAX", 1)
     clock = ManualClock()
     settings = SettingTable()
     workers = WorkerRegistry(settings, clock=clock)
