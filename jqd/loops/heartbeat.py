@@ -37,12 +37,8 @@ class Heartbeat:
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
         self.backoff = LoopBackoff("heartbeat", source=source)
-        self._store = store
-        self._membership = membership
-        self._clock = clock
-        self._stop_work = stop_work
-        self._cancelled = cancelled
-        self._seen = seen
+        self._store, self._membership, self._clock = store, membership, clock
+        self._stop_work, self._cancelled, self._seen = stop_work, cancelled, seen
         self._peers: dict[str, tuple[Member, float]] = {}
         self._log = get_logger("heartbeat")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from jqd.domain.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
+from jqd.domain.errors import JournalRefused, StaleOwner
 from jqd.domain.job import INTERRUPTED, Held, Outcome
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, encode_outcomes
@@ -46,12 +46,8 @@ class OutcomesLoop:
     ) -> None:
         """`publish_view`: tells the store which workers are backed off, if it does not know."""
         self.backoff = LoopBackoff("outcomes", source=source)
-        self._journal = journal
-        self._store = store
-        self._runner = runner
-        self._scheduler = scheduler
-        self._membership = membership
-        self._publish_view = publish_view
+        self._journal, self._store, self._runner, self._scheduler = journal, store, runner, scheduler
+        self._membership, self._publish_view = membership, publish_view
         self._returned: deque[tuple[Release, tuple[str, int]]] = deque()
         self._undelivered: deque[tuple[Release, tuple[str, int]]] = deque()
         self._back = trio.Event()
@@ -85,15 +81,7 @@ class OutcomesLoop:
             await self._back.wait()
             self._back = trio.Event()
             while self._returned or self._undelivered:
-                try:
-                    if self._returned:
-                        await self._release()
-                    else:
-                        await self._release_undelivered()
-                except (StoreAway, StoreRefused) as error:
-                    await self.backoff.wait_after_failure(error)
-                else:
-                    self.backoff.succeeded()
+                await self.backoff.attempt(self._release if self._returned else self._release_undelivered)
 
     def _take(self) -> Sequence[Outcome]:
         """Outcomes to be written. All else goes to `run_returns`."""

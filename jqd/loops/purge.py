@@ -4,7 +4,6 @@ import random
 
 import trio
 
-from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
 from jqd.store import Store
@@ -25,13 +24,11 @@ class Purge:
         task_status.started()
         while True:
             await trio.sleep(PURGE_EVERY_S)
-            try:
-                rows = 0
-                while purged := await self._store.purge(PURGE_ROWS):
-                    rows += purged
-            except (StoreAway, StoreRefused) as error:
-                await self.backoff.wait_after_failure(error)
-                continue
-            self.backoff.succeeded()
-            if rows:
-                self._log.info("purge.batch", rows=rows)
+            await self.backoff.attempt(self._purge)
+
+    async def _purge(self) -> None:
+        rows = 0
+        while purged := await self._store.purge(PURGE_ROWS):
+            rows += purged
+        if rows:
+            self._log.info("purge.batch", rows=rows)

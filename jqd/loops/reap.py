@@ -4,11 +4,11 @@ A daemon is dead when its heartbeat has not changed for a lease on *our* clock.
 """
 
 import random
+from functools import partial
 
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.domain.lease import Heartbeats
 from jqd.domain.log import get_logger
 from jqd.loops.backoff import LoopBackoff
@@ -34,13 +34,11 @@ class Reap:
 
     def note_members(self, members: dict[str, Member]) -> None:
         """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
-        ours = self._membership.sysid
-        others = {sysid: member for sysid, member in members.items() if sysid != ours}
+        others = {sysid: member for sysid, member in members.items() if sysid != self._membership.sysid}
         beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
         dead = self._heartbeats.observe(beats, self._clock.mono_s())
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
-        for sysid in dead:
-            self._dead[sysid] = others[sysid]
+        self._dead |= {sysid: others[sysid] for sysid in dead}
         if self._dead:
             self._found.set()
 
@@ -56,12 +54,7 @@ class Reap:
             self._found = trio.Event()
             while self._dead:
                 sysid, member = next(iter(self._dead.items()))
-                try:
-                    await self._reap(sysid, member)
-                except (StoreAway, StoreRefused) as error:
-                    await self.backoff.wait_after_failure(error)
-                else:
-                    self.backoff.succeeded()
+                if await self.backoff.attempt(partial(self._reap, sysid, member)):
                     self._dead.pop(sysid, None)
 
     async def _reap(self, sysid: str, member: Member) -> None:
@@ -75,7 +68,7 @@ async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:
     """Give back what the store holds for us and we do not know of. No claim may be running. Raises StoreError."""
     before = runner.get_running_jobs()
     held = await store.get_held(owner)
-    ours = before | runner.get_running_jobs()  # what left our hand meanwhile did so because the store knows of it
+    ours = before | runner.get_running_jobs()  # a job that left meanwhile did so because the store knows of it
     unknown = {job_id: fence for job_id, fence in held.items() if fence not in (ours.get(job_id), before.get(job_id))}
     if unknown:
         await store.release_jobs(owner, unknown)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import trio
 
-from jqd.domain.errors import StoreAway, StoreRefused
 from jqd.loops.backoff import LoopBackoff
 from jqd.runner import Capacity
 from jqd.store import CALL_JOBS_MAX, Hold, Store
@@ -27,14 +26,11 @@ class WorkerSlots:
         task_status.started()
         while True:
             await trio.sleep(LOOK_S)
-            claims = [claim for claim in self._gates.lent() if self._mine(claim[0])]
-            try:
-                for at in range(0, len(claims), CALL_JOBS_MAX):
-                    piece = claims[at : at + CALL_JOBS_MAX]
-                    seen = await self._store.touch(piece, renew=False)
-                    over = (claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)
-                    self._gates.ended(over)
-            except (StoreAway, StoreRefused) as error:
-                await self.backoff.wait_after_failure(error)
-            else:
-                self.backoff.succeeded()
+            await self.backoff.attempt(self._free_ended)
+
+    async def _free_ended(self) -> None:
+        claims = [claim for claim in self._gates.lent() if self._mine(claim[0])]
+        for at in range(0, len(claims), CALL_JOBS_MAX):
+            piece = claims[at : at + CALL_JOBS_MAX]
+            seen = await self._store.touch(piece, renew=False)
+            self._gates.ended(claim for claim, each in zip(piece, seen, strict=True) if each.hold is not Hold.STANDS)

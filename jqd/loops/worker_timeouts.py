@@ -47,12 +47,8 @@ class WorkerTimeouts:
         backoff: Backoff,
     ) -> None:
         self.backoff = LoopBackoff("worker_timeouts", source=source)
-        self._journal = journal
-        self._store = store
-        self._membership = membership
-        self._clock = clock
-        self._source = source
-        self._backoff = backoff
+        self._journal, self._store, self._membership = journal, store, membership
+        self._clock, self._source, self._backoff = clock, source, backoff
         self._marks = Marks(2 * LOOK_S)
         self._silences_s: tuple[int, ...] = ()
         self._life: str | None = None

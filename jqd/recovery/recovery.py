@@ -75,14 +75,8 @@ class Recovery:
 
         `period_ms`: in which a waiting job gains a step of priority."""
         self.backoff = LoopBackoff("recovery", source=source)
-        self._journal = journal
-        self._store = store
-        self._membership = membership
-        self._lanes = lanes
-        self._runner = runner
-        self._reap = reap
-        self._claims = claims
-        self._period_ms = period_ms
+        self._journal, self._store, self._membership, self._lanes = journal, store, membership, lanes
+        self._runner, self._reap, self._claims, self._period_ms = runner, reap, claims, period_ms
         for lane in lanes.values():
             lane.pause()  # nothing goes to a store before it was looked at: it may be another's
         self._answer_lost = False  # a membership was asked for and the store never answered: we may have it

@@ -9,60 +9,16 @@ import re
 from jqd.domain.errors import ConfigError
 from jqd.domain.record import Lane
 
-# name in scripts → type; docs/build/STORE.md says what each holds.
-KINDS = {
-    "jobs": "hash",
-    "ready": "zset",
-    "types": "zset",
-    "later": "zset",
-    "held": "zset",
-    "fence": "string",
-    "tries": "hash",
-    "ended": "zset",
-    "dead": "zset",
-    "outcome": "hash",
-    "result": "hash",
-    "results": "zset",
-    "tomb": "zset",
-    "applied": "hash",
-    "members": "hash",
-    "life": "hash",
-    "early": "hash",
-    "names": "hash",
-    "generation": "hash",
-    "asked": "hash",
-    "deaths": "hash",
-    "rules": "hash",
-    "backlog": "zset",
-    "page": "list",
-    "paged": "hash",
-    "heads": "zset",
-    "leases": "hash",
-    "beats": "zset",
-    "ruled": "zset",
-    "alive": "zset",
-    "logs": "hash",
-    "logged": "zset",
-    "counts": "hash",
-    "outbox": "zset",
-    "keyed": "hash",
-    "queues": "zset",
-    "parked": "hash",
-    "aside": "zset",
-    "limits": "hash",
-    "due": "zset",
-    "again": "zset",
-    "spent": "list",
-    "busy": "zset",
-    "limited": "hash",
-    "expiring": "zset",
-    "permits": "hash",
-    "aged": "zset",
-    "shelf": "zset",
-    "shelves": "zset",
-    "loose": "zset",
-    "kept": "hash",
-}
+# name in scripts:type, in the order in which scripts get them; docs/build/STORE.md says what each holds.
+_SPELLED = """
+    jobs:hash ready:zset types:zset later:zset held:zset fence:string tries:hash ended:zset dead:zset outcome:hash
+    result:hash results:zset tomb:zset applied:hash members:hash life:hash early:hash names:hash generation:hash
+    asked:hash deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
+    alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
+    limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
+    shelf:zset shelves:zset loose:zset kept:hash
+"""
+KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy", "shelf", "loose"})
 

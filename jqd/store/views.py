@@ -34,27 +34,23 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
         )
     failed, history = codec.decode_tries(keys, job_id, tries)
     ended, cancelled = decode_end(keys, job_id, outcome)
-    view = job_view(
+    daemon = "" if sysid is None else codec.text(keys, "members", sysid)
+    return job_view(
         job,
         place,
         codec.whole(keys, place, score),
-        daemon="" if sysid is None else codec.text(keys, "members", sysid),
         failed=failed,
         history=history,
         outcome=ended,
         cancelled=cancelled,
+        changed=codec.decode_generation(keys, job_id, generation),
+        daemon=daemon if worker is None else "",
+        worker="" if worker is None else codec.text(keys, "leases", worker),
         cancel_asked=asked is not None,
         result=codec.decode_value(keys, "result", job_id, result),
-        changed=codec.decode_generation(keys, job_id, generation),
+        progress=progress if isinstance(progress, bytes) else None,
+        log="" if log is None else codec.text(keys, "logs", log),
     )
-    more: dict[str, Any] = {}
-    if worker is not None:
-        more = {"daemon": "", "worker": codec.text(keys, "leases", worker)}
-    if isinstance(progress, bytes):
-        more["progress"] = progress
-    if log is not None:
-        more["log"] = codec.text(keys, "logs", log)
-    return replace(view, **more) if more else view
 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
@@ -73,11 +69,9 @@ def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], 
         job or Job(job_id, jobtype),
         place,
         codec.whole(keys, place, fields[1]),
-        daemon="",
-        failed=0,
-        history=[],
         outcome=replace(ended, message=f"UNREADABLE: {why}") if ended else unreadable(job_id, why, jobtype, fields[3]),
         cancelled=cancelled,
+        daemon="",
         cancel_asked=False,
         result=None,
     )
@@ -89,16 +83,16 @@ def job_view(
     place: str,
     score: int,
     *,
-    daemon: str,
-    failed: int,
-    history: list[Outcome],
+    failed: int = 0,
+    history: Sequence[Outcome] = (),
     outcome: Outcome | None,
     cancelled: bool,
-    cancel_asked: bool,
-    result: bytes | None,
     changed: tuple[int, int, bool] = (0, 0, False),
+    **more: Any,
 ) -> JobView:
-    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
+    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure.
+
+    `more`: further fields of the view."""
     waits, dated = (State.RETRYING,) * 2 if failed else (State.WAITING, State.SCHEDULED)
     state = {"ready": waits, "later": dated, "held": State.RUNNING}.get(place, State.FAILED)
     if place == "ended":
@@ -106,24 +100,22 @@ def job_view(
     if outcome is not None and state is State.FAILED:
         history = [*history, outcome]
     last = outcome or (history[-1] if history else None)
-    told = structs.asdict(job)
+    fields = structs.asdict(job)
     if place == "later":
-        told["eligible_at_ms"] = score
+        fields["eligible_at_ms"] = score
     return JobView(
-        **told,
+        **fields,
         state=state,
         attempts=codec.attempt(job, failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0)),
         started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
-        daemon=daemon,
         outcome=last,
-        history=history,
-        cancel_asked=cancel_asked,
-        result=result,
+        history=[*history],
         snoozes=last.snoozes if last else 0,
         interruptions=last.interruptions if last else 0,
         revision=changed[0],
         generation=changed[1],
         missed=changed[2],
+        **more,
     )
 
 

@@ -17,7 +17,7 @@ from contextlib import aclosing, contextmanager
 import trio
 
 from jqd.domain.clock import Clock
-from jqd.domain.errors import JournalDamaged, JournalRefused, JournalStuck, StoreAway, StoreRefused
+from jqd.domain.errors import JournalDamaged, StoreAway, StoreRefused
 from jqd.domain.job import Outcome
 from jqd.domain.jobid import partition_of
 from jqd.domain.log import get_logger
@@ -71,10 +71,7 @@ class Retention:
     ) -> None:
         """`partitions`: in the order of their partitions."""
         self.backoff = LoopBackoff("retention", source=source)
-        self._journal = journal
-        self._partitions = partitions
-        self._settings = settings
-        self._clock = clock
+        self._journal, self._partitions, self._settings, self._clock = journal, partitions, settings, clock
         self._horizons = [
             Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not partition.membership.sole)
             for partition in partitions
@@ -91,12 +88,7 @@ class Retention:
         task_status.started()
         while True:
             await trio.sleep(EVERY_S)
-            try:
-                await self._free()
-            except (StoreAway, StoreRefused, JournalRefused, JournalStuck) as error:
-                await self.backoff.wait_after_failure(error)  # what cannot be read is kept, and all behind it
-            else:
-                self.backoff.succeeded()
+            await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
 
     async def _free(self) -> None:
         stands = [found for partition in self._partitions if (found := partition.stand()) is not None]
