@@ -37,7 +37,7 @@ from jqd.tenants.quotas import Quotas
 OWED_S = 60.0  # what waits for so long for a quota is complained about, as a date of a schedule is
 OWED_JOBS_WARN = 10_000  # of one tenant: some MB of the store; where each has followers of 1 MiB, 10 GB
 SHELVES_SHOWN_MAX = 10  # tenants that wait for their quotas and are named
-SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
+SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` lists all
 
 
 class Control:

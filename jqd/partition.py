@@ -118,7 +118,7 @@ class Partition:
             membership=self.membership,
             workers=shared.workers,
             views=shared.worker_views,
-            told=lambda: not self.lanes[Lane.RULES].is_behind,
+            own_applied=lambda: not self.lanes[Lane.RULES].is_behind,
             clock=clock,
             source=source,
         )

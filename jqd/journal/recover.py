@@ -94,7 +94,8 @@ def recover(files: Files, directory: Path) -> Recovered:
             found.damaged.append(doubt)
 
     for path in headless:
-        _set_aside(files, path)
+        _try(files.rename, path, path.with_suffix(DAMAGED))
+        _try(files.sync_directory)
         found.damaged.append(f"{path.name}: both copies of its head are damaged; kept as {path.stem}{DAMAGED}")
     for name in names:
         if name.endswith(DAMAGED):
@@ -250,11 +251,6 @@ def _cut_tail(files: Files, segment: Segment) -> None:
         with closing(files, files.open(segment.path, write=True)) as fd:
             files.truncate(fd, size)
     get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=segment.end, kept=aside.name)
-
-
-def _set_aside(files: Files, path: Path) -> None:
-    _try(files.rename, path, path.with_suffix(DAMAGED))
-    _try(files.sync_directory)
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:

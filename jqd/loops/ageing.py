@@ -29,10 +29,10 @@ class Ageing:
         """The difference as a sentence for people, or None."""
         if not self._others:
             return None
-        said = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
-        more = f" and {len(said) - NAMED_MAX} more" if len(said) > NAMED_MAX else ""
+        names = [f"{sysid} ({_period(its)})" for sysid, its in sorted(self._others.items())]
+        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
         return (
-            f"jobs age otherwise here ({_period(self.period_ms)}) than at daemon {', '.join(said[:NAMED_MAX])}{more}:"
+            f"jobs age otherwise here ({_period(self.period_ms)}) than at daemon {', '.join(names[:NAMED_MAX])}{more}:"
             " set scheduler.ageing_s alike at all, or what goes first depends on who takes it"
         )
 

@@ -81,8 +81,8 @@ class Backpressure:
     @property
     def reason(self) -> str | None:
         """Why pushes are refused now, or None."""
-        told = [self._describe(mark) for mark in self._marks.values() if mark.reached]
-        return "; ".join(told) or None
+        reasons = [self._describe(mark) for mark in self._marks.values() if mark.reached]
+        return "; ".join(reasons) or None
 
     def refusal(self) -> Overloaded | None:
         """The error that answers a push now; None: it is accepted."""
@@ -90,7 +90,7 @@ class Backpressure:
             return None
         self.refused += 1
         least = max(RETRY_S[name] for name in self.reached)
-        # Spread: all who are told the same second would come back in the same.
+        # Spread, or all would come back in the same second.
         return Overloaded(f"nothing was taken: {self.reason}", retry_after_s=least + self._source.randrange(least + 1))
 
     def stats(self) -> Mapping[str, object]:
@@ -131,10 +131,10 @@ class Backpressure:
     async def _ask(self, number: int) -> None:
         while True:
             try:
-                told = await self._stores[number].stats()
-                self._waiting[number] = told.waiting + told.scheduled
+                stats = await self._stores[number].stats()
+                self._waiting[number] = stats.waiting + stats.scheduled
             except (StoreAway, StoreRefused) as error:
-                # Its loops report it; what it said last holds until it is back.
+                # Its loops report it; its last answer counts until it is back.
                 self._log.debug("backpressure.store_away", partition=number, error=str(error))
             await trio.sleep(LOOK_S)
 

@@ -337,7 +337,7 @@ class Claims:
         return free, len(back)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
-        # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
+        # Each claim counts, also of a job still running here under an older fence: the runner drops that void attempt,
         # and it stops as any other does.
         for its, count in Counter(one.job.jobtype for one in held).items():
             self._scheduler.jobs_started(its, count)

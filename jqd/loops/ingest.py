@@ -35,7 +35,7 @@ RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight s
 FLIGHTS_MAX = 3  # chunks unanswered: one being applied, one queued there, one on its way
 IDLE_TURNS = 20  # rounds without progress: a few are ordinary when the store changed, or answers crossed
 IDLE_S = 0.5  # wait in each further one, so that it does not take a whole core; `progress` reports it
-SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
+SKIP_BYTES = 16 << 20  # a quiet lane advances its position in the store this often: a restart re-reads no more
 
 Record = TypeVar("Record")
 
@@ -93,7 +93,7 @@ class Ingest(Generic[Record]):
         self.reader = reader
         self._frames = LaneFrames[Record](lane, journal)
         self._log = get_logger("ingest")
-        self._position: int | None = None  # what the store has applied; None until it has told us
+        self._position: int | None = None  # what the store has applied; None until it answered
         self._recheck = True  # the store is to be asked before anything else
         self._rechecks = 0
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
@@ -207,7 +207,8 @@ class Ingest(Generic[Record]):
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
-        self._note_applied(position)
+        while self._flights and self._flights[0].end <= position:
+            self._pop()  # applied, although the answer was lost
         if self._flights and self._flights[0].start != position:
             # They begin elsewhere than the store's position: sent now they would skip what lies between.
             self._flights.clear()
@@ -339,11 +340,6 @@ class Ingest(Generic[Record]):
             return await self._settings.apply(journal_id, flight.start, flight.end, flight.records)
         await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
         return None
-
-    def _note_applied(self, position: int) -> None:
-        """The store has applied everything up to there. No call is in flight."""
-        while self._flights and self._flights[0].end <= position:
-            self._pop()
 
     def _pop(self) -> None:
         flight = self._flights.popleft()

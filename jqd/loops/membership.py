@@ -1,6 +1,6 @@
 """This daemon's membership among the daemons of the store, shared by its loops: `recovery` takes it, `heartbeat` renews
 it, `dispatch` and `outcomes` act under it. The states and their transitions are in `store_standing.py`; here are the
-lease, the clock, and those who wait for a change.
+lease, the clock, and the waiters for a change.
 """
 
 from dataclasses import replace
@@ -154,7 +154,7 @@ class Membership:
         self._disturbed.set()
         return self.owner
 
-    # ------------------------------------------------------------ for those who move it
+    # ------------------------------------------------------------ for recovery
 
     @property
     def past(self) -> Past | str:

@@ -89,10 +89,10 @@ class OutcomesLoop:
         jobtypes = [one.jobtype for one in stopped.outcomes] + [one.job.jobtype for one in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
             self._scheduler.jobs_stopped(jobtype, count)
-        unsent, told = set(map(_claim, stopped.unsent)), set(stopped.told)
+        unsent, sent = set(map(_claim, stopped.unsent)), set(stopped.told)
         returned = map(_claim, stopped.returned)
         self._returned += ((Release.UNSENT if claim in unsent else Release.UNGET, claim) for claim in returned)
-        self._undelivered += ((Release.UNGET if claim in told else Release.UNSENT, claim) for claim in stopped.unheard)
+        self._undelivered += ((Release.UNGET if claim in sent else Release.UNSENT, claim) for claim in stopped.unheard)
         if self._returned or self._undelivered:
             self._back.set()
         return stopped.outcomes

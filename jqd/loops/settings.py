@@ -30,12 +30,12 @@ from jqd.runner.worker_health import VIEW
 from jqd.store import Store
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
-DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
+DELETED_S = 7 * 86_400.0  # a worker's departure is kept so long: a daemon that is away longer brings back a
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
 FIRED_S = 7 * 86_400.0  # what is known of the dates of a schedule is kept so long after it was deleted
 SILENT_MAX = DELETED_MAX = 10_000  # of a tenant no more than so many: programs that make up names leave some with each.
-# What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
+# Deletions are counted by kind: many workers that leave must not bring back a schedule.
 FIRST_S = 0.02  # between tries of the first question: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
 SAID_S = 0.25  # between two published views: each stops the claims of all other daemons until they have it
@@ -61,7 +61,7 @@ class SettingsSync:
         membership: Membership,
         workers: WorkerRegistry,
         views: WorkerViews,
-        told: Callable[[], bool],
+        own_applied: Callable[[], bool],
         clock: Clock,
         source: random.Random,
     ) -> None:
@@ -80,15 +80,15 @@ class SettingsSync:
         self._workers = workers
         self._views = views
         self._published = 0  # the revision of our view that this store has
-        self._publish_at_s = 0.0  # it is told no other before that
-        self._own_applied = told
+        self._publish_at_s = 0.0  # no other view is published before that
+        self._own_applied = own_applied
         self._clock = clock
         self._signs = workers.signs()
         self.rules_at = self._signs_at = 0
         """Up to where we have the settings of this store."""
         self._asking = trio.Lock()
         self._life: str | None = None
-        self._answered = 0  # of those who wanted to know
+        self._answered = 0  # of `SettingTable.wanted`
         self._log = get_logger("settings")
 
     @property
@@ -307,7 +307,7 @@ async def find_unneeded(settings: SettingTable, workers: WorkerRegistry, now_ms:
         if since_s > SILENT_S or kept[tenant_of(setting.name)] > SILENT_MAX:
             gone.append(setting)
     gone.reverse()
-    # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
+    # Other daemons may still save up to which date a schedule fired after it was deleted; its deletion is kept longer.
     ended = {
         setting.name for setting in deleted if setting.kind == SCHEDULE and now_ms - setting.at_ms > FIRED_S * 1000
     }

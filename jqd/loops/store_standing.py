@@ -1,4 +1,4 @@
-"""Where this daemon stands with its store: may it claim jobs, and if not, why not? One state of six.
+"""The state of this daemon towards its store: may it claim jobs, and if not, why not? One state of six.
 
     Out ────looked───▶ Looked ──took_seat──▶ Seated ──came_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
@@ -6,19 +6,19 @@
      │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
     Out ◀─ disturbed, resigned ── from any of them ◀─────────────────────┘    Left ◀── left ── from any, for good
 
-    looked        barrier   it knows which life of the store answers. A store that is settled, met by a daemon that
-                            just started, is calm: the daemon catches up before it sits down, and nobody waits for it
-    took_seat     barrier   the store gave it an epoch. Until it is through, all daemons wait for it
-    came_through  barrier   the store knows all that its journal knows of ended and changed jobs
-    renewed       renew     the store confirmed the lease, and says who is not through and whether the life is settled
-    disturbed     renew, dispatch   another life of the store answers, or the store gave our epoch up
-    rolled_back   ingest    the store knows less than it said it knew, in a life that seems the same: that life is ended
-    resigned      barrier   our journal cannot be read while others wait for it: they go on without us
+    looked        recovery  it knows which life of the store answers. A settled store, met by a daemon that just
+                            started, is calm: the daemon catches up before it joins, and nobody waits for it
+    took_seat     recovery  the store gave it an epoch. Until it is through, all daemons wait for it
+    came_through  recovery  the store knows all that its journal knows of ended and changed jobs
+    renewed       heartbeat the store confirmed the lease, and who is not through and whether the life is settled
+    disturbed     heartbeat, dispatch   another life of the store answers, or the store burnt our epoch
+    rolled_back   ingest    the store knows less than it did, in a life that seems the same: that life is ended
+    resigned      recovery  our journal cannot be read while others wait for it: they go on without us
     left          shutdown
 
-The lease that is waited for covers daemons that live and have not looked yet: what they hold they say again meanwhile.
-All of them went through this before a life was noted as settled, so whoever joins it waits for nobody. `Membership`
-has a method for each event; a test walks all events in all states.
+A new life is settled only after a lease, for daemons that live and have not looked yet: what they hold they assert
+again meanwhile. Once a life is noted as settled, a daemon that joins it waits for nobody. `Membership` has a method for
+each event; a test walks all events in all states.
 """
 
 from dataclasses import dataclass

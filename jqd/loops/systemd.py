@@ -46,12 +46,12 @@ class SystemdNotifier:
     def ready(self) -> None:
         """Jobs are taken. From here on the dispatcher is watched: before, it may not have begun."""
         self._ready = True
-        self._say("READY=1", f"STATUS={self._status()}")
+        self._send("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
         """Shutdown has begun; the dispatcher is not watched any more."""
         self._stopping = True
-        self._say("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
+        self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -59,17 +59,17 @@ class SystemdNotifier:
             return
         watchdog_s = self._manager.watchdog_s
         beat_s = BEAT_S if watchdog_s is None else min(BEAT_S, watchdog_s / BEATS_A_WATCH)
-        before, stands = -1, False
+        before, hangs = -1, False
         while True:
             rounds = self._rounds()
-            stood, stands = stands, rounds == before and not self._stopping
-            if stands and not stood:
+            hung, hangs = hangs, rounds == before and not self._stopping
+            if hangs and not hung:
                 self._log.error("systemd.dispatch_stands", rounds=rounds, watchdog_s=watchdog_s)
-            self._say(f"STATUS={self._status()}", *([] if stands else ["WATCHDOG=1"]))
+            self._send(f"STATUS={self._status()}", *([] if hangs else ["WATCHDOG=1"]))
             before = rounds if self._ready else -1
             await trio.sleep(beat_s)
 
-    def _say(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> None:
         if not self._manager.address:
             return
         address = re.sub("^@", "\0", self._manager.address)  # an abstract name

@@ -100,11 +100,6 @@ class Recovery:
             for lane in self._lanes.values():
                 lane.pause()
 
-    def _hold(self) -> None:
-        """Nothing that can be claimed goes to the store until it is known what it lacks."""
-        self._lanes[Lane.JOBS].pause()
-        self._lanes[Lane.CHANGES].pause()
-
     async def _come_through(self) -> None:
         while True:
             try:
@@ -123,7 +118,10 @@ class Recovery:
 
     async def _pass(self) -> None:
         membership = self._membership
-        self._hold()
+        for claimable in (Lane.JOBS, Lane.CHANGES):
+            self._lanes[
+                claimable
+            ].pause()  # nothing that can be claimed goes to the store until it is known what it lacks
         if membership.life_to_end is not None:
             await self._end_life(membership.life_to_end)
         past = membership.past
@@ -220,12 +218,12 @@ class Recovery:
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
         """The lanes that are behind, and their positions."""
-        stands = [
+        positions = [
             (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
         ]
         return [
             (lane, position, read)
-            for lane, position, read in stands
+            for lane, position, read in positions
             if position is None or (lane in lanes and max(position, read) < goal)
         ]
 
@@ -294,6 +292,6 @@ async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[
         if position is None:
             position = min(stored[lane], journal.opened_at)
         if position:
-            # What the store lacks under the old id it lacks under the new one. `gone` says so of all: else a copied job
-            # would be lost.
+            # What the store lacks under the old id it lacks under the new one. `gone` declares all of it missing:
+            # else a copied job would be lost.
             await store.skip(journal_id, lane, 0, position, gone=lane in CARRIED)

@@ -126,8 +126,8 @@ def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
-            told = f"the row of job {job_id!r} under the key {keys['jobs']} has version {version}"
-            return StoreRefused(f"{told}, this jqd reads {ROW_VERSION}: use the jqd that wrote it")
+            described = f"the row of job {job_id!r} under the key {keys['jobs']} has version {version}"
+            return StoreRefused(f"{described}, this jqd reads {ROW_VERSION}: use the jqd that wrote it")
     return _unreadable(keys["jobs"], job_id, why)
 
 
@@ -166,8 +166,8 @@ def _extra(outcome: Outcome) -> bytes | str:
         result = outcome.result if outcome.keep_result else b""
         return b"%d %b%b" % (len(result), result, outcome.follows) if outcome.follows else result
     if outcome.fate is RETRY:
-        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
-        return f"{told}\n{outcome.log}" if outcome.log else told
+        described = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
+        return f"{described}\n{outcome.log}" if outcome.log else described
     if outcome.fate is ENTRUSTED:
         return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
     return outcome.log
@@ -249,7 +249,7 @@ def attempt(job: Job, number: int) -> int:
 def decode_held(
     keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
 ) -> Held:
-    """A job in hand. `bare`: with a nil argument. Raises Unreadable."""
+    """A job in flight. `bare`: with a nil argument. Raises Unreadable."""
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
     last = None if tries is None else _last_try(keys, job_id, _bytes(tries))

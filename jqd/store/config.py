@@ -54,7 +54,7 @@ class StoreConfig:
     i_accept_loss: bool = False
     """Use a server although its settings would lose jobs; `jqd doctor` says which. `--i-accept-loss`"""
     partition: int = field(default=0, metadata={INTERNAL: True})
-    """Which one a store object is; `parts` says it."""
+    """Which one a store object is; set by `parts`."""
     neighbours: tuple[int, ...] = field(default=(0,), metadata={INTERNAL: True})
     """All partitions that lie at its URL, itself among them."""
 

@@ -286,7 +286,7 @@ def _client(config: StoreConfig, run_id: str, finder: Finder | None = None) -> "
     """A client whose connections lead to the server with that run id, or to any."""
     finder = finder or finder_of(config.url, Keys(config.prefix, config.partition))
     if finder is None and not config.url.startswith(URL_SCHEMES):
-        given = "" if "@" in config.url else f"{config.url!r} "  # who has a password in there does not want it told
+        given = "" if "@" in config.url else f"{config.url!r} "  # it may have a password
         hint = f"; did you mean 'redis://{config.url}'?" if given and "://" not in config.url else ""
         raise ConfigError(f"store.url {given}must begin with one of {', '.join((*URL_SCHEMES, *MORE_SCHEMES))}{hint}")
 

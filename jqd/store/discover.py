@@ -228,12 +228,12 @@ def _checked(host: str, port: object) -> Address:
 
 def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
     """The most recoverable of the errors: what passes by itself is worth waiting for; else a human must look."""
-    told = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
+    reasons = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
     if any(_passes(error) for error in errors.values()):
-        return redis.ConnectionError(f"nobody tells where the store is now: {told}")
+        return redis.ConnectionError(f"nobody tells where the store is now: {reasons}")
     if any(isinstance(error, redis.AuthenticationError) for error in errors.values()):
-        return redis.AuthenticationError(f"nobody tells where the store is: {told}")
-    return redis.ResponseError(f"nobody tells where the store is: {told}")
+        return redis.AuthenticationError(f"nobody tells where the store is: {reasons}")
+    return redis.ResponseError(f"nobody tells where the store is: {reasons}")
 
 
 def _passes(error: redis.RedisError) -> bool:

@@ -96,9 +96,9 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         many = not misplaced and int(client.zcard(keys["dead"])) > config.dead_jobs_warn
         return Facts(info, settings, denied, ahead_ms, misplaced, config.dead_jobs_warn if many else 0)
     except redis.RedisError as error:
-        told = translate(error, "doctor", keys)
-        if isinstance(told, StoreAway) and not _by_tls(error):
-            raise told from error
+        ours = translate(error, "doctor", keys)
+        if isinstance(ours, StoreAway) and not _by_tls(error):
+            raise ours from error
         return [_shut_out(error)]
 
 

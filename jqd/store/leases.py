@@ -16,16 +16,16 @@ class LeaseMethods(ScriptMethods):
         bound(claims)
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
-        told, rows = codec.fields(self._keys, "leases", answer, 2)
-        leases, held = self._rows("leases", told, 3), self._list("held", rows)
+        lent, rows = codec.fields(self._keys, "leases", answer, 2)
+        leases, held = self._rows("leases", lent, 3), self._list("held", rows)
         workers = {
             fence: (self._text("leases", worker), self._whole("leases", allowed_s))
             for fence, worker, allowed_s in leases
         }
         columns = (held[at::7] for at in range(7))
         found = [
-            self._entrusted(job_id, said, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
-            for (job_id, _), said, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
+            self._entrusted(job_id, state, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
+            for (job_id, _), state, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
         ]
         await self.burial.bury()
         return found
@@ -56,9 +56,9 @@ class LeaseMethods(ScriptMethods):
         return silent
 
     def _entrusted(
-        self, job_id: str, said: object, fence: object, lease: tuple[str, int], cancelled: object, *row: object
+        self, job_id: str, state: object, fence: object, lease: tuple[str, int], cancelled: object, *row: object
     ) -> Entrusted:
-        hold = _HOLDS.get(said) or Hold(self._whole("leases", said))
+        hold = _HOLDS.get(state) or Hold(self._whole("leases", state))
         claim = self._whole("held", fence)
         held = None
         if hold is not Hold.OVER and row[0] is not None and claim > 0:

@@ -32,7 +32,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
         if isinstance(row, redis.RedisError):
             if number == mine:
                 raise row
-            continue  # a user who may not see the others is not going to put jobs there
+            continue  # this user cannot put jobs into the others either
         begun, note = row
         if begun is not None:
             places[number] = bytes(note or b"").decode(errors="replace")

@@ -127,32 +127,32 @@ class PartitionedStore:
 
     async def stats(self) -> StoreStats:
         answers = await self._ask({n: store.stats for n, store in enumerate(self._stores)})
-        told = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
+        answered = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
         lost = {n: answer for n, answer in sorted(answers.items()) if isinstance(answer, Exception)}
         for error in lost.values():
-            if not told or not isinstance(error, StoreError):
+            if not answered or not isinstance(error, StoreError):
                 raise error
         memory: dict[int, int] = {}  # of a server, which several partitions may share
-        for number, one in told.items():
+        for number, one in answered.items():
             memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
         return StoreStats(
-            waiting=sum(one.waiting for one in told.values()),
-            scheduled=sum(one.scheduled for one in told.values()),
-            running=sum(one.running for one in told.values()),
-            ended=sum(one.ended for one in told.values()),
-            dead=sum(one.dead for one in told.values()),
-            types=sum(one.types for one in told.values()),
+            waiting=sum(one.waiting for one in answered.values()),
+            scheduled=sum(one.scheduled for one in answered.values()),
+            running=sum(one.running for one in answered.values()),
+            ended=sum(one.ended for one in answered.values()),
+            dead=sum(one.dead for one in answered.values()),
+            types=sum(one.types for one in answered.values()),
             used_memory=sum(memory.values()),
             unreachable=tuple(lost),
-            counts=added(one.counts for one in told.values()),
+            counts=added(one.counts for one in answered.values()),
         )
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
         """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
         asked = range(len(self._stores)) if partition is None else (partition,)
-        told = await self._each(asked, lambda store: store.list_types())
-        for its in told:
+        answered = await self._each(asked, lambda store: store.list_types())
+        for its in answered:
             for row in its:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
         return sorted(rows.values())
@@ -194,7 +194,7 @@ class PartitionedStore:
             dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
             if dry:
                 # All that is fetched of the last one goes into the page, so nothing of it is fetched twice.
-                last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
+                last = len(dry) == 1 and not any(walk.rows or walk.given for walk in walks)
                 size = limit - len(found) if last else piece
                 asks = {
                     n: partial(
@@ -216,7 +216,7 @@ class PartitionedStore:
             ready = [walk for walk in walks if walk.rows]
             if not ready:
                 break
-            view = max(ready, key=lambda walk: walk.rows[-1].id).tell()
+            view = max(ready, key=lambda walk: walk.rows[-1].id).pop_newest()
             found[view.id] = view
         return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks))
 
@@ -291,13 +291,13 @@ class PartitionedStore:
 class _Walk:
     """A partition that is walked from its newest job back, a piece at a time."""
 
-    def __init__(self, start: str = "", told: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
+    def __init__(self, start: str = "", given: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
         self.start = start
         """Its own cursor, to where the present piece begins."""
-        self.told = list(told)
+        self.given = list(given)
         """Ids of that piece that were in this page or an earlier one."""
         self.size = size
-        """Jobs of that piece: fetched again it must be as large, or `told` is not in it."""
+        """Jobs of that piece: fetched again it must be as large, or `given` is not in it."""
         self.rows: list[JobView] = []
         """The rest of it, the newest last."""
         self.done = done
@@ -311,28 +311,28 @@ class _Walk:
 
     def begin(self, size: int) -> int:
         """The size of the next piece: `size`, unless the present one is fetched again."""
-        if not self.told:
+        if not self.given:
             self.size = size
         return self.size
 
     def take(self, page: Page) -> None:
         """A piece was fetched. Jobs that moved away since it was begun make room for those behind."""
-        self.rows = [view for view in reversed(page.jobs) if view.id not in self.told]
+        self.rows = [view for view in reversed(page.jobs) if view.id not in self.given]
         self._end = page.cursor
         # A short piece means that many were looked at: more are left to the next page.
         self._weary = page.cursor != "" and len(page.jobs) < self.size
         self._step_when_empty()
 
-    def tell(self) -> JobView:
+    def pop_newest(self) -> JobView:
         """Pop the newest of the rest."""
         view = self.rows.pop()
-        self.told.append(view.id)
+        self.given.append(view.id)
         self._step_when_empty()
         return view
 
     def _step_when_empty(self) -> None:
         if not self.rows:
-            self.start, self.told, self.done = self._end, [], self._end == ""
+            self.start, self.given, self.done = self._end, [], self._end == ""
 
 
 def _joined(one: TypeView, other: TypeView) -> TypeView:
@@ -343,7 +343,7 @@ def _joined(one: TypeView, other: TypeView) -> TypeView:
 def _encode_cursor(walks: Sequence[_Walk]) -> str:
     if all(walk.done for walk in walks):
         return ""
-    rows = [None if walk.done else (walk.start, walk.told, walk.size if walk.told else 1) for walk in walks]
+    rows = [None if walk.done else (walk.start, walk.given, walk.size if walk.given else 1) for walk in walks]
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
 
 

@@ -144,8 +144,8 @@ class QueryMethods(ScriptMethods):
                 names: set[str] = set()
                 # Which other tenants have such a jobtype is unknown: theirs are found among all.
                 for asked in dict.fromkeys((jobtype or "", "" if tenant is None else jobtype or "")):
-                    told = await self._caller.call("list_ready", LIST_TYPES, asked)
-                    names.update(self._texts("types", told))
+                    answer = await self._caller.call("list_ready", LIST_TYPES, asked)
+                    names.update(self._texts("types", answer))
                 own = sorted(name for name in names if _is_of(name.partition(BETWEEN)[0], jobtype, tenant))
                 sources += (("loose", name[:-1]) if name.endswith(BETWEEN) else ("ready", name) for name in own)
             else:

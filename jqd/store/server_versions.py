@@ -52,13 +52,13 @@ FROZEN = {
 def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]:
     """Findings about the version that INFO names. Pure."""
     product, version = named(info)
-    told = f"{product.capitalize()} {'.'.join(map(str, version))}"
+    server = f"{product.capitalize()} {'.'.join(map(str, version))}"
     if version < OLDEST:
         return [
             Diagnostic(
                 "version",
                 Severity.REFUSE,
-                f"the server is {told}",
+                f"the server is {server}",
                 "it does not understand what jqd's scripts say of themselves (#!lua)",
                 "use Redis 7.0 or Valkey 7.2, or newer",
             )
@@ -68,12 +68,12 @@ def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]
     if version[:2] > max(series) or (lines is not None and version >= lines.newest_from):
         return []
     if lines is not None and version >= lines.sandbox_from:
-        return [_holes(told, f"{_text(lines.newest_from)} or newer mends holes that {told} has")]
+        return [_holes(server, f"{_text(lines.newest_from)} or newer mends holes that {server} has")]
     why = "whoever may call scripts on it can take over its machine (CVE-2025-49844)"
     if managed or (product, version) in FROZEN:
         who = FROZEN.get((product, version), "its provider, if it is a managed server")
-        return [_holes(told, f"{why}, unless it was mended under the same number: by {who}")]
-    return [Diagnostic("version", Severity.REFUSE, f"the server is {told}", why, _newer(product, lines))]
+        return [_holes(server, f"{why}, unless it was mended under the same number: by {who}")]
+    return [Diagnostic("version", Severity.REFUSE, f"the server is {server}", why, _newer(product, lines))]
 
 
 def named(info: Mapping[str, Any]) -> tuple[str, Version]:
@@ -84,8 +84,8 @@ def named(info: Mapping[str, Any]) -> tuple[str, Version]:
     return product, (major, minor, patch)
 
 
-def _holes(told: str, why: str) -> Diagnostic:
-    return Diagnostic("version", Severity.WARN, f"the server is {told}", why, "keep its package up to date")
+def _holes(server: str, why: str) -> Diagnostic:
+    return Diagnostic("version", Severity.WARN, f"the server is {server}", why, "keep its package up to date")
 
 
 def _newer(product: str, lines: Lines | None) -> str:

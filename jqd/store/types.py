@@ -286,11 +286,11 @@ class JobView(Job, frozen=True, kw_only=True, gc=False):
     generation: int = 0
     """The revision of the latest change that was no mere edit. A cancel names it."""
     missed: bool = False
-    """The latest change found it in a hand or ended, and left it there."""
+    """The latest change found it in flight or ended, and did not apply."""
     worker: str = ""
     """Who holds it by itself, or empty."""
     progress: bytes | None = None
-    """One MessagePack value: what its worker last said of how far it is, while it is in a hand."""
+    """One MessagePack value: the last progress of its worker, while it is in flight."""
     snoozes: int = 0
     """How often it was put off."""
     interruptions: int = 0

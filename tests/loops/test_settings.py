@@ -186,7 +186,9 @@ class House:
         async def say(make: Any) -> None:
             make()
 
-        self.follows = [SettingsSync(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
+        self.follows = [
+            SettingsSync(store=store, membership=seat, own_applied=lambda: True, **shared) for store in stores
+        ]
         self.upkeep = SettingsUpkeep(journal=nothing, follows=self.follows, say=say, unneeded=dict, **shared)
 
     async def ask(self) -> None:

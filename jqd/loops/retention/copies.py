@@ -23,7 +23,7 @@ class Copied:
     owed_behind: int | None = None
     """Position up to which outcomes whose followers wait for a quota are written once more and synced."""
     ends_written: bool = False
-    """How they ended meanwhile stands behind the copies, durably."""
+    """The outcomes of those that ended meanwhile are written behind the copies, durably."""
     applied_at_ms: list[int] | None = None
     """By the clock of each partition: all followers of outcomes of the piece were in the outbox before."""
     patient_until_s: float = 0.0

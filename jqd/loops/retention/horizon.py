@@ -55,10 +55,10 @@ class Horizon:
         self._marks.append(mark)
         if len(self._marks) > MARKS_MAX:
             del self._marks[1:-1:2]
-        for journal_id, told in answer.journals.items():
+        for journal_id, report in answer.journals.items():
             if journal_id != self._journal_id:
-                known = self._others.get(journal_id, told)
-                self._others[journal_id] = DurableReply(max(told.since, known.since), max(told.at, known.at))
+                known = self._others.get(journal_id, report)
+                self._others[journal_id] = DurableReply(max(report.since, known.since), max(report.at, known.at))
 
     def since(self, retired: int) -> int:
         """What to report: all jobs from `retired` on were written after it."""
@@ -70,17 +70,17 @@ class Horizon:
         A journal that reported nothing for `others_s` is not waited for."""
         if self._forgot and self._now - self._began <= others_s * 1_000_000:
             return 0  # a daemon that is away has had no time to report again
-        since = [told.since for told in self._living(others_s).values()]
+        since = [report.since for report in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
     def holders(self, position: int, others_s: float) -> list[str]:
         """Who may need endings before that position."""
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
-        return [one for one, told in self._living(others_s).items() if after is None or told.since < after]
+        return [one for one, report in self._living(others_s).items() if after is None or report.since < after]
 
     def _living(self, others_s: float) -> Mapping[str, DurableReply]:
         after = self._now - others_s * 1_000_000
-        return {one: told for one, told in self._others.items() if max(told.at, self._began) >= after}
+        return {one: report for one, report in self._others.items() if max(report.at, self._began) >= after}
 
     @property
     def _now(self) -> int:

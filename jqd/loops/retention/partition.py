@@ -20,10 +20,10 @@ from jqd.loops.membership import Membership
 from jqd.store import Store
 
 CALL_BYTES = 4 << 20  # asked for in one call
-CALL_ENTRIES = 500  # too: with as many shelves as one call looks at some 30 ms of the server
+CALL_ENTRIES = 500  # likewise: with as many shelves as one call looks at, some 30 ms of the server
 
 
-class RetentionStand(NamedTuple):
+class AppliedState(NamedTuple):
     """What a partition of the store has applied of our journal."""
 
     life: str
@@ -38,11 +38,11 @@ class PartitionRetention(NamedTuple):
     unsafe: Callable[[], bool] = lambda: False
     """Whether its settings would lose jobs: its answers are not relied upon then."""
 
-    def stand(self) -> RetentionStand | None:
+    def applied_state(self) -> AppliedState | None:
         """What it has applied; None while that may change, or cannot be relied upon."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
-        return RetentionStand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
+        return AppliedState(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
 
 
 async def has_shelves(stores: Iterable[Store]) -> bool:

@@ -41,7 +41,7 @@ from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_records import unreadable
 from jqd.loops.retention.copies import Copied
 from jqd.loops.retention.horizon import Horizon
-from jqd.loops.retention.partition import PartitionRetention, RetentionStand, has_shelves, still_waiting
+from jqd.loops.retention.partition import AppliedState, PartitionRetention, has_shelves, still_waiting
 from jqd.loops.settings import carried
 from jqd.store import CALL_JOBS_MAX
 
@@ -78,7 +78,7 @@ class Retention:
         ]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
-        self._given_up = 0  # bytes since that was said
+        self._given_up = 0  # bytes since the last log line
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -91,16 +91,16 @@ class Retention:
             await self.backoff.attempt(self._free)  # what cannot be read is kept, and all behind it
 
     async def _free(self) -> None:
-        stands = [found for partition in self._partitions if (found := partition.stand()) is not None]
+        states = [found for partition in self._partitions if (found := partition.applied_state()) is not None]
         await self._exchange_kept()
-        if len(stands) < len(self._partitions) or not self._settings.loaded.is_set():
+        if len(states) < len(self._partitions) or not self._settings.loaded.is_set():
             return  # a life of the store is being entered, or may be soon: it may lack what these segments have
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
-            await self._copy(applied, stands)
+            await self._copy(applied, states)
         if self._copied is not None and self._copied.done_at is not None:
-            await self._retire(self._copied, self._copied.done_at, stands)
-        await self._trim(applied, stands)
+            await self._retire(self._copied, self._copied.done_at, states)
+        await self._trim(applied, states)
 
     def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
         return [self._journal.read_point(lane, n) for n in range(len(self._partitions)) for lane in lanes]
@@ -111,7 +111,7 @@ class Retention:
         for number, (partition, horizon) in enumerate(zip(self._partitions, self._horizons, strict=True)):
             applied = min(journal.read_point(lane, number) for lane in ENDINGS)
             try:
-                if partition.stand() is not None:
+                if partition.applied_state() is not None:
                     answer = await partition.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
                     horizon.note(answer, applied=applied, written=journal.written)
             except (StoreAway, StoreRefused) as error:
@@ -119,12 +119,12 @@ class Retention:
         if failed is not None:
             raise failed
 
-    async def _copy(self, applied: int, stands: Sequence[RetentionStand]) -> None:
+    async def _copy(self, applied: int, states: Sequence[AppliedState]) -> None:
         """Copy the unfinished among the jobs that are to be retired, if there are any and it pays."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
-        if expired <= start or early or not await self._passed(expired, stands) or not await self._is_durable():
+        if expired <= start or early or not await self._passed(expired, states) or not await self._is_durable():
             return
         began_s = self._clock.mono_s()
         # A piece at a time bounds the ids in memory; a piece that could not go is extended.
@@ -144,22 +144,22 @@ class Retention:
         self._look_at_bytes = 0
         copied = await self._copy_forward(start, end, kept)
         # A store that forgot may have had everything applied again since.
-        await self._expect_remembered(stands)
+        await self._expect_remembered(states)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
-    async def _retire(self, copied: Copied, done_at: int, stands: Sequence[RetentionStand]) -> None:
+    async def _retire(self, copied: Copied, done_at: int, states: Sequence[AppliedState]) -> None:
         """Retire what was copied, once all endings that were journaled before the copies are applied.
 
         An ending may be deleted before the copy of its job. So it is written again behind the copies: the outcome, or
         that the job is dead; and a cancel where that is not known any more, or waits for a job in flight."""
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
-        if not await self._passed(copied.end, stands) or not await self._all_follow(copied):
+        if not await self._passed(copied.end, states) or not await self._all_follow(copied):
             return
         if not copied.ends_written:
-            await self._write_ends(copied, stands)
+            await self._write_ends(copied, states)
             copied.ends_written = True
-        await self._expect_remembered(stands)
+        await self._expect_remembered(states)
         await self._journal.retire(copied.end)
         self._copied = None
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
@@ -185,7 +185,7 @@ class Retention:
         copied.has_waiting = is_waited or any(each.shelves for each in found)
         return True
 
-    async def _write_ends(self, copied: Copied, stands: Sequence[RetentionStand]) -> None:
+    async def _write_ends(self, copied: Copied, states: Sequence[AppliedState]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
@@ -194,10 +194,10 @@ class Retention:
             ends += found.outcomes
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
-        await self._expect_remembered(stands)
+        await self._expect_remembered(states)
         async with aclosing(self._owed_in(copied.owed_behind or copied.start, copied.end, copied.has_waiting)) as owed:
-            async for at, said in owed:
-                self._journal.write(Lane.OUTCOMES, len(said), encode_outcomes(said))
+            async for at, outcomes in owed:
+                self._journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
                 await self._journal.wsync()
                 copied.owed_behind = at + 1  # of this frame nothing is left
         for at in range(0, len(cancels), CALL_JOBS_MAX):
@@ -208,7 +208,7 @@ class Retention:
             self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
         await self._journal.wsync()
 
-    async def _trim(self, applied: int, stands: Sequence[RetentionStand]) -> None:
+    async def _trim(self, applied: int, states: Sequence[AppliedState]) -> None:
         journal, others_s = self._journal, self._journal.others_s
         retired = min(journal.retired, applied)
         unneeded = [end for horizon in self._horizons if (end := horizon.unneeded(others_s)) is not None]
@@ -218,7 +218,7 @@ class Retention:
             self._log_held(wanted, kept=wanted - end, given_up=end - free)
         if end <= journal.start or not await self._is_durable():
             return
-        await self._expect_remembered(stands)
+        await self._expect_remembered(states)
         freed = journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end)
 
@@ -233,7 +233,7 @@ class Retention:
         say = self._log.warning if given_up else self._log.info
         say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
-    async def _passed(self, position: int, stands: Sequence[RetentionStand]) -> bool:
+    async def _passed(self, position: int, states: Sequence[AppliedState]) -> bool:
         """Whether the stores know that the job lanes are done up to there, also one that was quiet for long.
 
         A store whose position lies before our oldest job is assumed to lack all before: it would start copies of ended
@@ -246,7 +246,7 @@ class Retention:
         ]
         if not behind:
             return True
-        await self._expect_remembered(stands)
+        await self._expect_remembered(states)
         with trio.move_on_after(PASS_S) as scope:
             for ingest in behind:
                 await ingest.wait_skipped(position)
@@ -302,11 +302,11 @@ class Retention:
         stores = [partition.store for partition in self._partitions]
         return [one for n, its in self._by_partition(ids) for one in await stores[n].unfinished(its, dead=True)]
 
-    async def _expect_remembered(self, stands: Sequence[RetentionStand]) -> None:
+    async def _expect_remembered(self, states: Sequence[AppliedState]) -> None:
         """All answers of the store hold only if it has forgotten nothing since. Raises StoreAway.
 
         An emptied store answers "not there" of every job before anybody noticed; or all was applied again since."""
-        for partition, known in zip(self._partitions, stands, strict=True):
+        for partition, known in zip(self._partitions, states, strict=True):
             stored = await partition.store.applied(self._journal.journal_id)
             if any(stored[lane] < position for lane, position in known.positions.items()):
                 for ingest in partition.lanes.values():
