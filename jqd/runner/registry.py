@@ -151,26 +151,16 @@ class WorkerRegistry(Presence):
         return True
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        if not self.leaving:
-            return {}
-        numbers = self._numbers()
-        said = no_more([one for one in self.leaving if one not in numbers])
-        for worker_id, (name, number) in numbers.items():
-            if worker_id in self.leaving:
-                handler = self._handlers[name]
-                out = tuple(
-                    msgspec.structs.replace(one, out=self.leaving[worker_id]) if one.number == number else one
-                    for one in handler.versions
-                )
-                said[HANDLER, name] = _encoder.encode(Handler(handler.last, out))
-        return said
-
-    def _numbers(self) -> dict[str, tuple[str, int]]:
-        return {
-            id_of(name, version.number): (name, version.number)
-            for name, handler in self._handlers.items()
-            for version in handler.versions
-        }
+        """What is to be told to all daemons of those that are leaving."""
+        said, versions = dict[tuple[str, str], bytes](), set[str]()
+        for name, handler in self._handlers.items() if self.leaving else ():
+            ids = [id_of(name, version.number) for version in handler.versions]
+            versions.update(ids)
+            if not self.leaving.keys().isdisjoint(ids):
+                pairs = zip(ids, handler.versions, strict=True)
+                out = (msgspec.structs.replace(one, out=self.leaving.get(own, one.out)) for own, one in pairs)
+                said[HANDLER, name] = _encoder.encode(Handler(handler.last, tuple(out)))
+        return no_more([one for one in self.leaving if one not in versions]) | said
 
     # ------------------------------------------------------------ looking
 

@@ -146,3 +146,16 @@ async def test_of_three_versions_each_gets_its_share() -> None:
             services.end(worker_id)
     for worker_id, jobs in ((OLD, 540), (CANARY, 360), ("mail@3", 100)):
         assert abs(services.given[worker_id] - jobs) <= 12, services.given
+
+
+async def test_versions_that_leave_in_one_moment_are_all_taken_out_for_good() -> None:
+    services = Desk(HandlerOptions(), HandlerOptions(weight=40), HandlerOptions(weight=10))
+    for worker_id in (OLD, CANARY):
+        assert services.workers.unregister(worker_id, "it answered 410")
+    settings = services.workers.settings
+    settings.take(settings.make(services.workers.farewells(), now_ms=2, origin=0))
+    assert [worker.id for worker in services.workers.list()] == ["mail@3"]
+    handler = services.workers.handler("mail")
+    assert handler is not None
+    assert [version.out for version in handler.versions] == ["it answered 410", "it answered 410", ""]
+    assert services.workers.farewells() == {}
