@@ -140,7 +140,8 @@ class Attempts:
 
     def encoded(self, item: Item, result: Any) -> bytes:
         """The outcome of a function that returned. Raises Unsendable: then nothing follows."""
-        codec, jobs = item.batch.codec, self.follows(item)
+        codec, voice = item.batch.codec, item.voice
+        jobs = self.follows(voice, codec) if voice is not None and voice.follows else ()
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
         try:
@@ -160,13 +161,11 @@ class Attempts:
             wire.Success(item.job_id, self._now(), None, jobs, size)
         )  # its daemon says what becomes of it
 
-    def follows(self, item: Item) -> Sequence[Mapping[str, Any]]:
-        if item.voice is None or not item.voice.follows:
-            return ()
-        if item.batch.codec is wire.MSGPACK:
-            return item.voice.follows
-        # What is packed already cannot stand in JSON.
-        return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in item.voice.follows]
+    def follows(self, voice: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
+        """The jobs that are to follow. What is packed already cannot stand in JSON."""
+        if codec is wire.MSGPACK:
+            return voice.follows
+        return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in voice.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
         if item.voice is not None:

@@ -103,7 +103,6 @@ class Outgoing:
         self._more.set()
 
     def end(self) -> None:
-        """Nothing more will be told."""
         self._is_all = True
         self._more.set()
 
@@ -122,7 +121,6 @@ class Outgoing:
 
 class Frames:
     def __init__(self, kind: Any) -> None:
-        """`kind`: the union of what may come."""
         self._decode = msgspec.msgpack.Decoder(kind).decode
         self._buffer = bytearray()
 

@@ -27,7 +27,12 @@ class JobLog:
     def began(self, item: Item) -> None:
         now_s = self._clock.mono_s()
         item.begun_s = item.begun_s or now_s
-        item.is_told = self._may(now_s)
+        if (second := int(now_s)) != self._second:
+            self._second, self._told = second, 0
+            # Asked once a second: it takes as long as a small job.
+            self._most = sys.maxsize if tells_all() else LINES_PER_S
+        self._told += 1
+        item.is_told = self._told <= self._most
         if item.is_told:
             self._log.info("worker.job_started", **who(item))
 
@@ -50,15 +55,6 @@ class JobLog:
                 self.count()
         finally:
             self.count()
-
-    def _may(self, now_s: float) -> bool:
-        second = int(now_s)
-        if second != self._second:
-            self._second, self._told = second, 0
-            # Asked once a second: it takes as long as a small job.
-            self._most = sys.maxsize if tells_all() else LINES_PER_S
-        self._told += 1
-        return self._told <= self._most
 
 
 def who(item: Item) -> dict[str, object]:
