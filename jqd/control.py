@@ -57,9 +57,7 @@ class Control:
         self._disk = watch_nothing()
         self._shared = shared
         self._journal = shared.journal
-        self._partitions = partitions
-        self._runners = runners
-        self._retention = retention
+        self._partitions, self._runners, self._retention = partitions, runners, retention
         self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
         self._started_at_s = shared.clock.mono_s()
         self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition

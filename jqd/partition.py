@@ -89,10 +89,7 @@ class Partition:
     def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
         config, clock, source = shared.config, shared.clock, shared.source
         sysid = shared.journal.journal_id[:10]
-        self.number = number
-        self.store = store
-        self.watch = watch
-        self._shared = shared
+        self.number, self.store, self.watch, self._shared = number, store, watch, shared
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)

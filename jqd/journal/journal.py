@@ -66,10 +66,7 @@ class Journal:
         """Begun by this life, so none before it can have been in any store."""
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
-        self._config = config
-        self._files = files
-        self._clock = clock
-        self._commits = commits
+        self._config, self._files, self._clock, self._commits = config, files, clock, commits
         self._retired = found.retired
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}

@@ -73,9 +73,7 @@ class _Mender:
     """One way through the directory, oldest segment first."""
 
     def __init__(self, files: Files, directory: Path, random_bytes: Callable[[int], bytes], *, dry_run: bool) -> None:
-        self._files = files
-        self._directory = directory
-        self._random_bytes = random_bytes
+        self._files, self._directory, self._random_bytes = files, directory, random_bytes
         self._dry = dry_run
         self._done: list[str] = []
         self._end: int | None = None  # where the accepted part of the segments so far ends

@@ -61,12 +61,8 @@ class Writer:
         lock: tuple[int, Path],
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        self._files = files
-        self._directory = directory
-        self._journal_id = journal_id
-        self._before = before
-        self._lock = lock
-        self._random_bytes = random_bytes
+        self._files, self._directory, self._journal_id = files, directory, journal_id
+        self._before, self._lock, self._random_bytes = before, lock, random_bytes
         self._fd: int | None = None
         self._full = False
         self.segment: Segment | None = None

@@ -16,10 +16,7 @@ NAMED_MAX = 3  # daemons in one complaint
 class Ageing:
     def __init__(self, store: Store, membership: Membership, clock: Clock, period_ms: int) -> None:
         """`period_ms`: 0 where jobs do not age here; the daemons that age them report the difference."""
-        self.period_ms = period_ms
-        self._store = store
-        self._membership = membership
-        self._clock = clock
+        self.period_ms, self._store, self._membership, self._clock = period_ms, store, membership, clock
         self._at_s = float("-inf")
         self._others: dict[str, int] = {}
         self._log = get_logger("ageing")

@@ -70,9 +70,7 @@ class Backpressure:
         """Pushes refused since the start."""
         self.reached: list[str] = []
         """The names of the watermarks that are reached."""
-        self._stores = stores
-        self._behind = behind
-        self._source = source
+        self._stores, self._behind, self._source = stores, behind, source
         self._waiting = [0] * len(stores)
         self._lags: deque[float] = deque(maxlen=LAGS)
         self._marks = {name: Watermark(name) for name in RETRY_S}

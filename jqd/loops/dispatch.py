@@ -29,10 +29,7 @@ TROUBLE_S = 0.5  # a partition whose call takes longer holds up no others
 
 class Dispatch:
     def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: PoisonGuard) -> None:
-        self._claims = claims
-        self._scheduler = scheduler
-        self._clock = clock
-        self._alone = alone
+        self._claims, self._scheduler, self._clock, self._alone = claims, scheduler, clock, alone
         self.rounds = 0
         """For the watchdog: it stops counting when this loop hangs."""
         self._hint = trio.Event()

@@ -86,11 +86,8 @@ class Ingest(Generic[Record]):
         """`rolled_back`: called when the store knows less than it said it had applied. `reader`: of the journal."""
         self.lane = lane
         self.backoff = LoopBackoff("ingest", source=source)
-        self._settings = settings
-        self._journal = journal
-        self._store = store
-        self._rolled_back = rolled_back
-        self.reader = reader
+        self._settings, self._journal, self._store = settings, journal, store
+        self._rolled_back, self.reader = rolled_back, reader
         self._frames = LaneFrames[Record](lane, journal)
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it answered

@@ -24,9 +24,7 @@ class Reap:
 
     def __init__(self, *, store: Store, membership: Membership, clock: Clock, source: random.Random) -> None:
         self.backoff = LoopBackoff("reap", source=source)
-        self._store = store
-        self._membership = membership
-        self._clock = clock
+        self._store, self._membership, self._clock = store, membership, clock
         self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
         self._found = trio.Event()

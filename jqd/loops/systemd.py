@@ -35,9 +35,7 @@ class Manager:
 class SystemdNotifier:
     def __init__(self, manager: Manager, rounds: Callable[[], int], status: Callable[[], str]) -> None:
         """`rounds`: of the dispatcher so far; `status`: how the daemon does, in a line."""
-        self._manager = manager
-        self._rounds = rounds
-        self._status = status
+        self._manager, self._rounds, self._status = manager, rounds, status
         self._ready = False
         self._stopping = False
         self._failing = False

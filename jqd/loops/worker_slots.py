@@ -18,9 +18,7 @@ class WorkerSlots:
     def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""
         self.backoff = LoopBackoff("worker_slots", source=source)
-        self._store = store
-        self._gates = gates
-        self._mine = mine
+        self._store, self._gates, self._mine = store, gates, mine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()

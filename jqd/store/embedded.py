@@ -83,10 +83,7 @@ class _Server:
     """One process at a time."""
 
     def __init__(self, binary: Path, directory: Path, path: Path, lock_fd: int) -> None:
-        self._binary = binary
-        self._directory = directory
-        self._path = path
-        self._lock_fd = lock_fd
+        self._binary, self._directory, self._path, self._lock_fd = binary, directory, path, lock_fd
         self._process: subprocess.Popen[bytes] | None = None
 
     async def begin(self) -> None:
