@@ -13,7 +13,7 @@ IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Address(NamedTuple):
-    """Where something listens. An IPv6 host has no brackets here."""
+    """An IPv6 host has no brackets here."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ def ip_of(host: str) -> IP | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. A name other than localhost may mean anything: it does not."""
+    """Whether only this machine reaches it. No name but localhost does: it may mean anything."""
     address = ip_of(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
@@ -57,5 +57,5 @@ def is_http(url: str) -> bool:
 
 
 def names_version(url: str) -> bool:
-    """Whether its path has the `/v1` that stands before every call: who talks to the daemon adds that."""
+    """Whether its path has the `/v1` of every call, which clients add themselves."""
     return "v1" in urlsplit(url).path.split("/")

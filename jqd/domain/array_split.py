@@ -1,4 +1,4 @@
-"""A large MessagePack array, cut into smaller ones: what is done with all of it at once holds up everybody else."""
+"""A large MessagePack array, cut into smaller ones: work on all of it at once would hold up the loop."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
@@ -9,7 +9,7 @@ from jqd.domain.clock import thread_s
 
 PIECE_BYTES = 131_072  # of small values some 0.4 ms of decoding, and as much of looking how deep they nest
 PIECE_ITEMS = 250  # with 32 tags each 0.7 ms
-HELD_S = 0.0005  # of the loop, and a step more, before others have it: half of what they meet beside small requests
+HELD_S = 0.0005  # of the loop, and a step more, before other tasks run: half of what they meet beside small requests
 FED_BYTES = 131_072  # looked through in one piece; of small values 0.2 ms
 MALFORMED = (msgpack.UnpackException, ValueError)
 
@@ -19,7 +19,7 @@ Steps = Generator[None, None, T]
 
 
 class Piece(NamedTuple):
-    """Items that stand behind each other."""
+    """Neighbouring items."""
 
     begin: int
     end: int
@@ -27,7 +27,6 @@ class Piece(NamedTuple):
 
 
 def finish(steps: Steps[T]) -> T:
-    """All of it at once."""
     while True:
         try:
             next(steps)
@@ -37,7 +36,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T:
-    """All of it, with a breath whenever the loop was held for a while."""
+    """Await `breathe` whenever the loop was held for HELD_S."""
     began_s = thread_s()
     while True:
         try:
@@ -56,13 +55,12 @@ def array_of(data: bytes, piece: Piece) -> bytes:
 
 
 def array_head(items: int) -> bytes:
-    """How an array of so many begins, in as few bytes as can be."""
     head: bytes = msgpack.Packer().pack_array_header(items)
     return head
 
 
 def array_items(data: bytes) -> int | None:
-    """The items of the array that `data` begins with, as its head has them; None when it begins none."""
+    """By the head of the array that `data` begins with; None when it begins none."""
     if not data:
         return None
     match data[0]:
@@ -99,7 +97,7 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
-    """Where so many values end that stand behind each other from there on. Raises MALFORMED."""
+    """Where each of so many values from there on ends. Raises MALFORMED."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))
@@ -108,7 +106,6 @@ def skipped(data: bytes, at: int, values: int) -> list[int]:
 
 
 def _skip(reader: msgpack.Unpacker, windows: Iterator[memoryview]) -> Steps[None]:
-    """Over one value, feeding as much as it needs."""
     while True:
         try:
             reader.skip()

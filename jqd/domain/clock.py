@@ -1,9 +1,9 @@
 """The clocks, and the only import of `time` in the package.
 
-Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures: others' leases, timeouts,
-rates. It stands still while the machine is suspended, and others' clocks do not: so whether we still own what we hold
-is judged by the time since boot, which goes on. Who watches others counts the monotonic one, for it may only be late.
-No wall clock ever judges a lock. Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
+Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures others' leases, timeouts,
+rates; it stops while the machine is suspended. Whether we still own our jobs is judged by the time since boot, which
+goes on; a watcher of others counts monotonic time, for it may only be late. No wall clock ever judges a lock.
+Components take a `Clock`; tests hand them a `ManualClock` (jqd.testing.clock).
 """
 
 import time
@@ -14,8 +14,6 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Where a component reads the time."""
-
     def wall_ms(self) -> int:
         """Milliseconds since 1970, UTC. May jump in either direction."""
         ...
@@ -30,18 +28,13 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
-
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
     def mono_s(self) -> float:
-        """Seconds on the machine's monotonic clock."""
         return time.monotonic()
 
     def boot_s(self) -> float:
-        """Seconds since the machine was booted."""
         return time.clock_gettime(_SINCE_BOOT)
 
 

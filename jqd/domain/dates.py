@@ -1,4 +1,4 @@
-"""Dates: milliseconds since 1970 in here, ISO 8601 in UTC for everybody else. Pure."""
+"""Dates: milliseconds since 1970 inside jqd, ISO 8601 in UTC outside. Pure."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,17 +9,16 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def date_of(at_ms: int) -> datetime:
-    """The date of an instant; of an instant that no calendar has the nearest that it has."""
+    """The date of an instant, or the nearest that a calendar has."""
     return _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
 
 
 def ms_of(date: datetime) -> int:
-    """The instant of a date, its fraction of a millisecond left out. A date without a time zone is in UTC."""
+    """Without the fraction of a millisecond. A date without a time zone is in UTC."""
     return (utc(date) - _EPOCH) // _MILLISECOND
 
 
 def utc(date: datetime) -> datetime:
-    """The date with a time zone: UTC where it has none."""
     return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
@@ -35,11 +34,8 @@ def iso_of(date: datetime) -> str:
 
 
 def instant_ms(told: str | float) -> int:
-    """A date as clients write it, in ms since 1970: the one place that says which instants there are.
-
-    ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC, so that every date that is taken can be shown.
-    Raises ValueError saying what is wrong.
-    """
+    """A date as clients write it, in ms since 1970: ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC,
+    so that every date that is taken can be shown. Raises ValueError saying what is wrong."""
     quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)
     if isinstance(told, str):
         try:

@@ -1,4 +1,4 @@
-"""What a decoder says of bytes that it does not take, in words for who sent them. Pure."""
+"""Why bytes cannot be decoded, in words for their sender. Pure."""
 
 import re
 
@@ -6,17 +6,17 @@ WIDE_HERE = "an integer of more than 64 bits, which no job can hold; send it as 
 WIDE = "an integer in it has more than 64 bits, which MessagePack cannot say; send it as a text"
 DEEP = "it nests deeper than can be read"
 LONE = "a text in it has half a surrogate pair (byte {at}), which is no character; send both halves, or U+FFFD for it"
-SAID_LENGTH_MAX = 300  # of what a decoder said
+LENGTH_MAX = 300  # of a decoder's message
 
 _PARSER = re.compile(r"(?:JSON|MessagePack data) is malformed: ")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _EXPECTED = re.compile(r"expected (.+?)( \(byte \d+\))?$")
 _HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_TO_HALF = re.compile(  # what it passes over is all but a half, so it ends at one or at the end, and never tries twice
+_TO_HALF = re.compile(  # it passes over all but a half, so it ends at one or at the end, and never backtracks
     rb"((?:[^\\]++|" + _PAIR + rb"|(?!" + _HALF + rb")\\(?:.|\Z))*+)(" + _HALF + rb"|\Z)", re.DOTALL
 )
-_BY_HALF = ("truncated", "surrogate", "hex escape")  # what the decoder says where a half is the cause
+_BY_HALF = ("truncated", "surrogate", "hex escape")  # the decoder's words where a half is the cause
 _WORDS = {
     "Input data was truncated": "it ends before it is whole",
     "Integer value out of range": WIDE,
@@ -27,20 +27,20 @@ _WORDS = {
 
 
 def half_at(text: bytes) -> int | None:
-    """At which byte of JSON the first `\\uD800` to `\\uDFFF` stands that is no pair: it is no Unicode text."""
+    """The byte of JSON at which the first `\\uD800` to `\\uDFFF` is that is no pair: it is no Unicode text."""
     match = _TO_HALF.match(text)
     return match.start(2) if match and match[2] else None
 
 
 def without_halves(text: bytes) -> bytes:
-    """JSON of the same length with U+FFFD where half a pair stands."""
+    """JSON of the same length with U+FFFD in place of half pairs."""
     return _TO_HALF.sub(lambda found: found[1] + (b"\\ufffd" if found[2] else b""), text)
 
 
 def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
-    """What follows on 'this is no JSON: '. Where the decoder knows the place, it is told as `(byte N)`, from 0 on.
+    """What follows on 'this is no JSON: ', with `(byte N)`, from 0 on, where the decoder knows the place.
 
-    `before`: so many bytes of what was decoded stood before what was sent. `text`: the JSON, where it was JSON.
+    `before`: so many bytes were decoded before the sender's. `text`: the JSON, where it was JSON.
     """
     if isinstance(error, RecursionError):
         return DEEP
@@ -50,8 +50,8 @@ def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
         return "a text in it is no UTF-8"
     if any(words in str(error) for words in _BY_HALF) and (at := half_at(text)) is not None:
         return LONE.format(at=at)
-    said = _PARSER.sub("", str(error), count=1).partition(" - at `$")[0]
-    said = _BYTE.sub(lambda found: f"(byte {int(found[1]) - before})", said)
+    message = _PARSER.sub("", str(error), count=1).partition(" - at `$")[0]
+    message = _BYTE.sub(lambda found: f"(byte {int(found[1]) - before})", message)
     for words, plain in _WORDS.items():
-        said = said.replace(words, plain)
-    return _EXPECTED.sub(r"there should be \1\2", said)[:SAID_LENGTH_MAX] or "no value is there"
+        message = message.replace(words, plain)
+    return _EXPECTED.sub(r"there should be \1\2", message)[:LENGTH_MAX] or "no value is there"

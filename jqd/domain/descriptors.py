@@ -1,4 +1,4 @@
-"""How the process's open files (RLIMIT_NOFILE, `ulimit -n`) are shared out: the one place that divides them. Pure.
+"""How the process's open files (RLIMIT_NOFILE, `ulimit -n`) are divided. Pure.
 
     reserve    first of all: journal, store, log, the listening socket, and what a library opens for a moment.
                Nobody counts it; it is there because the two others stay within their parts
@@ -22,8 +22,6 @@ INCOMING_MAX = 16_384  # from outside: beyond it one loop on one core answers no
 
 
 class Shares(NamedTuple):
-    """Who may have how many descriptors open."""
-
     reserve: int
     workers: int
     incoming: int

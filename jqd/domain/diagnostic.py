@@ -1,4 +1,4 @@
-"""What a look at a server or a disk found: a setting that would lose jobs, or one that is worth knowing of."""
+"""What a check of a server or a disk found: a setting that would lose jobs, or one that is worth knowing of."""
 
 import enum
 
@@ -6,8 +6,6 @@ import msgspec
 
 
 class Severity(enum.StrEnum):
-    """What it means for the daemon."""
-
     REFUSE = "refuse"
     """Jobs would be lost: it does not start, or takes no more jobs into that store until it is mended."""
     WARN = "warn"
@@ -17,7 +15,7 @@ class Severity(enum.StrEnum):
 # The store cannot be used at all, whatever its operator accepts.
 UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
 
-# How a server is, not how it was set up: what was well yesterday is worth saying today.
+# Of a server's state, not of its settings: they may come after a good start.
 PASSING = frozenset(
     {
         "nearly_full",
@@ -33,8 +31,6 @@ PASSING = frozenset(
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """One of them, in words for whoever is to mend it."""
-
     code: str
     """A word for programs; it stays the same when the sentences change."""
     severity: Severity
@@ -48,10 +44,9 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether the store can be used, at a loss. The others no acceptance opens."""
+        """Whether an operator may accept it: the store can be used, at a loss."""
         return self.code not in UNUSABLE
 
 
 def refusals(findings: list[Diagnostic]) -> list[Diagnostic]:
-    """Those that a daemon does not go on with."""
     return [finding for finding in findings if finding.severity is Severity.REFUSE]

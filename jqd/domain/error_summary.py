@@ -1,4 +1,4 @@
-"""Which line of a failure tells what it was: the last of a traceback, not of a stack of Node or of a page. Pure."""
+"""The line of a failure that tells its cause: the last of a traceback, not of a stack of Node or of a page. Pure."""
 
 import html
 import re
@@ -20,7 +20,7 @@ def telling_line(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """The text without the mark-up of a page in it: what stands before the page, its title, and its words."""
+    """The text with a page in it as plain text: its words and its title."""
     page = _PAGE.search(text)
     if page is None:
         return text

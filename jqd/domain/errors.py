@@ -1,7 +1,7 @@
-"""What can go wrong that is not a bug: the weather.
+"""What can go wrong that is not a bug. Bugs crash by `assert` or `TypeError` instead.
 
-Every class says when it comes and what the caller does about it. Bugs crash by `assert` or `TypeError` instead.
-A message says what, which one, why, and the next step; facts also stand on the exception as attributes.
+Every class says when it comes and what the caller does about it. A message says what, which one, why, and the next
+step; facts are attributes of the exception, too.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class JqdError(Exception):
-    """Root of all weather. Catch a child of it, never this, except at the very edge."""
+    """Root of all that is no bug. Catch a child of it, never this, except at the very edge."""
 
 
 class ConfigError(JqdError):
@@ -73,11 +73,11 @@ class StoreChanged(StoreAway):
 
 
 class StoreUnsettled(StoreAway):
-    """Daemons still tell the store what it forgot: it cannot say yet whose an id is, nor what is its latest content."""
+    """Daemons still give the store back what it lost: it does not know yet whose an id is, nor its latest content."""
 
 
 class SysidRefused(StoreAway):
-    """All others wait for whoever is not through; this daemon died too often as such. It comes back behind them."""
+    """This daemon died too often during recovery, while all others waited for it. It comes back behind them."""
 
 
 class StoreRefused(StoreError):
@@ -119,10 +119,7 @@ class AnswerGarbled(JqdError):
 
 
 class Foreign(JqdError):
-    """A request that may be a foreign page's, and is refused before anybody looks what it wants.
-
-    `status`: what it is answered with.
-    """
+    """A request that may be a foreign page's, refused with `status` before it is read."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -133,7 +130,7 @@ class Foreign(JqdError):
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with what was said."""
+    """One thing that is wrong with a request."""
 
     pointer: str
     """Where, as a JSON pointer; empty: the whole."""

@@ -1,6 +1,6 @@
-"""A map read as a type, and in plain words what is wrong with its fields. Pure.
+"""A map read as a type, and what is wrong with its fields in plain words. Pure.
 
-What a field may be is its `Meta.description`, as the end of a sentence: "priority must be …, not 'high'".
+`Meta.description` says what a field may be, as the end of a sentence: "priority must be …, not 'high'".
 """
 
 import enum
@@ -18,9 +18,9 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.suggest import suggestion
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
-FAULTS_MAX = 4  # told of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
+FAULTS_MAX = 4  # reported of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
 FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
-TOLD_FIELDS_MAX = 4  # of a map in a field: of more only the names are told
+TOLD_FIELDS_MAX = 4  # of a map in a field: of more only the names are shown
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
 WORDS: dict[Any, str] = {
@@ -44,8 +44,8 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
 def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, texts: bool = False) -> T:
-    """MessagePack as `kind`. `instead`: what is said of some fields that there are not. `texts`: it is a query, where
-    numbers stand as text.
+    """MessagePack as `kind`. `instead`: messages for some fields that do not exist. `texts`: of a query, numbers
+    are texts.
 
     Raises Invalid with all that is wrong; msgspec.DecodeError and RecursionError for what is no MessagePack.
     """
@@ -119,7 +119,6 @@ def _each(
 
 
 def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
-    """The one kind of map that a field may be, if it may be one."""
     kinds = [kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     return kinds[0] if len(kinds) == 1 else None
 
@@ -131,7 +130,7 @@ def _decoder(kind: type[T], texts: bool) -> msgspec.msgpack.Decoder[T]:
 
 @cache
 def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, Any, msgspec.msgpack.Decoder[Any]]]:
-    """Name, whether it is required, type and a decoder of it alone, so that none hides what is wrong with another."""
+    """Name, whether it is required, type and a decoder of it alone: no fault hides another."""
     return [
         (
             field.encode_name,

@@ -46,8 +46,6 @@ _PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
 
 
 class IdParts(NamedTuple):
-    """What an id says of itself."""
-
     at_ms: int
     sequence: int
     journal: int
@@ -56,7 +54,7 @@ class IdParts(NamedTuple):
 
 
 class IdRange(Struct, frozen=True, gc=False):
-    """Ids given to one batch: consecutive, so the first one and their number say nearly all."""
+    """The consecutive ids of one batch."""
 
     first: str
     size: int
@@ -98,7 +96,7 @@ class IdSource:
         self._head = _encode(after_ms, TIME_LENGTH)
         self._next_sequence = SEQUENCES  # forces a new millisecond first
         self.last_id = ""
-        """With the last home there is: no id given so far sorts behind it."""
+        """With the greatest home: no id given so far sorts behind it."""
 
     def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
         """Give `count` consecutive ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
@@ -122,12 +120,11 @@ class IdSource:
         self._head = f"{''.join(pairs)}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def _spell(self, sequence: int) -> str:
-        """An id of this millisecond, but for its home."""
+        """Without its home."""
         return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
 def is_id(text: str) -> bool:
-    """Whether some journal may have made it."""
     return _SHAPE.fullmatch(text) is not None
 
 
@@ -143,7 +140,7 @@ def parse_id(text: str) -> IdParts | None:
 
 @lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
-    """The home of a jobtype's jobs, or of the job that stands under a pusher's own id: one character."""
+    """The home of a jobtype's jobs, or of the job with a pusher's own id: one character."""
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
 
 
@@ -166,7 +163,7 @@ def journal_number(journal_id: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """In which of so many partitions the jobs of a type live, or the job that stands under a pusher's own id."""
+    """In which of so many partitions the jobs of a type live, or the job with a pusher's own id."""
     return _HOME[home_of(name)] % partitions
 
 

@@ -1,8 +1,8 @@
-"""Event name + fields, never a payload.
+"""Logging: an event name and fields, never a payload.
 
 One event with counts per batch of jobs entering, ingested, started and ended; the loop's verb is the prefix
 (`ingest.jobs count=500 ms=3`). On a terminal it reads as text, elsewhere as one JSON object per line, on stderr.
-Nothing waits for who reads it, and nothing fails where it cannot be written (`lossy`).
+Nothing waits for its reader, and nothing fails where it cannot be written (`lossy_stream.py`).
 """
 
 import logging
@@ -25,19 +25,19 @@ def get_logger(component: str) -> Any:
 
 
 def tells_all() -> bool:
-    """Whether the log was set up to have debug lines."""
+    """Whether debug lines are logged."""
     return structlog.is_configured() and bool(structlog.get_logger().is_enabled_for(logging.DEBUG))
 
 
 @contextmanager
 def logging_with(**fields: object) -> Iterator[None]:
-    """What is logged in this block, and by tasks started in it, carries these fields."""
+    """Add these fields to events of this block, and of tasks started in it."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
 
 def tell_tenants(_: object, __: str, event: Any) -> Any:
-    """Names as their tenants wrote them, and beside them whose they are. Sentences that have names in them stay."""
+    """Log bare names, with their tenant beside them. Sentences that have names in them stay."""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
             event[key] = bare(value)

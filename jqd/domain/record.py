@@ -14,7 +14,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 import enum
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -80,26 +80,16 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unk
     """Whose jobs these are: the jobtypes and chosen ids among them are its own."""
 
 
-class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _Jobs(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     head: Head
-    jobs: Raw
-
-
-class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    head: Head
-    jobs: list[Raw]
-
-
-class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    head: Head
-    jobs: list[JobRecord]
+    jobs: list[T]
 
 
 _encoder = msgspec.msgpack.Encoder()
 _records_decoder = msgspec.msgpack.Decoder(list[JobRecord])
 _head_decoder = msgspec.msgpack.Decoder(Head)
-_jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
-_jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
+_jobs_decoder = msgspec.msgpack.Decoder(_Jobs[JobRecord])
+_jobs_raw_decoder = msgspec.msgpack.Decoder(_Jobs[Raw])
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
 _cancels_decoder = msgspec.msgpack.Decoder(list[str])
 _rules_decoder = msgspec.msgpack.Decoder(list[Setting])
@@ -107,7 +97,7 @@ _rules_decoder = msgspec.msgpack.Decoder(list[Setting])
 
 def encode_jobs(head: Head, jobs: bytes) -> bytes:
     """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
-    return _encoder.encode(_JobsBody(head, Raw(jobs)))
+    return _encoder.encode((head, Raw(jobs)))
 
 
 def decode_jobs(body: bytes) -> list[Job]:
@@ -118,7 +108,9 @@ def decode_jobs(body: bytes) -> list[Job]:
     read = _decode(_jobs_decoder, body, "a jobs")
     head, records = read.head, read.jobs
     if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
-        return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
+        return _jobs(
+            head, [head.first], records, []
+        )  # one that was pushed by itself: a journal may have a million such frames
     ids = _ids(head, len(records))
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
     changes = _changes(head, records)
@@ -234,23 +226,6 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"{what} frame with a good checksum cannot be decoded: {error}") from error
-
-
-def _pushed(head: Head, job: JobRecord) -> Job:
-    return Job(
-        head.first,
-        job.name,
-        bytes(job.argument),
-        head.at,
-        0,
-        job.job_id or "",
-        job.tags,
-        None,
-        None,
-        expires_at_ms(job.expires_in, head.at),
-        "",
-        *kept_options(job),
-    )
 
 
 def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:

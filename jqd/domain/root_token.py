@@ -1,7 +1,7 @@
 """The daemon's own token: a file in its data directory. Whoever may read that directory is the daemon's master.
 
-So the first token of a fresh daemon is made by who runs it, and by nobody else; nothing is printed, and nothing lasts:
-each start draws another one, and no other daemon takes it.
+So only who runs a fresh daemon can make its first token. Nothing is printed, and nothing lasts: each start draws a new
+one, and no other daemon takes it.
 """
 
 import json
@@ -20,13 +20,11 @@ SECRET_BYTES = 32
 
 
 class RootToken(msgspec.Struct, frozen=True):
-    """What the file says."""
-
     url: str
     token: str
 
     def __repr__(self) -> str:
-        """Without the token, whoever asks."""
+        """Without the token."""
         return f"Root({self.url!r})"
 
 
@@ -38,7 +36,7 @@ def draw() -> str:
 
 
 class RootTokenFile:
-    """The file, for its owner's eyes alone."""
+    """The file, readable by its owner alone."""
 
     def __init__(self, data_dir: Path, root: RootToken) -> None:
         self._path = data_dir / FILE
@@ -55,7 +53,7 @@ class RootTokenFile:
             self._path.unlink()
 
     def examine(self) -> list[Diagnostic]:
-        """Write it, unless that was done; what there is to say where the disk does not take it: that stops no start."""
+        """Write it, unless that was done. A disk that does not take it stops no start."""
         try:
             if not self._is_written:
                 self._write()
@@ -84,7 +82,7 @@ class RootTokenFile:
 
 
 def read(data_dir: Path) -> RootToken | None:
-    """What a running daemon left there; None: there is none. Raises OSError, msgspec.MsgspecError."""
+    """None: there is no running daemon. Raises OSError, msgspec.MsgspecError."""
     try:
         return _decoder.decode((data_dir / FILE).read_bytes())
     except FileNotFoundError:

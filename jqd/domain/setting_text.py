@@ -1,4 +1,4 @@
-"""What a setting's text or value means, by the type of the setting; and what that type allows, in words. Pure."""
+"""A setting's value from its text and back, by the type of the setting. Pure."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from jqd.domain.units import BYTES, SECONDS, amount, said
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
 PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
-# A field with this mark may hold a password: it is never shown whole, and may be said by a file of its own.
+# A field with this mark may hold a password: it is never shown whole, and may come from a file of its own.
 SECRET = "secret"  # noqa: S105 - a mark, not a password
 INTERNAL = (
     "internal"  # a field with this mark is set by code only: nobody can say it in a file, the environment or a flag
@@ -45,7 +45,7 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """A value as it could be said again: 25s, 64MiB, true. The unit of a number is in `name`."""
+    """The text that reads as this value: 25s, 64MiB, true. The unit of a number is in `name`."""
     match value:
         case None:
             return ""
@@ -68,7 +68,7 @@ def masked(value: Any, mark: object = True) -> Any:
 
 
 def unit(hint: Any, name: str) -> str:
-    """In what a number counts; empty: it is a plain count, a share, or no number."""
+    """The unit of a number; empty: it is a plain count, a share, or no number."""
     if _kind(hint) not in (int, float):
         return ""
     units = _units(name)
@@ -80,7 +80,7 @@ def _units(name: str) -> Mapping[str, float]:
 
 
 def _quoted(value: Any) -> str:
-    """As it stands, unless there may be a password in it: messages end up in logs."""
+    """As it is, unless there may be a password in it: messages end up in logs."""
     return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 
 
@@ -93,7 +93,7 @@ def _kind(hint: Any) -> Any:
 
 
 def _meant(kind: Any, value: Any, name: str) -> Any:
-    """What a value of a file, or the text of a variable or a flag, stands for. Raises ValueError."""
+    """The value of a file, or of the text of a variable or a flag. Raises ValueError."""
     if kind is bool:
         return _bool(value)
     if kind is Path:
@@ -116,7 +116,7 @@ def _meant(kind: Any, value: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """A list of texts; in one text they stand with blanks between, or as JSON."""
+    """A list of texts; as one text with blanks between them, or as JSON."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return tuple(value.split())

@@ -1,4 +1,4 @@
-"""What was probably meant by the name of a field that does not exist. Pure."""
+"""Suggestions for names of fields, settings and commands that do not exist. Pure."""
 
 import difflib
 from collections.abc import Sequence
@@ -38,12 +38,12 @@ COMMANDS_ELSEWHERE = {
     "jqd types resume": ("resume", "unpause"),
 }
 
-# What others say in a section on retries, and what is said of each job here.
+# Settings of retries elsewhere that are options of each job here.
 OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "attempts", "limit")
 
 
 def no_setting(given: str) -> str:
-    """Where to say what is no setting of a daemon, but something like one; empty when it is not."""
+    """Where to set what is no setting of a daemon, but an option of a job; empty when it is neither."""
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""

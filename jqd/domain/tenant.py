@@ -1,9 +1,9 @@
-"""Tenants: whose a job, a name or a rule is. Within jqd a tenant's name stands before each name that it gives.
+"""Tenants: within jqd a tenant's name is before each name that it gives (a qualified name).
 
     mail              of the tenant "", as ever
     acme US mail      of acme; US is one character, and no name that comes from outside may have it
 
-So what goes by a name keeps tenants apart without a thought of them (docs/adr/0054).
+So all that goes by a name keeps tenants apart (docs/adr/0054).
 """
 
 import re
@@ -28,12 +28,10 @@ _NAME = re.compile(NAME)
 
 
 def is_tenant(text: str) -> bool:
-    """Whether a tenant may be called so."""
     return _NAME.fullmatch(text) is not None
 
 
 def annotate(tenant: str, name: str) -> str:
-    """A name as jqd knows it."""
     return f"{tenant}{SEPARATOR}{name}" if tenant else name
 
 
@@ -42,15 +40,14 @@ def tenant_of(name: str) -> str:
 
 
 def bare(name: str) -> str:
-    """As its tenant wrote it."""
     return name.partition(SEPARATOR)[2] if SEPARATOR in name else name
 
 
 def of_tenant(name: str) -> str:
-    """Whose it is, to be said behind its bare name; empty for the tenant ""."""
+    """For messages, behind a bare name; empty for the tenant ""."""
     return f" of tenant {tenant!r}" if (tenant := tenant_of(name)) else ""
 
 
 def any_of(tenant: str) -> str:
-    """What stands for all jobtypes of a tenant, where a jobtype is named; empty for the tenant ""."""
+    """Stands for all jobtypes of a tenant; empty for the tenant ""."""
     return annotate(tenant, "")

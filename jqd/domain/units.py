@@ -29,7 +29,7 @@ Count = Annotated[int, Meta(gt=0, le=COUNT_MAX, description="1 or more, and at m
 Times = Annotated[int, Meta(ge=0, le=COUNT_MAX, description="0 to 1,000,000,000")]
 
 Duration = float | str | timedelta
-"""As a program says one: seconds, a text like "20s" or "5m", or a timedelta."""
+"""Seconds, a text like "20s" or "5m", or a timedelta."""
 Durations = Duration | Sequence[Duration]
 """One, or several in a row."""
 
@@ -65,12 +65,11 @@ def seconds(text: str) -> float:
 
 
 def has_unit(text: str) -> bool:
-    """Whether the text ends in a unit, so that it is clear what the number counts."""
     return text.strip()[-1:].isalpha()
 
 
 def duration_s(given: Duration) -> float:
-    """The same in seconds; a number as it is, also where it is none that a job could have. Raises ValueError."""
+    """In seconds; a number as it is, also where no job could have it. Raises ValueError."""
     if isinstance(given, timedelta):
         return given.total_seconds()
     if not isinstance(given, str):
@@ -82,5 +81,5 @@ def duration_s(given: Duration) -> float:
 
 
 def durations_s(given: Durations) -> float | list[float]:
-    """The same in seconds, one or several. Raises ValueError."""
+    """In seconds. Raises ValueError."""
     return duration_s(given) if isinstance(given, float | int | str | timedelta) else [duration_s(one) for one in given]

@@ -1,4 +1,4 @@
-"""Partitions that were asked in vain for long: nobody waits for each of them again and again."""
+"""Partitions that did not answer for long: nobody waits for each of them again and again."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ SHARE = 6  # asked again after so many times what the last try took: a server th
 
 
 class PartitionBreaker:
-    """Who needs one of them is told at once why it waits. What fails at once takes nobody's time: it is asked again."""
+    """What fails at once takes no time, so it is asked again soon."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}

@@ -1,4 +1,4 @@
-"""Verdicts that this daemon took and the store need not know yet: the first one wins from the moment it came."""
+"""Outcomes that this daemon took and the store need not know yet: the first one wins from the moment it came."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,8 +13,6 @@ FRAME_BYTES = TAKE_BYTES_MAX  # of results, errors and jobs that follow: as sett
 
 
 class RecentOutcome(NamedTuple):
-    """One of them."""
-
     outcome: Outcome
     position: int | None
     """Of its end in the journal; None: it is on its way there through the runner."""
@@ -28,15 +26,15 @@ class RecentOutcomes:
         self._last: dict[str, int] = {}
 
     def find(self, job_id: str, fence: int) -> RecentOutcome | None:
-        """The verdict of that claim. The store may know it by now: its position says."""
+        """The outcome of that claim. The store may have it by now: see its position."""
         return self._rows.get((job_id, fence))
 
     def last(self, job_id: str) -> int:
-        """The position of the last verdict on that job; 0 when there is none."""
+        """The position of the last outcome of that job; 0 when there is none."""
         return self._last.get(job_id, 0)
 
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
-        """These are written to the journal, up to `position`."""
+        """They are journaled, up to `position`."""
         if len(self._rows) > 2 * ROWS_MAX:
             self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
             self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
@@ -46,14 +44,14 @@ class RecentOutcomes:
             self._last[one.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """These are not on disk."""
+        """They did not reach the disk."""
         for one in outcomes:
             self._rows.pop((one.job_id, one.fence), None)
             self._last.pop(one.job_id, None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-    """What one frame takes each: jobs that follow grow by their names, beyond what a request may have."""
+    """Parts that one frame takes: followers grow by their names, beyond what a request may have."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():
