@@ -18,7 +18,7 @@ async def echo(asked: Request) -> Response:
     body = asked.read_nowait()
     while not asked.whole and (piece := await asked.read()) is not None:
         body += piece
-    return Response(201, [KIND], body)
+    return Response(201, body, KIND[1].decode())
 
 
 async def echo_asgi(scope: Any, receive: Any, send: Any) -> None:

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 import trio
 
-from jqd.api.message import ApiRequest
 from jqd.api.v1.push import push
 from jqd.api.v1.workers import register
 from jqd.config import Config, LogConfig
 from jqd.daemon import Daemon
 from jqd.domain.clock import SystemClock
 from jqd.domain.lease import LeaseConfig
+from jqd.http import Request, RequestHead
 from jqd.journal import JournalConfig, open_journal
 from jqd.store import Owner, Renewed, StoreConfig
 from jqd.testing.store import FakeStore
@@ -57,8 +57,8 @@ def standing_still(*paths: Path) -> Iterator[None]:
 readers: list[int] = []
 
 
-def request(path: str, body: Any) -> ApiRequest:
-    return ApiRequest("POST", path, b"", MSGPACK, msgspec.msgpack.encode(body))
+def request(path: str, body: Any) -> Request:
+    return Request(RequestHead("POST", path, path, b"", MSGPACK), body=msgspec.msgpack.encode(body))
 
 
 async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_other_files_stand_still(

@@ -3,18 +3,19 @@
 import difflib
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import trio
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from jqd.api.auth import AUTHORIZATION, ApiKeys
-from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, answer_of, check_head, read_body, request_of
+from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, check_head, read_body
 from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
 from jqd.api.lists import ListLimit
-from jqd.api.message import ApiRequest, ApiResponse, refuse
+from jqd.api.message import refuse
 from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
 from jqd.api.route import NoQuery, Refuse, Route
@@ -55,6 +56,16 @@ class Verdict(Struct, gc=False):
     """Of its body. Below 0: the head is not checked yet."""
 
 
+class Call(NamedTuple):
+    """A request that was let in."""
+
+    route: Route
+    names: dict[str, str]
+    parts: ApiContext
+    """Acting for who makes it."""
+    request: Request
+
+
 class Api:
     """The API as a door calls it."""
 
@@ -71,40 +82,43 @@ class Api:
         self._second = self._looked = 0
         self._take_keys(parts.config)
 
-    async def __call__(self, asked: Request) -> Response | None:
+    async def __call__(self, request: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
-        request = request_of(asked)
-        verdict = self._verdict(asked.heading)
-        route = verdict.route
+        heading = request.heading
+        verdict: Verdict = heading.verdict or self._verdict(heading)
+        route, parts = verdict.route, self._parts
         is_report = route is not None and route.method != "GET" and bool(route.urgency)
-        with Reservation(self._room, lambda: self.whose(asked), is_report) as part:
+        with Reservation(self._room, lambda: self.whose(request), is_report) as part:
             try:
                 if verdict.bytes_max < 0:
-                    self._check(asked.heading, verdict)
+                    self._check(heading, verdict)
                 if route is not None:  # before the body is read; each time, for tokens are revoked
                     request.plain = route.plain
-                    request.who = self._parts.auth.principal(request.headers, route)
-                request.body = await read_body(asked, part, verdict.bytes_max)
+                    who = parts.auth.principal(request.headers, route)
+                    parts = parts if who is parts.services.principal else parts.acting(who)
+                request.body = await read_body(request, part, verdict.bytes_max)
                 if request.body and "content-type" not in request.headers:
-                    self._parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
+                    parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
             except Disconnected:
                 self._log.info("api.disconnected", path=request.path)
                 return None
             except (Foreign, Problem) as error:
                 response = self._render(request, verdict, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
-            else:
-                if route is None:
-                    response = self._unrouted(request, verdict)
-                elif route.method == "GET":  # nothing of it is to be kept
-                    with asked.while_there() as work:
-                        response = await self._serve(route, verdict.names, request, asked)
-                    if work.cancelled_caught:
-                        self._log.debug("api.left", path=request.path)
-                        return None
-                else:
-                    response = await self._serve(route, verdict.names, request, asked)
-        return answer_of(response)
+                return response
+            if route is None:
+                return self._unrouted(request, verdict)
+            call = Call(route, verdict.names, parts, request)
+            if route.method == "GET":  # nothing of it is to be kept
+                with request.while_there() as work:
+                    response = await self._serve(call)
+                if not work.cancelled_caught:
+                    return response
+                self._log.debug("api.left", path=request.path)
+                return None
+            if route.polls or route.lists or len(request.body) > SOME_BYTES:
+                return await self._serve(call)
+            return await self._answer(call)
 
     def whose(self, asked: Request) -> str:
         """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
@@ -157,14 +171,14 @@ class Api:
         check_head(heading, bytes_max, is_native=route is not None and route.refuse is refuse)
         verdict.bytes_max = bytes_max
 
-    def _unrouted(self, request: ApiRequest, verdict: Verdict) -> ApiResponse:
+    def _unrouted(self, request: Request, verdict: Verdict) -> Response:
         """What is to be said of a path that there is not, or a method that it does not take."""
         found = verdict.found
         if not found:
             return self._render(request, verdict, Problem(404, self._no_path(request.path)))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
-            return ApiResponse(200, headers=allowed)
+            return Response(200, headers=allowed)
         taken = ", ".join(sorted(found))
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
         if request.path == "/":  # a person looks what is here
@@ -183,7 +197,7 @@ class Api:
         meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
         return f"there is no path '{_short(path)}'; {meant}"
 
-    def _render(self, request: ApiRequest, verdict: Verdict, error: JqdError) -> ApiResponse:
+    def _render(self, request: Request, verdict: Verdict, error: JqdError) -> Response:
         """An error in the words of the surface the request was made to; what the guard says is the same on all."""
         if isinstance(error, Foreign):
             return refuse(request, error)
@@ -199,72 +213,72 @@ class Api:
         self._looked += 1
         return self._looked <= MEANT_PER_S
 
-    async def _serve(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
-        """Answer it in the way of its route."""
+    async def _serve(self, call: Call) -> Response:
+        """Answer it in the way of its route, in a turn of its own where its body is much work."""
+        route, request = call.route, call.request
         if route.polls:
-            return await self._poll(route, names, request, asked)
+            return await self._poll(call)
         if route.lists:
             request.breathe = self._large.breathe
             try:
-                with self._lists.place(self.whose(asked), by_address(asked)):
-                    return await self._sized(route, names, request, asked)
+                with self._lists.place(self.whose(request), by_address(request)):
+                    return await self._sized(call)
             except Problem as error:
                 return route.refuse(request, error)
-        return await self._sized(route, names, request, asked)
+        return await self._sized(call)
 
-    async def _sized(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
-        """Answer it, in a turn of its own where its body is much work."""
-        if len(request.body) > SOME_BYTES and route.urgency < Urgency.ANY_SIZE:
-            return await self._answer_large(route, names, request, self.whose(asked))
-        return await self._answer(route, names, request)
+    async def _sized(self, call: Call) -> Response:
+        request = call.request
+        size = len(request.body)
+        if size <= SOME_BYTES or call.route.urgency is Urgency.ANY_SIZE:
+            return await self._answer(call)
+        request.breathe, owner = self._large.breathe, self.whose(request)
+        if self._large.counts(owner, size):
+            async with self._large.turn(owner, size):
+                response = await self._answer(call)
+        else:
+            response = await self._answer(call)
+        self._large.note(owner, request.held_s)
+        return response
 
-    async def _poll(self, route: Route, names: dict[str, str], request: ApiRequest, asked: Request) -> ApiResponse:
+    async def _poll(self, call: Call) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
-        answered: list[ApiResponse] = []
+        answered: list[Response] = []
+        request, services = call.request, call.parts.services
+        tokens, token = services.tokens, services.principal.token
 
         async def watch() -> None:
-            await asked.wait_left()
+            await request.wait_left()
             nursery.cancel_scope.cancel()
-
-        tokens = self._parts.services.tokens
 
         async def follow() -> None:
             while True:
                 await trio.sleep(TOKEN_S)
-                if tokens.ended(request.who.token):
+                if tokens.ended(token):
                     nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            if is_token_id(request.who.token):
+            if is_token_id(token):
                 nursery.start_soon(follow)
-            answered.append(await self._answer(route, names, request))
+            answered.append(await self._answer(call))
             nursery.cancel_scope.cancel()
         if answered:
             return answered[0]
-        if tokens.ended(request.who.token):
-            return route.refuse(request, Problem(401, "this token was revoked, or is over, since the call began"))
-        return await self._answer(route, names, structs.replace(request, hurried=True))
+        if tokens.ended(token):
+            return call.route.refuse(request, Problem(401, "this token was revoked, or is over, since the call began"))
+        request.hurried = True
+        return await self._answer(call)
 
-    async def _answer_large(self, route: Route, names: dict[str, str], request: ApiRequest, owner: str) -> ApiResponse:
-        """As `_answer`, where the body may be much work."""
-        request.breathe = self._large.breathe
-        if self._large.counts(owner, len(request.body)):
-            async with self._large.turn(owner, len(request.body)):
-                response = await self._answer(route, names, request)
-        else:
-            response = await self._answer(route, names, request)
-        self._large.note(owner, request.held_s)
-        return response
-
-    async def _answer(self, route: Route, names: dict[str, str], request: ApiRequest) -> ApiResponse:
+    async def _answer(self, call: Call) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""
+        route, names, parts, request = call
         try:
-            if route.query is NoQuery:
+            if route.query is NoQuery and request.heading.query:
                 read_query(request, NoQuery)  # the others read their own
             if len(request.body) > AT_ONCE_BYTES and not route.any_size:  # these read theirs piece by piece
-                request.packed = await packed_body(self._parts, request)
-            return await route.handler(self._parts.acting(request.who), request, **names)
+                request.packed = await packed_body(parts, request)
+            return await route.handler(parts, request, **names)
         except JqdError as error:
             return route.refuse(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - an internal error is told and logged; it ends one answer only

@@ -38,7 +38,7 @@ class ApiKeys:
 
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()
-        self.everybody = EVERYBODY._replace(is_server=not master)
+        self.everybody = EVERYBODY._replace(is_server=False) if master else EVERYBODY
         """Who comes with nothing, where nothing is asked for."""
 
     def whose(self, given: str) -> ApiKey:

@@ -10,10 +10,9 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from jqd.api.config import PUSHES
-from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.domain.tenant import SEPARATOR
-from jqd.http import SOME_BYTES, Request, RequestHead, Response
+from jqd.http import SOME_BYTES, Request, RequestHead
 
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
@@ -144,22 +143,6 @@ async def read_body(asked: Request, part: Reservation, bytes_max: int) -> bytes:
             return b"".join(pieces)
         piece = await asked.read()
     raise Disconnected
-
-
-def request_of(asked: Request) -> ApiRequest:
-    """What a head says; the body is still to be read."""
-    heading = asked.heading
-    return ApiRequest(
-        heading.method, heading.path, heading.query, heading.headers, peer=asked.peer, patient=asked.patient
-    )
-
-
-def answer_of(response: ApiResponse) -> Response:
-    """A response as the door takes it."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
-    if response.content_type:
-        headers.append((b"content-type", response.content_type.encode()))
-    return Response(response.status, headers, response.body, response.lost, response.stream)
 
 
 def _too_large(bytes_max: int) -> Problem:

@@ -2,17 +2,21 @@
 
 from functools import cache
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.api.message import ApiRequest, misread, not_read, read_value
+from jqd.api.message import misread, not_read, read_value
+from jqd.api.problems import Problem
 from jqd.domain import fields
 from jqd.domain.dates import instant_ms
 from jqd.domain.errors import Invalid
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import MSGPACK_TYPES
+from jqd.http import Request
 
+QUERY_FIELDS_MAX = 32
 T = TypeVar("T", bound=msgspec.Struct)
 
 Flag = Literal["true", "false", "1", "0"]
@@ -29,7 +33,7 @@ def instant_in(told: Raw) -> int | None:
         return None
 
 
-def read_body(request: ApiRequest, kind: type[T]) -> T:
+def read_body(request: Request, kind: type[T]) -> T:
     """A field of `msgspec.Raw` stays as it came, and is not looked into.
 
     Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
@@ -37,7 +41,7 @@ def read_body(request: ApiRequest, kind: type[T]) -> T:
     return unpack(pack(request), kind)
 
 
-def pack(request: ApiRequest) -> bytes:
+def pack(request: Request) -> bytes:
     """The body as MessagePack."""
     if request.packed is not None:
         return request.packed
@@ -55,15 +59,24 @@ def unpack(packed: bytes, kind: type[T]) -> T:
         raise not_read("MessagePack", packed, error) from error
 
 
-def read_query(request: ApiRequest, kind: type[T]) -> T:
+def query_of(request: Request) -> list[tuple[str, str]]:
+    """Query parameters, in order. Raises Problem 400."""
+    try:
+        text = request.heading.query.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+    except ValueError as error:
+        raise Problem(400, f"the query string cannot be read: {error}") from error
+
+
+def read_query(request: Request, kind: type[T]) -> T:
     """Raises Invalid, naming the parameter; Problem 400 for a query that cannot be read.
 
     A surface that passes over what it does not know takes the last of those that stand there twice.
     """
-    if not request.query_string:
+    if not request.heading.query:
         empty: T = _empty(kind)
         return empty
-    said = request.query()
+    said = query_of(request)
     told = dict(said)
     if len(told) < len(said) and kind.__struct_config__.forbid_unknown_fields:
         twice = next(name for place, (name, _) in enumerate(said) if name in dict(said[:place]))

@@ -13,20 +13,21 @@ from msgspec import Raw, Struct, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import pack
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.domain.media import MSGPACK_TYPES, Language
+from jqd.http import Request, Response
 
 AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
 
 
-async def answer_with(parts: ApiContext, status: int, value: Struct, language: Language) -> ApiResponse:
+async def answer_with(parts: ApiContext, status: int, value: Struct, language: Language) -> Response:
     """As `answer`, of any size: a large one in JSON in a thread, one after another, for each takes much memory."""
     if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
         return answer(status, value, language)
     return await trio.to_thread.run_sync(answer, status, value, language, limiter=parts.shown)
 
 
-async def packed_body(parts: ApiContext, request: ApiRequest) -> bytes:
+async def packed_body(parts: ApiContext, request: Request) -> bytes:
     """The body as MessagePack: large JSON is read in a thread."""
     if request.media_type() in MSGPACK_TYPES or len(request.body) <= AT_ONCE_BYTES:
         return pack(request)

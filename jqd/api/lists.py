@@ -15,10 +15,11 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from jqd.api.decode import read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer_rows
+from jqd.api.message import answer_rows
 from jqd.api.problems import Problem
 from jqd.domain.array_split import Steps, in_steps
 from jqd.domain.errors import Invalid
+from jqd.http import Request, Response
 
 PAGE = 1_000  # rows of one answer: some 1 MB of workers
 STEP = 200  # names that are looked at in one piece
@@ -43,12 +44,12 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def answer_page(
-    request: ApiRequest,
+    request: Request,
     page: Callable[..., Struct],
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
     query: type[ListQuery] = ListQuery,
-) -> ApiResponse:
+) -> Response:
     """As much of a list as the query asks for, by name. `found`: names and what is called so. `row`: None for what has
     gone meanwhile. Raises Invalid."""
     first, cursor = await page_of(request, found, query)
@@ -57,7 +58,7 @@ async def answer_page(
 
 
 async def page_of(
-    request: ApiRequest, found: Iterable[tuple[str, T]], query: type[ListQuery] = ListQuery
+    request: Request, found: Iterable[tuple[str, T]], query: type[ListQuery] = ListQuery
 ) -> tuple[list[T], str]:
     """Those of one page, and the cursor for the next, empty for none. Raises Invalid."""
     asked = read_query(request, query)

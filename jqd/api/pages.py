@@ -10,10 +10,10 @@ import msgspec
 import trio
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.openapi import SCHEMAS, draw
 from jqd.api.route import Route
 from jqd.domain import media
+from jqd.http import Request, Response
 
 YAML = "application/yaml"
 HTML = "text/html; charset=utf-8"
@@ -37,17 +37,17 @@ class Pages:
         self.routes: Sequence[Route] = ()
         """These ones too; put in when there is the whole table."""
 
-    async def as_json(self, parts: ApiContext, request: ApiRequest) -> ApiResponse:
+    async def as_json(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in JSON."""
-        return ApiResponse(200, await _aside(lambda: self._json), media.JSON)
+        return Response(200, await _aside(lambda: self._json), media.JSON)
 
-    async def as_yaml(self, parts: ApiContext, request: ApiRequest) -> ApiResponse:
+    async def as_yaml(self, parts: ApiContext, request: Request) -> Response:
         """This interface as OpenAPI 3.1, in YAML."""
-        return ApiResponse(200, await _aside(lambda: self._yaml), YAML)
+        return Response(200, await _aside(lambda: self._yaml), YAML)
 
-    async def as_html(self, parts: ApiContext, request: ApiRequest) -> ApiResponse:
+    async def as_html(self, parts: ApiContext, request: Request) -> Response:
         """This interface as a page to read."""
-        return ApiResponse(200, await _aside(lambda: self._html), HTML, {"content-security-policy": POLICY})
+        return Response(200, await _aside(lambda: self._html), HTML, {"content-security-policy": POLICY})
 
     @cached_property
     def _json(self) -> bytes:

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from jqd.api.message import ApiRequest, ApiResponse, refuse
+from jqd.api.message import refuse
 from jqd.api.problems import Details
 from jqd.domain.errors import JqdError
 from jqd.domain.tokens import Role
-from jqd.http import Urgency
+from jqd.http import Request, Response, Urgency
 
-Handler = Callable[..., Awaitable[ApiResponse]]
-Refuse = Callable[[ApiRequest, JqdError], ApiResponse]
+Handler = Callable[..., Awaitable[Response]]
+Refuse = Callable[[Request, JqdError], Response]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -8,13 +8,14 @@ from msgspec import UNSET, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import ListQuery, PageLimit, answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.cron import service
 from jqd.cron.schedules import KnownSchedule, Plan, Schedules
 from jqd.domain.array_split import in_steps
 from jqd.domain.tenant import bare, tenant_of
+from jqd.http import Request, Response
 from jqd.service.server_only import expect_allowed
 
 LIST_SCHEDULES = 50  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
@@ -65,7 +66,7 @@ class Pushed(Struct, frozen=True):
     job_id: str
 
 
-async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def put(parts: ApiContext, request: Request, name: str) -> Response:
     """201 and the schedule; 200 where there was one of that name, and it is this one now.
 
     Only dates after this call are fired; where just the job is another one, the dates stay as they were.
@@ -76,13 +77,13 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     return _shown(parts, request, name, 201 if new else 200)
 
 
-async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def get(parts: ApiContext, request: Request, name: str) -> Response:
     """200 and the schedule, with the next five dates."""
     await service.known(parts.services, name)
     return _shown(parts, request, name)
 
 
-async def list_schedules(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_schedules(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
     await in_steps(parts.services.feature(Schedules).looks(), request.breathe)
     sees, every = parts.services.principal.can_see, parts.services.feature(Schedules).known.items()
@@ -90,30 +91,30 @@ async def list_schedules(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return await answer_page(request, SchedulePage, found, partial(_row, parts), SchedulesQuery)
 
 
-async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def delete(parts: ApiContext, request: Request, name: str) -> Response:
     """204: none of its dates is fired any more; jobs that were pushed by it stay."""
     await service.delete(parts.services, name)
-    return ApiResponse(204)
+    return Response(204)
 
 
-async def run_now(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def run_now(parts: ApiContext, request: Request, name: str) -> Response:
     """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
     return answer(201, Pushed(await service.run_now(parts.services, name)), request.answer_language())
 
 
-async def pause(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def pause(parts: ApiContext, request: Request, name: str) -> Response:
     """200 and the schedule: none of its dates is fired until it is resumed."""
     await service.pause(parts.services, name)
     return _shown(parts, request, name)
 
 
-async def resume(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def resume(parts: ApiContext, request: Request, name: str) -> Response:
     """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
     await service.resume(parts.services, name)
     return _shown(parts, request, name)
 
 
-def _shown(parts: ApiContext, request: ApiRequest, name: str, status: int = 200) -> ApiResponse:
+def _shown(parts: ApiContext, request: Request, name: str, status: int = 200) -> Response:
     return answer(status, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 

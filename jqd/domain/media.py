@@ -1,10 +1,12 @@
 """The two languages that jqd speaks over HTTP, and the names of their media types. Pure."""
 
+import re
 from functools import lru_cache
 from typing import Literal
 
 Language = Literal["msgpack", "json"]
 
+LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
 MSGPACK = "application/msgpack"
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -12,6 +14,7 @@ MSGPACK_TYPES = frozenset({MSGPACK, "application/x-msgpack", "application/vnd.ms
 JSON_TYPES = frozenset({JSON})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 NAMES: dict[Language, str] = {"msgpack": MSGPACK, "json": JSON}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 BOTH = f"{MSGPACK} or {JSON}"  # for messages
 
 
@@ -28,3 +31,32 @@ def language_of(content_type: str) -> Language | None:
     if kind in MSGPACK_TYPES:
         return "msgpack"
     return "json" if kind == PROBLEM or kind in JSON_TYPES or kind in NDJSON_TYPES else None
+
+
+@lru_cache(maxsize=256)
+def answer_language(content_type: str, accept: str, otherwise: Language) -> Language:
+    """What a client wants to read: by Accept, else the language it wrote in."""
+    return _accepted(accept, language_of(content_type) or otherwise)
+
+
+def _accepted(accept: str, otherwise: Language) -> Language:
+    """The language an Accept header likes best; `otherwise` where it does not say, or likes none."""
+    named: dict[Language, float] = {}
+    others = 0.0
+    for part in accept.lower().split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        quality = next((_quality(each[2:]) for each in parameters if each.startswith("q=")), 1.0)
+        if kind in ("*/*", "application/*"):
+            others = max(others, quality)
+        for language in LANGUAGES:
+            if language in kind:
+                named[language] = max(quality, named.get(language, 0.0))
+    liked = {language: named.get(language, others) for language in LANGUAGES}
+    fit = [language for language in LANGUAGES if liked[language]] or [each for each in LANGUAGES if each not in named]
+    # Of two that are liked as well: the one that is named before a star, of two named the more compact.
+    equal = LANGUAGES[0] if len(named) == len(LANGUAGES) else otherwise
+    return max(fit or [otherwise], key=lambda language: (liked[language], language in named, language == equal))
+
+
+def _quality(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text) else 1.0

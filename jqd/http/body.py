@@ -1,38 +1,16 @@
-"""Where a body ends: by its length, or by its chunks, strictly read. Pure.
+"""Where a body in chunks ends, strictly read. Pure.
 
-llhttp reads on over the end of a request, so it cannot say where the next begins; these two can.
+llhttp reads on over the end of a request, so it cannot say where the next begins.
 """
 
 import re
 
-from jqd.http.head import Head, Refused
+from jqd.http.head import Refused
 
 CHUNK_LINE_MAX = 1_024  # bytes of a chunk's size and what may stand behind it
 TRAILER_BYTES_MAX = 4_096  # of headers behind the last chunk; they are read over
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t -~\x80-\xff]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*\r\n")
-
-
-class Counted:
-    """A body of so many bytes."""
-
-    __slots__ = ("done", "left")
-
-    def __init__(self, length: int) -> None:
-        self.left = length
-        self.done = not length
-
-    def take(self, buffer: bytearray) -> bytes:
-        """Remove from `buffer` what belongs to the body, and return it."""
-        if len(buffer) <= self.left:
-            piece = bytes(buffer)
-            buffer.clear()
-        else:
-            piece = bytes(buffer[: self.left])
-            del buffer[: self.left]
-        self.left -= len(piece)
-        self.done = not self.left
-        return piece
 
 
 class Chunked:
@@ -94,11 +72,3 @@ class Chunked:
         if not self._left:
             self._trailer = 0
         return True
-
-
-Body = Counted | Chunked
-
-
-def body_of(head: Head) -> Body:
-    """How the body behind this head is read."""
-    return Chunked() if head.chunked else Counted(head.length)

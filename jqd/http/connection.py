@@ -250,7 +250,7 @@ class Connection:
     def _overdue(self) -> None:
         """It was cancelled: too slow, in the way, or the door closes."""
         exchange = self._asked
-        if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
+        if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
         if self._within and not self._bye:
             self._say(408, TOO_SLOW)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.http.body import body_of
+from jqd.http.body import Chunked
 from jqd.http.config import ListenerConfig
 from jqd.http.head import Head, Headers, Refused
-from jqd.http.request import Response, Stream
+from jqd.http.request import Request, Response, Stream
 from jqd.http.response import BODILESS, CONTINUE, Dates, render_head
 from jqd.http.transport import Transport
 
@@ -85,8 +85,8 @@ class Wire:
             self.write_due_s = math.inf
 
 
-class Exchange:
-    """Reads a body when it is asked for, and writes an answer, once. Also what an application sees: Asked."""
+class Exchange(Request):
+    """Reads a body when it is asked for, and writes an answer, once."""
 
     sent = False
     """Whether the client may have seen something of the answer."""
@@ -99,8 +99,6 @@ class Exchange:
     """The client sent less than it had said."""
     refusal: Refused | None = None
     """The body is none."""
-    patient = False
-    """See Asked."""
     _silent = False  # it sent no more, when that was looked at
     _work: trio.CancelScope | None = None  # ends with the client
     _continued = False  # the client was told to send its body
@@ -112,32 +110,33 @@ class Exchange:
     _owed: int | None = None
 
     def __init__(self, wire: Wire, head: Head) -> None:
+        super().__init__(head.heading, wire.client[0])
         self.wire = wire
         self.head = head
-        self.heading = head.heading
-        self.body = body_of(head)
+        self.whole = not (head.length or head.chunked)
         self.closes = not head.keeps
         """Whether the connection ends with this answer."""
+        self._left = head.length
+        self._chunked = Chunked() if head.chunked else None
 
     # ------------------------------------------------------------ in
 
-    @property
-    def peer(self) -> str | None:
-        return self.wire.client[0]
-
-    @property
-    def whole(self) -> bool:
-        return self.body.done
-
     def read_nowait(self) -> bytes:
         buffer = self.wire.buffer
-        if self.body.done or not buffer:
+        if self.whole or not buffer:
             return b""
-        try:
-            piece = self.body.take(buffer)
-        except Refused as refusal:
-            self.refusal = refusal
-            return b""
+        if self._chunked is None:
+            piece = bytes(buffer[: self._left])
+            del buffer[: self._left]
+            self._left -= len(piece)
+            self.whole = not self._left
+        else:
+            try:
+                piece = self._chunked.take(buffer)
+            except Refused as refusal:
+                self.refusal = refusal
+                return b""
+            self.whole = self._chunked.done
         self._received += len(piece)
         return piece
 
@@ -149,7 +148,7 @@ class Exchange:
                 await wire.write(CONTINUE)
             while not (self.refusal or self.left or self.gone):
                 piece = self.read_nowait()
-                if piece or self.body.done:
+                if piece or self.whole:
                     return piece
                 if self.refusal:
                     break
@@ -171,7 +170,7 @@ class Exchange:
         return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
     async def wait_left(self) -> None:
-        """See Asked. Requests that come meanwhile are kept for later."""
+        """Requests that come meanwhile are kept for later."""
         wire = self.wire
         while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
@@ -204,7 +203,7 @@ class Exchange:
     # ------------------------------------------------------------ out
 
     async def answer(self, answer: Response) -> None:
-        self.begin(answer.status, answer.headers)
+        self.begin(answer.status, answer.fields())
         try:
             if answer.stream is not None:
                 await self._stream(answer.stream)
@@ -275,7 +274,7 @@ class Exchange:
             else:
                 self._chunks = not self._mute
                 added = b"transfer-encoding: chunked\r\n"
-        self.closes = self.closes or not self.body.done or self.wire.closing
+        self.closes = self.closes or not self.whole or self.wire.closing
         if self.closes:
             added += b"connection: close\r\n"
         elif self.head.http_1_0:

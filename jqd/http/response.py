@@ -7,7 +7,6 @@ from http import HTTPStatus
 
 from jqd.domain import media
 from jqd.domain.clock import Clock, SystemClock
-from jqd.http.head import Headers
 from jqd.http.request import Response
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -53,13 +52,13 @@ def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: 
     }
     if fault:
         told["id"] = fault
-    headers: Headers = [(b"content-type", media.PROBLEM.encode()), (b"connection", b"close")]
+    headers = {"connection": "close"}
     if retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % retry_after_s))
-    return Response(status, headers, json.dumps(told).encode())
+        headers["retry-after"] = str(retry_after_s)
+    return Response(status, json.dumps(told).encode(), media.PROBLEM, headers)
 
 
 def render_whole(answer: Response, date: bytes) -> bytes:
     """An answer that stands for itself, outside of any exchange."""
     length = (b"content-length", b"%d" % len(answer.body))
-    return render_head(answer.status, [*answer.headers, length], date, b"") + answer.body
+    return render_head(answer.status, [*answer.fields(), length], date, b"") + answer.body

@@ -8,11 +8,12 @@ from msgspec import UNSET, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.queue_name import home_of
 from jqd.domain.tenant import bare
+from jqd.http import Request, Response
 from jqd.rate_limits import service
 from jqd.rate_limits.constraints import EVER_MS, Constraints, KnownConstraint, Limit, Limits
 
@@ -50,7 +51,7 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Say nothing; answer what it would do to jobs that wait."""
 
 
-async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def put(parts: ApiContext, request: Request, name: str) -> Response:
     """201 and the constraint, 200 where there was one of that name. With `dry_run` 200 and what it would match.
 
     It holds within a second at all daemons, for what waits, too; what runs goes on, and counts only if it was matched.
@@ -62,22 +63,22 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     return answer(201 if new else 200, _row(parts, service.find(parts.services, name)), request.answer_language())
 
 
-async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def get(parts: ApiContext, request: Request, name: str) -> Response:
     """200 and the constraint."""
     return answer(200, _row(parts, await service.known(parts.services, name)), request.answer_language())
 
 
-async def list_constraints(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_constraints(parts: ApiContext, request: Request) -> Response:
     """Constraints of the token's tenant, or all, by tenant and name."""
     known, sees = parts.services.feature(Constraints).known.values(), parts.services.principal.can_see
     found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
     return await answer_page(request, ConstraintPage, found, partial(_row, parts))
 
 
-async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def delete(parts: ApiContext, request: Request, name: str) -> Response:
     """204: nothing waits for it any more."""
     await service.delete(parts.services, name)
-    return ApiResponse(204)
+    return Response(204)
 
 
 def _row(parts: ApiContext, one: KnownConstraint) -> ConstraintView:

@@ -7,11 +7,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer_rows
+from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain import audit
 from jqd.domain.job_spec import Date
+from jqd.http import Request, Response
 from jqd.service.job_filter import instant_of
 from jqd.service.services import Services
 
@@ -52,7 +53,7 @@ class Notes(Struct, frozen=True):
     cursor: str
 
 
-async def list_notes(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_notes(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/audit?token&act&since&limit&cursor` → 200 {notes, cursor}: who changed what with a token.
 
     Raises Invalid.

@@ -7,8 +7,9 @@ from msgspec import Struct, structs
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.domain.errors import NotFound
+from jqd.http import Request, Response
 from jqd.tenants import quota_service
 from jqd.tenants.quotas import Quota, Quotas
 
@@ -29,28 +30,28 @@ class QuotaPage(Struct, frozen=True):
     """For those that follow; empty: there are no more."""
 
 
-async def put(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
+async def put(parts: ApiContext, request: Request, tenant: str) -> Response:
     """200 and the quota: it holds at this daemon, and at the others within a second."""
     await quota_service.put(parts.services, tenant, read_body(request, Quota))
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
-async def list_quotas(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_quotas(parts: ApiContext, request: Request) -> Response:
     """Quotas by tenant; a tenant's token reads its own."""
     known = parts.services.feature(Quotas).known
     found = ((tenant, tenant) for tenant in known if quota_service.exists(parts.services, tenant))
     return await answer_page(request, QuotaPage, found, lambda one: _row(parts, one) if one in known else None)
 
 
-async def get(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
+async def get(parts: ApiContext, request: Request, tenant: str) -> Response:
     """The quota of a tenant; 404 where it has none, or another tenant's token asks."""
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
-async def delete(parts: ApiContext, request: ApiRequest, tenant: str) -> ApiResponse:
+async def delete(parts: ApiContext, request: Request, tenant: str) -> Response:
     """Delete the quota of a tenant: it may push without limit."""
     await quota_service.delete(parts.services, tenant)
-    return ApiResponse(204)
+    return Response(204)
 
 
 def _row(parts: ApiContext, tenant: str) -> QuotaView:

@@ -8,11 +8,12 @@ from msgspec import Struct
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.tokens import Role
 from jqd.domain.tokens import Token as Kept
+from jqd.http import Request, Response
 from jqd.tenants import tokens
 from jqd.tenants.tokens import TokenWanted
 
@@ -55,19 +56,19 @@ class Revoked(Struct, frozen=True):
     """Of the other daemons: they hear of it within a second. While the store is away they must be told, too."""
 
 
-async def create(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def create(parts: ApiContext, request: Request) -> Response:
     """Make a token; only this answer shows it."""
     made = await tokens.create(parts.services, read_body(request, TokenWanted))
     return answer(201, NewToken(**_fields(made.id, made.token), token=made.text), request.answer_language())
 
 
-async def list_tokens(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_tokens(parts: ApiContext, request: Request) -> Response:
     """200 {tokens, cursor}: those that may be used, the oldest first."""
     found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
     return await answer_page(request, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
-async def revoke(parts: ApiContext, request: ApiRequest, token_id: str) -> ApiResponse:
+async def revoke(parts: ApiContext, request: Request, token_id: str) -> Response:
     """Revoke a token: it is invalid here at once, at the other daemons within a second; once more changes nothing."""
     await tokens.revoke(parts.services, token_id)
     others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first

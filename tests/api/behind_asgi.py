@@ -8,7 +8,7 @@ import trio
 
 from jqd.http.asgi import AsgiApp, Message, Receive, Send
 from jqd.http.config import ListenerConfig
-from jqd.http.request import Core, RequestHead, Response, Stream
+from jqd.http.request import Core, Request, RequestHead, Response, Stream
 from jqd.http.response import BODILESS, TOO_SLOW, problem_answer
 
 HTTP_1 = ("1.0", "1.1")
@@ -23,7 +23,7 @@ def to_asgi(core: Core, config: ListenerConfig, closing: Callable[[], bool] = la
     async def serve(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(f"http is spoken here, not {scope['type']}")
-        asked = _AsgiAsked(scope, receive, config, closing)
+        asked = _AsgiRequest(scope, receive, config, closing)
         answer: Response | None = None
         with asked.scope:
             answer = await core(asked)
@@ -37,20 +37,17 @@ def to_asgi(core: Core, config: ListenerConfig, closing: Callable[[], bool] = la
     return serve
 
 
-class _AsgiAsked:
-    """Asked, over what an ASGI server says."""
-
-    patient = False
+class _AsgiRequest(Request):
+    """Over what an ASGI server says."""
 
     def __init__(self, scope: Message, receive: Receive, config: ListenerConfig, closing: Callable[[], bool]) -> None:
         path: str = scope["path"]
         raw: bytes | None = scope.get("raw_path")
         raw_path = quote(path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        self.heading = RequestHead(scope["method"], path, raw_path, scope["query_string"], headers)
+        heading = RequestHead(scope["method"], path, raw_path, scope["query_string"], headers)
         client = scope.get("client")
-        self.peer = str(client[0]) if client else None
-        self.whole = False
+        super().__init__(heading, str(client[0]) if client else None)
         self.refusal = ""
         """Why its body is none."""
         self._closes = scope["http_version"] in HTTP_1
@@ -62,12 +59,8 @@ class _AsgiAsked:
         """When somebody began to read it: while a request waits in line, it is we who are slow."""
         self.scope = trio.CancelScope()
 
-    def read_nowait(self) -> bytes:
-        """See Asked."""
-        return b""
-
     async def read(self) -> bytes | None:
-        """See Asked."""
+        """See Request."""
         if self._began_s is None:
             self._began_s = trio.current_time()
             self.scope.deadline = self._due_s()
@@ -86,19 +79,15 @@ class _AsgiAsked:
             return None
         return piece
 
-    def while_there(self) -> trio.CancelScope:
-        """See Asked. Who serves ends it with the connection; of a stream that was reset nothing is noticed here."""
-        return trio.CancelScope()
-
     async def wait_left(self) -> None:
-        """See Asked."""
+        """See Request."""
         while (await self._receive())["type"] != "http.disconnect":
             continue  # a server may repeat the end of the body
 
     async def send(self, answer: Response, send: Send) -> None:
         """Give a whole answer. What is left of a body is not read: in HTTP/1 the connection ends with the answer."""
-        headers = [field for field in answer.headers if field[0] != b"connection"]
-        if self._closes and (not self.whole or len(headers) < len(answer.headers)):
+        headers = [field for field in answer.fields() if field[0] != b"connection"]
+        if self._closes and (not self.whole or "connection" in answer.headers):
             headers.append((b"connection", b"close"))
         if answer.status not in BODILESS and answer.stream is None:
             headers.append((b"content-length", b"%d" % len(answer.body)))

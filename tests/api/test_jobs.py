@@ -17,7 +17,7 @@ from jqd.domain.errors import StoreRefused
 from jqd.domain.job import Fate, State
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane
-from jqd.http import RequestHead
+from jqd.http import Request, RequestHead
 from jqd.runner import Running
 from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.fakes import JOURNAL, outcome
@@ -287,15 +287,13 @@ async def test_a_result_that_is_taken_is_told_also_to_who_only_listens_on(edge, 
     assert msgspec.json.decode(answer.body) == {"result": result}
 
 
-class Listening:
-    """Asked, without a body; its client closes its sending side when `left` is set."""
+class Listening(Request):
+    """Without a body; its client closes its sending side when `left` is set."""
 
-    peer = None
     whole = True
-    patient = False
 
     def __init__(self, method, path, query, headers):
-        self.heading = RequestHead(method, path, path, query, headers)
+        super().__init__(RequestHead(method, path, path, query, headers))
         self.left = trio.Event()
 
     def read_nowait(self):

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import re
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from jqd.api.body_limits import BodyBudget, Reservation
 from jqd.api.problems import Problem
 from jqd.domain.errors import JournalRefused, Overloaded
 from jqd.domain.record import Lane
-from jqd.http import SOME_BYTES, ListenerConfig, RequestHead
+from jqd.http import SOME_BYTES, ListenerConfig, Request, RequestHead
 from jqd.routes import ROUTES
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -105,7 +104,7 @@ async def test_large_bodies_of_one_leave_the_others_half_of_the_room_and_go_one_
         statuses.append((await edge.call("POST", "/v1/jobs", body)).status)
 
     for peer in ("192.0.2.2", "192.0.2.1"):
-        edge.api.whose(SimpleNamespace(heading=RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {}), peer=peer))
+        edge.api.whose(Request(RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {}), peer))
     async with trio.open_nursery() as nursery:
         for _ in range(4):
             nursery.start_soon(push)
@@ -248,7 +247,7 @@ def test_one_body_that_there_is_room_for_is_taken_however_small_the_room():
 async def test_what_watches_the_daemon_is_nobody_whom_others_make_room_for(edge, autojump_clock):
     for _ in range(3):
         for peer, path in (("192.0.2.1", "/v1/jobs"), ("192.0.2.9", "/livez"), ("192.0.2.9", "/metrics")):
-            edge.api.whose(SimpleNamespace(heading=RequestHead("GET", path, path, b"", {}), peer=peer))
+            edge.api.whose(Request(RequestHead("GET", path, path, b"", {}), peer))
             await trio.sleep(0.3)
     assert not edge.api._large.others.ask()
 

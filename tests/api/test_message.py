@@ -5,11 +5,12 @@ import msgspec
 import pytest
 
 from jqd.api.compat.lightjq import AnyQuery
-from jqd.api.decode import YES, Flag, Seconds, read_query
-from jqd.api.message import ApiRequest, answer
+from jqd.api.decode import YES, Flag, Seconds, query_of, read_query
+from jqd.api.message import answer
 from jqd.api.problems import Problem
 from jqd.api.route import NoQuery
 from jqd.domain.errors import Invalid
+from jqd.http import Request, RequestHead
 
 
 def test_messagepack_is_passed_through_untouched():
@@ -42,23 +43,27 @@ def test_json_says_it_in_forms():
     ],
 )
 def test_the_language_of_the_answer(accept, kind, language):
-    request = ApiRequest("GET", "/", b"", {"accept": accept, "content-type": kind}, b"")
+    request = Request(RequestHead("GET", "/", "/", b"", {"accept": accept, "content-type": kind}), body=b"")
     assert request.answer_language() == language
 
 
 @pytest.mark.parametrize("query", [b"\xff=1", b"&".join([b"a"] * 40)])
 def test_a_query_that_cannot_be_read(query):
     with pytest.raises(Problem) as caught:
-        ApiRequest("GET", "/", query, {}, b"").query()
+        query_of(Request(RequestHead("GET", "/", "/", query, {}), body=b""))
     assert caught.value.status == 400
 
 
 def test_the_last_of_a_name_wins():
-    assert ApiRequest("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == [("a", "1"), ("b", "\ufffd"), ("a", "")]
+    assert query_of(asked(b"a=1&b=%ff&a=")) == [
+        ("a", "1"),
+        ("b", "\ufffd"),
+        ("a", ""),
+    ]
 
 
-def asked(query: bytes) -> ApiRequest:
-    return ApiRequest("GET", "/", query, {}, b"")
+def asked(query: bytes) -> Request:
+    return Request(RequestHead("GET", "/", "/", query, {}), body=b"")
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

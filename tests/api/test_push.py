@@ -49,7 +49,7 @@ async def test_an_array_goes_to_the_journal_as_it_came(edge):
 async def test_what_waited_at_the_door_while_others_asked_waits_for_the_disk_too(edge):
     for patient in (False, True):
         heading = RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", {"host": "localhost", "content-type": MSGPACK})
-        asked = Whole(heading, pack({"name": "mail"}))
+        asked = Whole(heading, body=pack({"name": "mail"}))
         asked.patient = patient
         assert (await edge.api(asked)).status == 201
     assert edge.journal.patient == [False, True]

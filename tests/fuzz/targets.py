@@ -14,7 +14,6 @@ import msgspec
 from hypothesis import strategies as st
 
 from jqd.api.decode import read_body, read_query
-from jqd.api.message import ApiRequest
 from jqd.api.problems import Problem
 from jqd.api.v1.leases import Outcome as Reported
 from jqd.api.v1.push import PushQuery, _read_json
@@ -22,7 +21,8 @@ from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
-from jqd.http.body import Chunked, body_of
+from jqd.http import Request, RequestHead
+from jqd.http.body import Chunked
 from jqd.http.head import Refused, check_start, read_head
 from jqd.journal.frame import SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.inspect import snapshot, walk
@@ -82,7 +82,7 @@ def request(data: bytes) -> None:
     types: list[type[msgspec.Struct]] = [JobSpec, Reported, Filter]
     which, body = data[:1] or b"\0", data[1:]
     kind = ("application/json", "application/msgpack")[which[0] & 1]
-    asked = ApiRequest("POST", "/", body.split(b"\0")[0], {"content-type": kind}, body)
+    asked = Request(RequestHead("POST", "/", "/", body.split(b"\0")[0], {"content-type": kind}), body=body)
     with suppress(ServiceError, Problem):
         read_query(asked, PushQuery)
     read_body(asked, types[which[0] // 2 % len(types)])
@@ -157,11 +157,9 @@ def head(data: bytes) -> None:
     assert b"\n" not in found.raw_path + found.query
     assert found.path.startswith("/")
     buffer = bytearray(data[end:])
-    body = body_of(found)
     before = len(buffer)
-    taken = body.take(buffer)
-    assert len(taken) + len(buffer) <= before
-    assert isinstance(body, Chunked) or len(taken) <= found.length
+    if found.chunked:
+        assert len(Chunked().take(buffer)) + len(buffer) <= before
 
 
 JOB = {"name": "a", "argument": [1, {"k": b"x"}], "priority": -1, "tags": ["t"], "delay": 1.5}

@@ -3,19 +3,16 @@
 import trio
 
 from jqd.http.fairness import EACH
-from jqd.http.request import RequestHead
+from jqd.http.request import Request, RequestHead
 
 FLOOD = 40 * EACH
 
 
-class Peer:
+class Peer(Request):
     """A request, as far as it matters here."""
 
-    patient = False
-
     def __init__(self, address: str, size: int = 0) -> None:
-        self.peer = address
-        self.heading = RequestHead("POST", "/", "/", b"", {"content-length": str(size)})
+        super().__init__(RequestHead("POST", "/", "/", b"", {"content-length": str(size)}), address)
         self.left = False
 
     def while_there(self) -> trio.CancelScope:

@@ -181,7 +181,7 @@ async def test_a_pause_is_as_long_as_what_was_begun_may_have_taken(autojump_cloc
     async def ask(peer: Peer) -> None:
         while trio.current_time() < until_s:
             await app(peer)
-            small[peer.peer] += 1
+            small[str(peer.peer)] += 1
 
     async with trio.open_nursery() as nursery:
         for _ in range(EACH):

@@ -1,13 +1,16 @@
 """What is a request, and what is none."""
 
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
 
 import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.http.body import Chunked, body_of
+from jqd.http.body import Chunked
+from jqd.http.exchange import Exchange
 from jqd.http.head import Head, Refused, check_start, read_head
 from tests.wire.corpus import BAD_CHUNKS, REFUSED, head
 
@@ -200,7 +203,8 @@ def test_what_we_take_for_chunks_another_parser_takes_alike(pieces: list[bytes],
 
 def test_a_counted_body_leaves_the_next_request() -> None:
     read = Head("POST", b"/", "/", b"", False, [], 5, False, True, False)
-    body, buffer = body_of(read), bytearray(b"he")
-    assert (body.take(buffer), body.done) == (b"he", False)
-    buffer += b"lloGET"
-    assert (body.take(buffer), body.done, bytes(buffer)) == (b"llo", True, b"GET")
+    wire: Any = SimpleNamespace(buffer=bytearray(b"he"), client=("127.0.0.1", 1))
+    asked = Exchange(wire, read)
+    assert (asked.read_nowait(), asked.whole) == (b"he", False)
+    wire.buffer += b"lloGET"
+    assert (asked.read_nowait(), asked.whole, bytes(wire.buffer)) == (b"llo", True, b"GET")

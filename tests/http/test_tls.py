@@ -35,11 +35,11 @@ HELLO_CUTS = (1, 5, 6, 60, 200)
 async def echo(asked: Request) -> Response | None:
     """Says the body again; refuses by the head what is for /refuse."""
     if asked.heading.path == "/refuse":
-        return Response(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
+        return Response(413, b"too large", "text/plain", {"connection": "close"})
     body = await body_of(asked)
     if body is None:
         return None
-    return Response(200, (), asked.heading.path.encode() + b" " + body)
+    return Response(200, asked.heading.path.encode() + b" " + body)
 
 
 @asynccontextmanager

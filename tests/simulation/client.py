@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.api.message import ApiRequest
 from jqd.api.problems import as_problem
 from jqd.api.v1.job_actions import edit, retry
 from jqd.api.v1.jobs import delete_job, get_job
 from jqd.api.v1.push import push
 from jqd.domain.errors import JqdError
 from jqd.domain.jobid import partition_of
+from jqd.http import Request, RequestHead
 from tests.simulation.check import History
 from tests.simulation.loop import start_in
 from tests.simulation.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
@@ -128,7 +128,7 @@ def _is_there(node: Node) -> bool:
     return life is not None and not life.dead and life.requests is not None and not life.stop.is_set()
 
 
-async def _ask(node: Node, handler: Callable[..., Any], request: ApiRequest, *args: str) -> tuple[int, bytes]:
+async def _ask(node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
     """What the daemon answers; 0: nothing, for it goes away meanwhile; NOBODY: it is not there."""
     if not _is_there(node):
         return NOBODY, b""
@@ -165,8 +165,10 @@ def _then(serve: Callable[[], Any], answered: trio.Event) -> Callable[[], Any]:
     return served
 
 
-def _request(method: str, path: str, body: object = None, *, accept: bool = False) -> ApiRequest:
+def _request(method: str, path: str, body: object = None, *, accept: bool = False) -> Request:
     headers = dict(MSGPACK) if body is not None else {}
     if accept:
         headers["accept"] = MSGPACK["content-type"]
-    return ApiRequest(method, path, b"", headers, b"" if body is None else msgspec.msgpack.encode(body))
+    return Request(
+        RequestHead(method, path, path, b"", headers), body=b"" if body is None else msgspec.msgpack.encode(body)
+    )

@@ -1,6 +1,5 @@
 """Tokens at the edge: who comes in, what for, and who does not any more."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import trio
@@ -10,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from jqd.api.compat.skygear import SkyRefusal
 from jqd.domain.jobid import IdSource
 from jqd.domain.tokens import MAY, OVER_S, Role
-from jqd.http import RequestHead, Urgency
+from jqd.http import Request, RequestHead, Urgency
 from jqd.loops.settings import carried, find_unneeded
 from jqd.routes import ROUTES
 from tests.api.tokened import ROOT, call, make
@@ -183,7 +182,7 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
 
     def whose(said: str | None, peer: str = "192.0.2.1") -> str:
         headers = {} if said is None else {"authorization": said}
-        asked: Any = SimpleNamespace(heading=RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", headers), peer=peer)
+        asked = Request(RequestHead("POST", "/v1/jobs", "/v1/jobs", b"", headers), peer)
         return str(edge.api.whose(asked))
 
     assert {whose(f"Bearer {token}", peer) for peer in ("192.0.2.1", "2001:db8::1")} == {"tenant acme"}
@@ -195,7 +194,7 @@ async def test_what_workers_say_waits_behind_no_pushes(edge):
     """Late, it loses them the jobs that they have."""
 
     def urgency(method: str, path: str) -> Urgency:
-        asked: Any = SimpleNamespace(heading=RequestHead(method, path, path, b"", {}))
+        asked = Request(RequestHead(method, path, path, b"", {}))
         return Urgency(edge.api.urgent(asked))
 
     for route in ROUTES:

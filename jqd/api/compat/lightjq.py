@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body, read_query, unpack
 from jqd.api.large_bodies import answer_with, packed_body
-from jqd.api.message import ApiRequest, ApiResponse, answer, problem_answer
+from jqd.api.message import answer, problem_answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.dates import iso
@@ -20,6 +20,7 @@ from jqd.domain.errors import Conflict, Denied, Invalid, JqdError, StoreAway
 from jqd.domain.job import NIL, Name, Priority, State
 from jqd.domain.job_spec import Retries, Timeout, Value, nothing
 from jqd.domain.tenant import bare
+from jqd.http import Request, Response
 from jqd.runner import Report, WorkerSpec
 from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.service import Coming, Services, outcomes, push, workers
@@ -127,7 +128,7 @@ class Failure(msgspec.Struct):
     finished_at: Value = msgspec.field(default_factory=nothing)
 
 
-async def push_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def push_job(parts: ApiContext, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
     push.expect_open(parts.services)
     job = read_body(request, LightJob)
@@ -139,26 +140,26 @@ async def push_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return answer(201, LightPushed(str(pushed.job_ids[0])), _language(request))
 
 
-async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`: how the job stands."""
     view = await wait_final(parts.services, job_id, 0.0)
     return await answer_with(parts, 200, _body(parts.services, view), _language(request))
 
 
-async def delete_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`DELETE /job/{job_id}`: only what has not started yet."""
     view = await find(parts.services, job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
         raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
     state = await cancel(parts.services, job_id)
     if state is State.CANCELLED:
-        return ApiResponse(204)
+        return Response(204)
     if state is State.RUNNING or state.is_final:
         raise Conflict(f"job {job_id} has started meanwhile")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
 
 
-async def poll_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
     wait_s = _polling_s(request, parts.config.lightjq_wait_s_max)
     view = await wait_final(parts.services, job_id, wait_s)
@@ -167,7 +168,7 @@ async def poll_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiRe
     return await answer_with(parts, 200, _body(parts.services, view), _language(request))
 
 
-def _polling_s(request: ApiRequest, max_s: float) -> float:
+def _polling_s(request: Request, max_s: float) -> float:
     """LightJQ has no answer for a wrong time to wait: it counts as the default."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
@@ -175,7 +176,7 @@ def _polling_s(request: ApiRequest, max_s: float) -> float:
         return request.wait_s(POLLING_S, max_s)
 
 
-async def register(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def register(parts: ApiContext, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
 
     Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
@@ -191,13 +192,13 @@ async def register(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 
-async def unregister(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def unregister(parts: ApiContext, request: Request) -> Response:
     """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
     await workers.unregister(parts.services, _worker_id(request, status=404))  # its document has no 400 here
-    return ApiResponse(204)
+    return Response(204)
 
 
-async def done(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def done(parts: ApiContext, request: Request) -> Response:
     """`POST /done`: the outcome of a job of the worker that the header worker-id names."""
     worker_id = _worker_id(request)
     told: Success | Failure
@@ -220,10 +221,10 @@ async def done(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     )
     if error is not None:
         raise error
-    return ApiResponse(204)
+    return Response(204)
 
 
-def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
+def refuse(request: Request, error: JqdError) -> Response:
     """An error as LightJQ would say it."""
     problem = as_problem(error, STATUSES)
     if problem.status in UNSAID:
@@ -231,11 +232,11 @@ def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
     return problem_answer(problem, _language(request))
 
 
-def _language(request: ApiRequest) -> Any:
+def _language(request: Request) -> Any:
     return request.answer_language(otherwise="msgpack")
 
 
-def _worker_id(request: ApiRequest, status: int = 400) -> str:
+def _worker_id(request: Request, status: int = 400) -> str:
     worker_id = request.headers.get("worker-id", "")
     if not worker_id:
         raise Problem(status, "the header worker-id is missing; it is what POST /worker answered")

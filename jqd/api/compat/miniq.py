@@ -16,11 +16,11 @@ from msgspec import Struct
 from jqd.api.auth import speaking_for
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
 from jqd.domain.errors import Unreadable
-from jqd.http import SOME_BYTES
+from jqd.http import SOME_BYTES, Request, Response
 from jqd.service import push
 from jqd.service.batch import Batch, expect_size, read_in_pieces
 from jqd.service.config import ServiceConfig
@@ -50,22 +50,22 @@ class Added(Struct, frozen=True):
     ok: bool = True
 
 
-async def add(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def add(parts: ApiContext, request: Request) -> Response:
     """`POST /add?jobtype=`: a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
     asked = read_query(request, Adding)
     return await _add(parts, request, asked.client, asked.jobtype)
 
 
-async def add_for(parts: ApiContext, request: ApiRequest, client: str, jobtype: str) -> ApiResponse:
+async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
     """`POST /{client}/job/{type}/add`: the same for a client, which is a tenant, or - for none."""
     return await _add(parts, request, client, jobtype)
 
 
-async def _add(parts: ApiContext, request: ApiRequest, client: str | None, jobtype: str) -> ApiResponse:
+async def _add(parts: ApiContext, request: Request, client: str | None, jobtype: str) -> Response:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")
     if client is not None:
-        parts = parts.acting(speaking_for(request.who, "" if client == NOBODYS else client))
+        parts = parts.acting(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
     push.expect_open(parts.services)
     if len(request.body) <= SOME_BYTES:
         batch = _read(request.body, jobtype, parts.config)

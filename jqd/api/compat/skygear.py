@@ -17,13 +17,14 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.auth import TENANT, speaking_for
 from jqd.api.context import ApiContext
 from jqd.api.decode import pack, unpack
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.problems import Problem, as_problem
 from jqd.domain import errors as ours
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
 from jqd.domain.job import Name, State
 from jqd.domain.job_spec import Value
 from jqd.domain.tokens import Role
+from jqd.http import Request, Response
 from jqd.runner.worker import SECRET
 from jqd.service import push
 from jqd.service.batch import read_array
@@ -137,7 +138,7 @@ class SkyRefusal(Struct, frozen=True):
     error: SkyError
 
 
-async def act(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def act(parts: ApiContext, request: Request) -> Response:
     """`POST /`: the action that the body names."""
     parts, packed = _let_in(parts, request)
     action = unpack(packed, Keyed).action
@@ -148,17 +149,17 @@ async def act(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     raise Refused(UNDEFINED, f"there is no action {(action or '')[:64]!r}; there are {ENQUEUE} and {CANCEL}")
 
 
-async def enqueue(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def enqueue(parts: ApiContext, request: Request) -> Response:
     """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
     return await _enqueue(*_let_in(parts, request), request)
 
 
-async def cancel_job(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def cancel_job(parts: ApiContext, request: Request) -> Response:
     """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
     return await _cancel(*_let_in(parts, request), request)
 
 
-def refuse(request: ApiRequest, error: JqdError) -> ApiResponse:
+def refuse(request: Request, error: JqdError) -> Response:
     """An error in Skygear's envelope."""
     problem = as_problem(error)
     kind = _kind(error, problem)
@@ -188,7 +189,7 @@ def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
     return {"arguments": [name for name in names if name]}
 
 
-def _let_in(parts: ApiContext, request: ApiRequest) -> tuple[ApiContext, bytes]:
+def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
     """The service before whoever's key it is, and the body as MessagePack: both actions are the server's own.
 
     The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
@@ -210,7 +211,7 @@ def _let_in(parts: ApiContext, request: ApiRequest) -> tuple[ApiContext, bytes]:
     return parts.acting(who), packed
 
 
-async def _enqueue(parts: ApiContext, packed: bytes, request: ApiRequest) -> ApiResponse:
+async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Response:
     push.expect_open(parts.services)
     told = unpack(packed, SkyEnqueue)
     said: dict[str, object] = {"name": told.job.action}
@@ -237,7 +238,7 @@ def _args(args: Raw) -> Raw:
     raise Invalid(told, [Fault("/argument", told)])
 
 
-async def _cancel(parts: ApiContext, packed: bytes, request: ApiRequest) -> ApiResponse:
+async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> Response:
     """Only what waits: of what runs or has ended there is no job left to be cancelled, and nothing is recorded."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.services, given)

@@ -5,9 +5,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.http import Request, Response
 from jqd.service import pauses
 
 
@@ -21,14 +22,14 @@ class DrainResponse(Struct, frozen=True):
     """What may be a slip."""
 
 
-async def drain(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
+async def drain(parts: ApiContext, request: Request, daemon: str) -> Response:
     """Drain a daemon, or "this": it begins no job, through restarts, until it is resumed. What runs goes on."""
     sysid, since_ms = await pauses.drain(parts.services, daemon)
     body = DrainResponse(sysid, iso(since_ms), await parts.services.control.in_hand(sysid))
     return answer(200, body, request.answer_language())
 
 
-async def resume(parts: ApiContext, request: ApiRequest, daemon: str) -> ApiResponse:
+async def resume(parts: ApiContext, request: Request, daemon: str) -> Response:
     """Resume a daemon: it begins jobs again. Where it was not drained, that is said."""
     sysid, was_drained = await pauses.resume_daemon(parts.services, daemon)
     note = None if was_drained else f"{sysid!r} was not drained"

@@ -9,9 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, read_query
-from jqd.api.message import ApiRequest, ApiResponse
 from jqd.domain import json_ext
-from jqd.http import Write
+from jqd.http import Request, Response, Write
 from jqd.service import events
 from jqd.service.events import Event
 
@@ -36,13 +35,13 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Until it ends by itself; 0: it does not."""
 
 
-async def listen(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def listen(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/events?name&job_id&tag&event&jobs&counters&seconds` → a stream. Raises Invalid, NotFound, NotYet."""
     query = read_query(request, EventsQuery)
     name, job_id, tag, event = (each or None for each in (query.name, query.job_id, query.tag, query.event))
     listener = await events.listener_for(parts.services, name=name, job_id=job_id, event=event, tag=tag)
     if request.method == "HEAD":
-        return ApiResponse(200, content_type=SSE)
+        return Response(200, content_type=SSE)
     told = partial(
         events.listen,
         parts.services,
@@ -56,7 +55,7 @@ async def listen(parts: ApiContext, request: ApiRequest) -> ApiResponse:
         await write(RETRY)
         await told(partial(_say, write))
 
-    return ApiResponse(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
+    return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
 
 
 async def _say(write: Write, some: Sequence[Event]) -> bool:

@@ -6,11 +6,12 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
 from jqd.domain.job import State
 from jqd.domain.tenant import bare
+from jqd.http import Request, Response
 from jqd.service.explain import explain
 from jqd.service.wait_reason import Cause
 
@@ -59,7 +60,7 @@ class Why(Struct, frozen=True):
     deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
 
 
-async def get_why(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def get_why(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/why` → 200 {reason, text, …}: what keeps the job, also while the store is away; 404."""
     view, why = await explain(parts.services, job_id)
     waits = why.ahead is not None

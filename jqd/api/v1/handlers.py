@@ -7,11 +7,12 @@ from msgspec import UNSET, Meta, Struct
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Handlers, VersionShare
 from jqd.domain.tenant import bare, tenant_of
+from jqd.http import Request, Response
 from jqd.runner.handler import Definition, Handler, Version, shares
 from jqd.service import handlers
 from jqd.service.server_only import expect_allowed
@@ -25,7 +26,7 @@ class HandlersQuery(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def put(parts: ApiContext, request: Request, name: str) -> Response:
     """201 and the handler: each PUT is a new version."""
     definition = read_body(request, Definition)
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
@@ -34,24 +35,24 @@ async def put(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
     return answer(201, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
 
 
-async def get(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def get(parts: ApiContext, request: Request, name: str) -> Response:
     """The newest version of a handler, or the one that the query names."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version or 0)
     return answer(200, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
 
 
-async def list_handlers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_handlers(parts: ApiContext, request: Request) -> Response:
     """200 {handlers, cursor}: the newest version of each, by name."""
     found = ((name, (name, handler)) for name, handler in handlers.seen_by(parts.services).items())
     return await answer_page(request, Handlers, found, lambda one: _row(*one, one[1].versions[-1]))
 
 
-async def delete(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def delete(parts: ApiContext, request: Request, name: str) -> Response:
     """Delete a handler with all versions; their jobs in flight are still waited for."""
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     await handlers.delete(parts.services, name)
-    return ApiResponse(204)
+    return Response(204)
 
 
 def _row(name: str, handler: Handler, version: Version) -> responses.Handler:

@@ -7,12 +7,13 @@ from msgspec import Raw
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, Seconds, read_query
 from jqd.api.large_bodies import answer_with
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import job_body
 from jqd.api.v1.responses import RecordedJob, Result
 from jqd.domain.errors import Conflict, Denied
 from jqd.domain.job import NIL, State
 from jqd.domain.tokens import Role
+from jqd.http import Request, Response
 from jqd.service.cancel import cancel, purge
 from jqd.service.find import look_up, take_result
 
@@ -42,7 +43,7 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     purge: Flag = "0"
 
 
-async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def get_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
     query = read_query(request, JobQuery)
     view = await look_up(parts.services, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
@@ -50,11 +51,11 @@ async def get_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiRes
     return await answer_with(parts, 200, body, request.answer_language())
 
 
-async def get_result(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def get_result(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
     query = read_query(request, ResultQuery)
     consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
-    if consume and not request.who.may(Role.PUSH):
+    if consume and not parts.services.principal.may(Role.PUSH):
         raise Denied("consume=1 takes the result away: that is for a token of a pusher; a viewer looks without it")
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
     view = await look_up(parts.services, job_id, wait_s)
@@ -65,17 +66,17 @@ async def get_result(parts: ApiContext, request: ApiRequest, job_id: str) -> Api
     return response
 
 
-async def delete_job(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def delete_job(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`DELETE /v1/jobs/{id}`: 204 it will not start; 202 recorded, but it runs or the store is away; 409 it ended.
 
     With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
     """
     if read_query(request, DeleteQuery).purge in YES:
         await purge(parts.services, job_id)
-        return ApiResponse(204)
+        return Response(204)
     state = await cancel(parts.services, job_id)
     if state is State.CANCELLED:
-        return ApiResponse(204)
+        return Response(204)
     if state.is_final:
         raise Conflict(f"job {job_id} has already ended: {state.value}")
     return answer(202, RecordedJob(job_id, state), request.answer_language())

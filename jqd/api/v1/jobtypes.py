@@ -8,7 +8,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
@@ -16,6 +15,7 @@ from jqd.domain.job import State
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
+from jqd.http import Request, Response
 from jqd.runner.handler import id_of
 from jqd.service.health import Takers, why_waiting
 from jqd.store import TypeView
@@ -70,7 +70,7 @@ class Jobtypes(Struct, frozen=True):
     paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
 
 
-async def list_types(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_types(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/types?limit&cursor` → 200 {types, cursor, paused}: those that have jobs or are paused, by name.
 
     Raises Invalid.

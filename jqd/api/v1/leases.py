@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import Seconds, instant_in, read_body
 from jqd.api.large_bodies import answer_with, packed_body
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.problems import as_problem
 from jqd.api.v1.responses import Beaten, Lease, Reported, Reports
 from jqd.domain import fields
@@ -18,6 +18,7 @@ from jqd.domain.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unre
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.job import NIL, SNOOZE, Name
 from jqd.domain.job_spec import Value, nothing
+from jqd.http import Request, Response
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
 from jqd.runner.outcome import Size
 from jqd.runner.worker import Heartbeat, Slots
@@ -91,7 +92,7 @@ _decoder = msgspec.msgpack.Decoder(list[Outcome])
 _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
-async def pull(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def pull(parts: ApiContext, request: Request) -> Response:
     """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
     told, config = read_body(request, Pulling), parts.config
     language = request.answer_language()
@@ -110,7 +111,7 @@ async def pull(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.services, lease),))
 
 
-async def report(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def report(parts: ApiContext, request: Request) -> Response:
     """Take outcomes, each for itself; one with `status` 200 is on disk."""
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await outcomes.report(parts.services, [each for each in told if each is not None])
@@ -130,7 +131,7 @@ async def report(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return await trio.to_thread.run_sync(answer, 200, told_of, "json", limiter=parts.shown)
 
 
-async def beat(parts: ApiContext, request: ApiRequest, job_id: str) -> ApiResponse:
+async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
     """A sign of life, how far the job is, and more time for it; whether it was cancelled meanwhile."""
     told = read_body(request, Beating)
     progress = None

@@ -8,11 +8,12 @@ from msgspec import UNSET, Meta
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
 from jqd.api.lists import page_of
-from jqd.api.message import ApiRequest, ApiResponse, answer_rows
+from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.domain.job import State
 from jqd.domain.tenant import bare, tenant_of
+from jqd.http import Request, Response
 from jqd.service import listing
 from jqd.service.job_filter import JobFilter
 
@@ -34,7 +35,7 @@ class JobsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
     )
 
 
-async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_jobs(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → list jobs, newest first.
 
     Raises Invalid.
@@ -44,7 +45,7 @@ async def list_jobs(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return await answer_rows(request, Jobs([], page.cursor), (job_brief(parts.services, view) for view in page.jobs))
 
 
-async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_errors(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → why jobs failed, by frequency.
 
     Raises Invalid.
@@ -66,7 +67,7 @@ async def list_errors(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return await answer_rows(request, Errors([], found.others, found.looked, found.cursor), rows)
 
 
-async def list_daemons(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_daemons(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/daemons?limit&cursor` → 200 {daemons, cursor}: who shares this store, as this daemon last heard of them.
 
     Raises Invalid, StoreAway.

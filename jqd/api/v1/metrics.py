@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse
 from jqd.api.v1.status import figures
+from jqd.http import Request, Response
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 _ODD = re.compile(r"[^a-z0-9_]")
 
 
-async def metrics(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def metrics(parts: ApiContext, request: Request) -> Response:
     """As text, whatever the client wants to read."""
     control = parts.services.control
     told = {
@@ -21,7 +21,7 @@ async def metrics(parts: ApiContext, request: ApiRequest) -> ApiResponse:
         "warnings": len(control.warnings()),
         **await figures(parts),
     }
-    return ApiResponse(200, render(told), KIND)
+    return Response(200, render(told), KIND)
 
 
 def render(told: Mapping[str, Any]) -> bytes:

@@ -5,9 +5,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
+from jqd.http import Request, Response
 from jqd.service import pauses
 from jqd.service.health import why_odd
 
@@ -30,14 +31,14 @@ class Halted(Struct, frozen=True):
     note: str | None = None
 
 
-async def pause_all(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def pause_all(parts: ApiContext, request: Request) -> Response:
     """Pause all jobtypes of a tenant, at all daemons, until they are resumed."""
     since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
     by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
     return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())
 
 
-async def resume_all(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def resume_all(parts: ApiContext, request: Request) -> Response:
     """Resume a tenant: its jobs are begun again, but those of jobtypes that are paused themselves."""
     was_paused = await pauses.proceed(parts.services)
     tenant = parts.services.principal.tenant
@@ -50,13 +51,13 @@ def halted(parts: ApiContext) -> list[Halted]:
     return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.services)]
 
 
-async def pause(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def pause(parts: ApiContext, request: Request, name: str) -> Response:
     """Pause a jobtype: no job of it is begun, at any daemon, until it is resumed. What runs goes on."""
     since_ms = await pauses.pause(parts.services, name)
     return answer(200, Paused(name, iso(since_ms), why_odd(parts.services, name)), request.answer_language())
 
 
-async def resume(parts: ApiContext, request: ApiRequest, name: str) -> ApiResponse:
+async def resume(parts: ApiContext, request: Request, name: str) -> Response:
     """Resume a jobtype: its jobs are begun again, those that wait first. Where it was not paused, that is said."""
     was_paused = await pauses.resume(parts.services, name)
     note = None if was_paused else f"{name[:64]!r} was not paused"

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from jqd.api.context import ApiContext
 from jqd.api.decode import YES, Flag, read_query
 from jqd.api.json_stream import json_items, json_lines
-from jqd.api.message import ApiRequest, ApiResponse, answer, unsupported
+from jqd.api.message import answer, unsupported
 from jqd.api.problems import errors_of
 from jqd.api.v1.responses import PushedJob, PushedJobs
 from jqd.domain import decode_errors, json_ext
@@ -21,7 +21,7 @@ from jqd.domain.clock import processor_s
 from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
-from jqd.http import SOME_BYTES
+from jqd.http import SOME_BYTES, Request, Response
 from jqd.service.batch import EMPTY, TOO_DEEP, Batch, expect_bytes, expect_size, in_order, read_array, read_in_pieces
 from jqd.service.config import ServiceConfig
 from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
@@ -47,13 +47,13 @@ class PushQuery(Struct, frozen=True, forbid_unknown_fields=True):
     atomic: Flag = "0"
 
 
-async def push(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def push(parts: ApiContext, request: Request) -> Response:
     """Take one job or many. 201 means: on this daemon's disk, synced (unless `?ack=memory` asked for less).
 
     200: the same was pushed before. 207: some of an array are refused. Raises Invalid, Problem 415; as `service.push`.
     """
     wanted, atomic = FSYNC, False
-    if request.query_string:
+    if request.heading.query:
         query = read_query(request, PushQuery)
         wanted, atomic = _ack_wanted(query), query.atomic in YES
     expect_open(parts.services)
@@ -98,7 +98,7 @@ def _ack_wanted(query: PushQuery) -> Ack:
     return Ack("store", query.replicas)
 
 
-async def _read(request: ApiRequest, parts: ApiContext) -> Batch:
+async def _read(request: Request, parts: ApiContext) -> Batch:
     """Read the body of a push: large MessagePack a piece at a time; large JSON in a thread, for it takes half a second.
 
     Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415.
@@ -119,7 +119,7 @@ async def _read(request: ApiRequest, parts: ApiContext) -> Batch:
 
 
 @contextmanager
-def _holding(request: ApiRequest) -> Iterator[None]:
+def _holding(request: Request) -> Iterator[None]:
     """Note in the request for how long the loop does nothing else."""
     began_s = processor_s()
     try:

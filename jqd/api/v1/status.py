@@ -4,17 +4,18 @@ import dataclasses
 from typing import Any, Literal
 
 from jqd.api.context import ApiContext
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1.responses import Half, Live, Ready
 from jqd.domain.errors import StoreAway, StoreRefused
+from jqd.http import Request, Response
 
 
-async def livez(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def livez(parts: ApiContext, request: Request) -> Response:
     """The process turns its loop, or nobody would answer."""
     return answer(200, Live(True), request.answer_language())
 
 
-async def readyz(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def readyz(parts: ApiContext, request: Request) -> Response:
     """200 while pushes are taken, for that is what a balancer asks; the body says which half is ready and why not."""
     push, run = parts.services.control.push_ready(), parts.services.control.run_ready()
     warnings = list(parts.services.control.warnings())
@@ -28,19 +29,19 @@ async def readyz(parts: ApiContext, request: ApiRequest) -> ApiResponse:
     return answer(200 if push is None else 503, body, request.answer_language())
 
 
-async def readyz_push(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def readyz_push(parts: ApiContext, request: Request) -> Response:
     """Whether pushes are taken."""
     reason = parts.services.control.push_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
-async def readyz_run(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def readyz_run(parts: ApiContext, request: Request) -> Response:
     """Whether jobs are being run."""
     reason = parts.services.control.run_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
-async def stats(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def stats(parts: ApiContext, request: Request) -> Response:
     """Counters of this daemon, and of the store as far as it answers."""
     return answer(200, await figures(parts), request.answer_language())
 

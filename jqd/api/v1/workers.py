@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, structs
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
 from jqd.api.lists import answer_page
-from jqd.api.message import ApiRequest, ApiResponse, answer
+from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Registered, Workers
@@ -18,6 +18,7 @@ from jqd.domain.errors import Fault, Invalid
 from jqd.domain.job import Name
 from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
+from jqd.http import Request, Response
 from jqd.runner import Worker, WorkerSpec
 from jqd.runner.handler import is_version
 from jqd.runner.worker import JOBTYPES_MAX, DeclaredOptions
@@ -42,7 +43,7 @@ class Registration(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=
     jobs: Annotated[Declarations | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
 
 
-async def register(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def register(parts: ApiContext, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
     told = read_body(request, Registration)
     entries = () if told.jobs == ANY else told.jobs
@@ -65,16 +66,16 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
         raise Invalid(faults[0].detail, faults) from error
 
 
-async def list_workers(parts: ApiContext, request: ApiRequest) -> ApiResponse:
+async def list_workers(parts: ApiContext, request: Request) -> Response:
     """All workers, and how each daemon sees them: oldest registration first, then versions of handlers."""
     found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
     return await answer_page(request, Workers, found, partial(_row, parts))
 
 
-async def unregister(parts: ApiContext, request: ApiRequest, worker_id: str) -> ApiResponse:
+async def unregister(parts: ApiContext, request: Request, worker_id: str) -> Response:
     """Unregister a worker; its jobs in flight are still waited for."""
     await workers.unregister(parts.services, worker_id)
-    return ApiResponse(204)
+    return Response(204)
 
 
 def _place(worker: Worker) -> str:

@@ -26,7 +26,7 @@ from jqd.domain.job import Held, Wanted
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
 from jqd.features import HOOKS
-from jqd.http import RequestHead, Response
+from jqd.http import Request, RequestHead, Response
 from jqd.routes import ROUTES
 from jqd.runner import Running, WorkerRegistry
 from jqd.runner.outcome import Report, end_attempt
@@ -127,7 +127,7 @@ class House:
         self._api = Api(ApiContext(config, self._services, Authenticator(self._services.tokens)), ROUTES)
 
     async def _answer(self, heading: RequestHead, body: bytes) -> Response | None:
-        answer = await self._api(Whole(heading, body))
+        answer = await self._api(Whole(heading, "127.0.0.1", body))
         await self.apply()
         return answer
 
@@ -298,30 +298,11 @@ class Control:
         self._house.pushed += job_ids
 
 
-class Whole:
-    """A request that has come whole. `Asked` of the doors."""
+class Whole(Request):
+    """A request that has come whole."""
 
-    peer = "127.0.0.1"
     whole = True
-    patient = False
-
-    def __init__(self, heading: RequestHead, body: bytes) -> None:
-        self.heading = heading
-        self._body = body
 
     def read_nowait(self) -> bytes:
         """All of it."""
-        return self._body
-
-    async def read(self) -> bytes | None:
-        """There is no more."""
-        await trio.lowlevel.checkpoint()
-        return None
-
-    def while_there(self) -> trio.CancelScope:
-        """Its client stays."""
-        return trio.CancelScope()
-
-    async def wait_left(self) -> None:
-        """Its client waits."""
-        await trio.sleep_forever()
+        return self.body

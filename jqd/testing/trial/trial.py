@@ -122,8 +122,7 @@ class Trial:
     def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> httpx2.Response:
         """One request of the client."""
         answer = self._house.answer(method, path, query, headers, body)
-        told = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
-        return httpx2.Response(answer.status, headers=told, content=answer.body)
+        return httpx2.Response(answer.status, headers=answer.fields(), content=answer.body)
 
     # ------------------------------------------------------------ running
 
