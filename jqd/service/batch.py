@@ -51,9 +51,9 @@ class Batch(Struct):
     plain: bool = False
     """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
     patient: bool = False
-    """It may wait for others, to go to the disk with them: see Asked."""
+    """It may wait for others, to go to the disk with them: see `Request`."""
     key: str = ""
-    """The id of the job that stands for the whole request, where its pusher gave that a key (`keyed.py`)."""
+    """The id of the job that stands for the whole request, where its pusher gave that a key (`idempotency.py`)."""
     request: str = ""
     """Digest of the whole request, then."""
     over: Replace = Replace.CANCELLED

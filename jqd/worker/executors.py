@@ -1,6 +1,6 @@
 """Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `ProcessPool`.
 
-`Service` takes batches and answers them; hands run the items and put their outcomes. All of it is for the trio thread.
+`Service` takes batches and answers them; an executor runs the items and puts their outcomes, in the trio thread.
 """
 
 from collections import deque

@@ -103,7 +103,7 @@ async def serve(
         if process_pool is not None:
             process_pool.spoke = beats.spoke
         more: dict[str, Any] = {"clock": clock, "guard": guard, "secrets": secrets or ()}
-        service = Service(jobs, limits, hands=process_pool, spoke=beats.spoke, **more)
+        service = Service(jobs, limits, executor=process_pool, spoke=beats.spoke, **more)
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
@@ -134,14 +134,14 @@ async def _opened(
         """The first daemon that answers, else the first."""
         return next((place for place in places if not place.is_away), places[0]).daemon, token
 
-    hands = _hands(app, begin, processes, where)
+    executor = _executor(app, begin, processes, where)
     with forced() as force, listen(*at) as listener:
-        async with hands as (jobs, process_pool), _client(token) as http, trio.open_nursery() as beside:
+        async with executor as (jobs, process_pool), _client(token) as http, trio.open_nursery() as beside:
             yield listener, force, jobs, process_pool, http, beside
 
 
 @asynccontextmanager
-async def _hands(
+async def _executor(
     app: App | str, begin: Begin, processes: int, where: Where
 ) -> AsyncIterator[tuple[_Jobs, ProcessPool | None]]:
     """The jobs, and who runs them where that is not this process. `where`: the daemon that jobs push their jobs to."""

@@ -83,11 +83,11 @@ class Service:
         *,
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
-        hands: Executor | None = None,
+        executor: Executor | None = None,
         spoke: Callable[[Item], None] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
-        """`jobs`: by name, as `App.jobs` has them. `hands`: who runs them; None: this process. `spoke`: see `Attempts`.
+        """`jobs`: by name, as `App.jobs` has them. `executor`: None: this process runs them. `spoke`: see `Attempts`.
 
         `guard`: by default any `Host`, for only the server in front knows its names. `secrets`: only requests that a
         daemon signed with one of them run or stop jobs; none: anybody's do. Raises ValueError for what is no secret.
@@ -99,7 +99,7 @@ class Service:
         self._guard = guard
         self.attempts = Attempts(self._clock, spoke)
         """What runs the functions, where that is this process."""
-        self._hands = hands or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
+        self._executor = executor or InProcess(self.attempts, concurrency=self._config.concurrency, clock=self._clock)
         self._log = get_logger("worker")
         self._in_hand: set[Batch] = set()
         self._idle = trio.Event()
@@ -148,7 +148,7 @@ class Service:
     @property
     def room(self) -> int:
         """Jobs that may come now: as many as may run and wait at once, less those that do."""
-        in_hand = self.jobs_in_hand + self._hands.orphans
+        in_hand = self.jobs_in_hand + self._executor.orphans
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:
@@ -159,7 +159,7 @@ class Service:
 
         Those may have done their work, or part of it, when they come again: at least once is what was promised.
         """
-        self._hands.drain()
+        self._executor.drain()
         running_on = 0
         for item in [item for batch in self._in_hand for item in batch.items if not item.ended]:
             begun = not item.begin()
@@ -172,14 +172,14 @@ class Service:
 
     def close(self) -> None:
         """Let the threads leave. The server's lifespan does it; without one, the owner."""
-        self._hands.close()
+        self._executor.close()
 
     def refusing(self) -> str | None:
         """Why new batches are refused now; None when they are welcome."""
-        return self._refusing or (self._hands.trouble() if self._hands.is_helpless else None)
+        return self._refusing or (self._executor.trouble() if self._executor.is_helpless else None)
 
     def trouble(self) -> str | None:
-        return self._hands.trouble()
+        return self._executor.trouble()
 
     def at_work(self) -> str:
         """The jobs that have begun, by id and name, and since when they are here."""
@@ -196,7 +196,7 @@ class Service:
         return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
 
     def stuck(self) -> list[tuple[Item, float]]:
-        return self._hands.stuck()
+        return self._executor.stuck()
 
     # ------------------------------------------------------------ a batch
 
@@ -229,7 +229,7 @@ class Service:
                 nursery.cancel_scope.cancel()
         finally:
             batch.gone = True
-            self._hands.forget(batch)
+            self._executor.forget(batch)
             self._in_hand.discard(batch)
             if not self._in_hand:
                 self._idle.set()
@@ -264,7 +264,7 @@ class Service:
             item = Item(batch, job, function)
             batch.items.append(item)
             batch.waiting[item] = None
-        self._hands.start(batch.items, nursery)
+        self._executor.start(batch.items, nursery)
 
     async def _answer(self, batch: Batch, send: Send) -> None:
         """Stream the outcomes as they come; watch plain functions and waiting jobs meanwhile."""
@@ -274,7 +274,7 @@ class Service:
         started = False
         while True:
             await batch.wait_some(watch_s, self._config.linger_s)
-            self._hands.watch(batch)
+            self._executor.watch(batch)
             self._hand_back(batch, patience_s)
             body, last = batch.take()
             if not started:
@@ -292,14 +292,17 @@ class Service:
         `patience_s`: before that no job of the batch has. This is asked at each turn, and to go through all takes long.
         """
         waited_s = self._clock.mono_s() - batch.arrived_s
-        if not batch.waiting or (waited_s < patience_s and self._hands.trouble() is None):
+        if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
         for item in list(batch.waiting):
-            too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
+            too_long, stuck = (
+                waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE),
+                self._executor.stranded(item),
+            )
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
                 # Others need not stay away because a suspect found no place of its own.
-                is_suspect = self._hands.is_suspect(item)
+                is_suspect = self._executor.is_suspect(item)
                 after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, why, retry_after=after_s))
 
@@ -319,7 +322,7 @@ class Service:
         if self._keys and wanted != {cancel_id(headers.get(b"webhook-id", ""))}:
             raise Refusal(503, "Not signed", NOT_SIGNED)
         self._expect_signed(headers, b"")
-        self._hands.drain()  # jobs that have ended by now are not cancelled
+        self._executor.drain()  # jobs that have ended by now are not cancelled
         batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
         found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
@@ -343,7 +346,7 @@ class Service:
             batches=len(self._in_hand),
             concurrency=self._config.concurrency,
             room=self.room,
-            stuck=len(self._hands.stuck()),
+            stuck=len(self._executor.stuck()),
         )
         body = msgspec.json.encode(told)
         await start_response(send, 503 if reason else 200, media.JSON, len(body))

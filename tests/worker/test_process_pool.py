@@ -98,7 +98,7 @@ async def served(processes: int = 1, source: str = MODULE) -> AsyncIterator[tupl
     async with open_process_pool(
         Begin("crewed", 8, "info"), processes, lambda: ("http://127.0.0.1:9", None)
     ) as process_pool:
-        yield Service(process_pool.jobs, ServiceConfig(concurrency=8), hands=process_pool), process_pool
+        yield Service(process_pool.jobs, ServiceConfig(concurrency=8), executor=process_pool), process_pool
 
 
 @pytest.fixture(autouse=True)
