@@ -25,8 +25,8 @@ def _apply_all(real: Real) -> Real:
 
 
 def _keep_for_the_first(real: Real) -> Real:
-    def init(self: Retention, *, keepers: Any, **named: Any) -> None:
-        real(self, keepers=keepers[:1], **named)
+    def init(self: Retention, *, partitions: Any, **named: Any) -> None:
+        real(self, partitions=partitions[:1], **named)
 
     return init
 
