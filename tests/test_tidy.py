@@ -235,6 +235,25 @@ def test_nothing_speaks_of_versions_that_never_were() -> None:
     assert faults(judge, [*FILES, *SCRIPTS, *INCLUDES]) == []
 
 
+DIALECT = re.compile(
+    "barrier|beats|blame|card|carry|crew|crowd|cuts|desk|doors|gates|hands|hitch|house|keeper|keyed|ledger|looks|narrow"
+    "|pace|parcel|pinned|plainly|porter|pulse|reach|renew|roll|seats|shapes|shelved|silence|spread|styles|telling|turns"
+    "|underway|unheard|useless|verdict|voice|wishes|words"
+)
+"""Names that the table of words replaced; files and classes of the product are not called so."""
+
+
+def test_files_and_classes_have_the_words_of_the_field() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        if DIALECT.fullmatch(path.stem):
+            yield "its name is of the dialect that was given up"
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and DIALECT.fullmatch(node.name.strip("_").lower()):
+                yield f"line {node.lineno}: {node.name} is of the dialect that was given up"
+
+    assert faults(judge) == []
+
+
 def test_there_is_something_to_look_at() -> None:
     assert all(map(len, (FILES, SCRIPTS, INCLUDES, PAGES)))
 

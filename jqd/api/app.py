@@ -44,7 +44,7 @@ _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
 
 
-class Verdict(Struct, gc=False):
+class Admission(Struct, gc=False):
     """What is known of a request by its head alone."""
 
     found: Found[Route]
@@ -85,7 +85,7 @@ class Api:
     async def __call__(self, request: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
         heading = request.heading
-        verdict: Verdict = heading.verdict or self._verdict(heading)
+        verdict: Admission = heading.verdict or self._admit(heading)
         route, parts = verdict.route, self._parts
         is_report = route is not None and route.method != "GET" and bool(route.urgency)
         with Reservation(self._room, lambda: self.whose(request), is_report) as part:
@@ -95,7 +95,7 @@ class Api:
                 if route is not None:  # before the body is read; each time, for tokens are revoked
                     request.plain = route.plain
                     who = parts.auth.principal(request.headers, route)
-                    parts = parts if who is parts.services.principal else parts.acting(who)
+                    parts = parts if who is parts.services.principal else parts.as_principal(who)
                 request.body = await read_body(request, part, verdict.bytes_max)
                 if request.body and "content-type" not in request.headers:
                     parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
@@ -128,14 +128,14 @@ class Api:
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.auth.tenant(said) if said else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
-        route = self._verdict(asked.heading).route
+        route = self._admit(asked.heading).route
         if route is None or not route.watched:
             self._large.others.note(owner)
         return owner
 
     def urgent(self, asked: Request) -> Urgency:
         """Whether it waits behind nothing else that they ask, as its route has it."""
-        route = self._verdict(asked.heading).route
+        route = self._admit(asked.heading).route
         return Urgency.NOT if route is None else route.urgency
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
@@ -152,16 +152,16 @@ class Api:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
         await find.watch(self._parts.services, partition, task_status=task_status)
 
-    def _verdict(self, heading: RequestHead) -> Verdict:
+    def _admit(self, heading: RequestHead) -> Admission:
         """Which call it is; found once for all requests with this head."""
-        verdict: Verdict | None = heading.verdict
+        verdict: Admission | None = heading.verdict
         if verdict is None:
             found = self.table.match(heading.raw_path)
             route, names = found.get("GET" if heading.method == "HEAD" else heading.method, (None, {}))
-            verdict = heading.verdict = Verdict(found, route, names)
+            verdict = heading.verdict = Admission(found, route, names)
         return verdict
 
-    def _check(self, heading: RequestHead, verdict: Verdict) -> None:
+    def _check(self, heading: RequestHead, verdict: Admission) -> None:
         """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
         config, route = self._parts.config, verdict.route
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
@@ -171,7 +171,7 @@ class Api:
         check_head(heading, bytes_max, is_native=route is not None and route.refuse is refuse)
         verdict.bytes_max = bytes_max
 
-    def _unrouted(self, request: Request, verdict: Verdict) -> Response:
+    def _unrouted(self, request: Request, verdict: Admission) -> Response:
         """What is to be said of a path that there is not, or a method that it does not take."""
         found = verdict.found
         if not found:
@@ -197,7 +197,7 @@ class Api:
         meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
         return f"there is no path '{_short(path)}'; {meant}"
 
-    def _render(self, request: Request, verdict: Verdict, error: JqdError) -> Response:
+    def _render(self, request: Request, verdict: Admission, error: JqdError) -> Response:
         """An error in the words of the surface the request was made to; what the guard says is the same on all."""
         if isinstance(error, Foreign):
             return refuse(request, error)

@@ -25,7 +25,7 @@ class ApiContext:
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large_bodies.py)."""
 
-    def acting(self, principal: Principal) -> "ApiContext":
+    def as_principal(self, principal: Principal) -> "ApiContext":
         """The same, with the service acting for somebody."""
         return (
             self

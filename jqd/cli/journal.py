@@ -33,7 +33,7 @@ from jqd.domain.job import Job
 from jqd.domain.record import Lane
 from jqd.domain.units import has_unit, seconds
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
+from jqd.journal.inspect import Good, Kind, SegmentView, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.store import MISPLACED, PartitionedStore, Store, StoreConfig, examine, open_embedded, open_store
 
@@ -235,7 +235,7 @@ async def replay(
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
-async def _counted(files: Files, segments: Sequence[Seen], settings: Config, since_ms: int, told: Told) -> Tally:
+async def _counted(files: Files, segments: Sequence[SegmentView], settings: Config, since_ms: int, told: Told) -> Tally:
     try:
         async with _stores(settings, start=False) as stores:
             if stores:

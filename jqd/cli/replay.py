@@ -26,7 +26,7 @@ from jqd.domain.jobid import partition_of
 from jqd.domain.record import DECODERS, Lane
 from jqd.domain.settings import Setting
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Place, Seen, retired_in, walk
+from jqd.journal.inspect import Good, Kind, Place, SegmentView, retired_in, walk
 from jqd.store import EdgeStore, JobView, Store
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
@@ -59,7 +59,7 @@ class Tally:
 class Batch(NamedTuple):
     """Consecutive records of a lane within one segment."""
 
-    segment: Seen
+    segment: SegmentView
     records: list[tuple[int, Any]]
     """Each with its position."""
     end: int
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
 
 async def replay(
     files: Files,
-    segments: Sequence[Seen],
+    segments: Sequence[SegmentView],
     stores: Sequence[Store],
     *,
     since_ms: int = 0,
@@ -107,7 +107,7 @@ def _without_old_followers(records: list[tuple[int, Any]], retired: int) -> list
 
 async def count(
     files: Files,
-    segments: Sequence[Seen],
+    segments: Sequence[SegmentView],
     store: EdgeStore | None,
     *,
     since_ms: int = 0,
@@ -129,7 +129,7 @@ async def count(
     return tally
 
 
-def _tally(segments: Sequence[Seen]) -> Tally:
+def _tally(segments: Sequence[SegmentView]) -> Tally:
     tally = Tally()
     for seen in segments:
         for place in seen.places:
@@ -252,7 +252,7 @@ async def _next(batches: Iterator[Batch]) -> Batch | None:
     return await trio.to_thread.run_sync(next, batches, None)
 
 
-def _batches(files: Files, segments: Sequence[Seen], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
+def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
     """The lane's records in what one call takes; at the end of each segment what is left of it, if only its bytes."""
     for seen in segments:
         batch, looked = _Gathered(seen), seen.first
@@ -272,7 +272,7 @@ def _batches(files: Files, segments: Sequence[Seen], lane: Lane, since_ms: int, 
 
 
 class _Gathered:
-    def __init__(self, segment: Seen) -> None:
+    def __init__(self, segment: SegmentView) -> None:
         self._segment = segment
         self._records: list[tuple[int, Any]] = []
         self._bytes = 0
@@ -291,7 +291,7 @@ class _Gathered:
         return Batch(self._segment, records, end, looked)
 
 
-def _decoded(piece: Good, lane: Lane, seen: Seen, tally: Tally) -> Iterator[tuple[int, Any]]:
+def _decoded(piece: Good, lane: Lane, seen: SegmentView, tally: Tally) -> Iterator[tuple[int, Any]]:
     start = piece.frame.start
     try:
         for position, record in enumerate(DECODERS[lane](piece.body), start):

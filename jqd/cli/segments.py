@@ -15,7 +15,7 @@ from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
 from jqd.domain.dates import date_of
 from jqd.journal import Files
-from jqd.journal.inspect import Good, Kind, Place, Seen, frames_of, walk
+from jqd.journal.inspect import Good, Kind, Place, SegmentView, frames_of, walk
 from jqd.journal.segment import DAMAGED
 
 LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
@@ -42,7 +42,7 @@ def living(directory: Path) -> int | None:
     return None
 
 
-def row(files: Files, seen: Seen, holder: int | None) -> dict[str, Any]:
+def row(files: Files, seen: SegmentView, holder: int | None) -> dict[str, Any]:
     header = seen.header
     return {
         "name": seen.path.name,
@@ -56,7 +56,7 @@ def row(files: Files, seen: Seen, holder: int | None) -> dict[str, Any]:
     }
 
 
-def _state(files: Files, seen: Seen, holder: int | None) -> str:
+def _state(files: Files, seen: SegmentView, holder: int | None) -> str:
     kinds = {place.kind for place in seen.places}
     for kind, state in STATES.items():
         if kind in kinds:
@@ -105,7 +105,7 @@ class Checked:
         self._places: list[dict[str, Any]] = []  # for JSON only, which is one value
         self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
 
-    def segment(self, seen: Seen) -> None:
+    def segment(self, seen: SegmentView) -> None:
         self._counts["segments"] += 1
         self._counts["bytes"] += seen.size
         for place in seen.places:

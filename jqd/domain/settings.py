@@ -51,7 +51,7 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def is_deleted(self) -> bool:
         return bytes(self.body) == NIL
 
-    def beats(self, other: "Setting | None") -> bool:
+    def supersedes(self, other: "Setting | None") -> bool:
         """Whether this one holds, and not the other. Of equal revisions, which two journals with like numbers may make
         in the same millisecond, the one with the greater bytes, as in a store."""
         if other is None or self.revision != other.revision:
@@ -138,7 +138,7 @@ class SettingTable:
         self._begun = self.wanted
         return self.wanted
 
-    def looked(self, asked: int) -> None:
+    def record_sync(self, asked: int) -> None:
         """A store sent all that it had when it was asked then."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
@@ -170,7 +170,7 @@ class SettingTable:
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
             before = self.get(*setting.key)
-            if setting.beats(before):
+            if setting.supersedes(before):
                 held = (
                     setting
                     if self._is_readable(setting)

@@ -76,7 +76,7 @@ class Good(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
+class SegmentView:
     """One segment as the snapshot has it."""
 
     path: Path
@@ -111,11 +111,11 @@ class Seen:
 # ---------------------------------------------------------------- the snapshot
 
 
-def snapshot(files: Files, directory: Path) -> list[Seen]:
+def snapshot(files: Files, directory: Path) -> list[SegmentView]:
     """All segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
     try:
         names = sorted(files.names(directory))
-        listed: list[Seen] = []
+        listed: list[SegmentView] = []
         for name in names:
             first = first_of(name)
             if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
@@ -130,7 +130,7 @@ def snapshot(files: Files, directory: Path) -> list[Seen]:
     return listed
 
 
-def retired_in(files: Files, segments: Sequence[Seen]) -> int:
+def retired_in(files: Files, segments: Sequence[SegmentView]) -> int:
     """The position from which a daemon reads jobs there; 0: all. Raises JournalRefused."""
     if not segments:
         return 0
@@ -150,10 +150,10 @@ def _unreadable(directory: Path, error: OSError) -> JournalRefused:
     )
 
 
-def _see(files: Files, path: Path, first: int) -> Seen:
+def _see(files: Files, path: Path, first: int) -> SegmentView:
     with closing(files, files.open(path)) as fd:
         head = read_whole(files, fd, HEAD_BYTES, 0)
-    seen = Seen(path, first, files.size(path), head, None)
+    seen = SegmentView(path, first, files.size(path), head, None)
     seen.end = seen.file_end
     try:
         header = unpack_head(head, path.name)
@@ -183,9 +183,9 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
             yield Place(name, at, HEADER_COPY_BYTES, Kind.BAD_HEAD, "the other copy is good")
 
 
-def _judge_heads(files: Files, listed: list[Seen]) -> None:
+def _judge_heads(files: Files, listed: list[SegmentView]) -> None:
     """Compare heads and sizes: which segments belong to this journal, and what is missing between them."""
-    before: Seen | None = None
+    before: SegmentView | None = None
     journal_id: bytes | None = None
     for seen in listed:
         # A copied directory goes on under a new id, and its heads name the id before.
@@ -205,7 +205,7 @@ def _judge_heads(files: Files, listed: list[Seen]) -> None:
         before = seen
 
 
-def _reaches(files: Files, seen: Seen, position: int) -> bool:
+def _reaches(files: Files, seen: SegmentView, position: int) -> bool:
     """Whether a segment has a good frame that ends behind a position; frames are read if its file goes that far."""
     if seen.header is None or seen.file_end <= position:
         return False
@@ -216,7 +216,7 @@ def _reaches(files: Files, seen: Seen, position: int) -> bool:
     return reaches
 
 
-def _bound(seen: Seen, following: Seen) -> None:
+def _bound(seen: SegmentView, following: SegmentView) -> None:
     """A segment counts up to the accepted end that the next one's head names."""
     if following.header is None:
         seen.end = min(seen.end, following.first)  # as far as is known
@@ -234,7 +234,7 @@ def _bound(seen: Seen, following: Seen) -> None:
 # ---------------------------------------------------------------- the frames
 
 
-def walk(files: Files, seen: Seen, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
+def walk(files: Files, seen: SegmentView, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
     """The good frames of a segment, oldest first, and the places between them.
 
     With `kinds` only frames of these are given, and the bodies of others are not read. What a disk cannot read is a
@@ -272,7 +272,7 @@ def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Ite
 class _Judge:
     """Tells damage from a torn tail, as soon as that can be told."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: SegmentView) -> None:
         self.seen = seen
         self.position = seen.first
         """Up to where was read."""
@@ -306,7 +306,7 @@ class _Judge:
             yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
 
 
-def frames_of(files: Files, seen: Seen) -> int | None:
+def frames_of(files: Files, seen: SegmentView) -> int | None:
     """How many frames a segment holds: by the numbers in the heads, or by counting. None when that cannot be told."""
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
         return None

@@ -36,7 +36,7 @@ from jqd.journal.frame import (
     SegmentHeader,
     pack_head,
 )
-from jqd.journal.inspect import Good, Kind, Place, Seen, snapshot, walk
+from jqd.journal.inspect import Good, Kind, Place, SegmentView, snapshot, walk
 from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, WINDOW_BYTES, Gap, Walker, keep_aside, seal
 
 VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
@@ -92,7 +92,7 @@ class _Mender:
         self._tidy()
         return self._done
 
-    def _segment(self, seen: Seen, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
+    def _segment(self, seen: SegmentView, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
         """Mend one segment; returns its head."""
         lost = seen.header is None
         header = self._head(seen, like)
@@ -121,7 +121,7 @@ class _Mender:
 
     # ------------------------------------------------------------ heads
 
-    def _head(self, seen: Seen, like: SegmentHeader | None) -> SegmentHeader:
+    def _head(self, seen: SegmentView, like: SegmentHeader | None) -> SegmentHeader:
         """The head that the segment has, or should have; the file is changed if it has another."""
         header, why = seen.header, "one copy of its head was bad: written anew from the other"
         if header is None:
@@ -147,7 +147,7 @@ class _Mender:
                 seen.path = seen.path.with_suffix(SUFFIX)
         return header
 
-    def _found(self, seen: Seen, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
+    def _found(self, seen: SegmentView, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
         """A head for a segment that lost both copies."""
         end = seen.first if self._end is None else self._end
         blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
@@ -162,7 +162,7 @@ class _Mender:
 
     # ------------------------------------------------------------ frames
 
-    def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
+    def _seal(self, seen: SegmentView, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
         kept = kept or self._keep(seen.path, place.offset, place.size, str(start))
         self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
         if self._dry:
@@ -171,7 +171,7 @@ class _Mender:
             seal(self._files, fd, header, Gap(start, start + place.size))
             self._files.sync(fd)
 
-    def _cut(self, seen: Seen, place: Place, start: int) -> None:
+    def _cut(self, seen: SegmentView, place: Place, start: int) -> None:
         kept = self._keep(seen.path, place.offset, place.size, str(start))
         self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, cut")
         if not self._dry:
@@ -249,7 +249,7 @@ def _refuse(place: Place) -> None:
 
 
 def found_head(
-    files: Files, seen: Seen, like: SegmentHeader, random_bytes: Callable[[int], bytes]
+    files: Files, seen: SegmentView, like: SegmentHeader, random_bytes: Callable[[int], bytes]
 ) -> SegmentHeader | None:
     """A head for a segment that lost its own, with which every good frame is good again. None when no frame is.
 
@@ -280,7 +280,7 @@ def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:
     return most + patch.to_bytes(4, "little")
 
 
-def _candidates(files: Files, fd: int, seen: Seen) -> list[int]:
+def _candidates(files: Files, fd: int, seen: SegmentView) -> list[int]:
     """The CRCs with which places that look like frames began: the most frequent first."""
     votes: Counter[int] = Counter()
     position = seen.first

@@ -180,7 +180,7 @@ class SettingsSync:
             self.synced_at_s = asked_at_s
             self._settings.told.set()
             self._answered = wanted
-            self._settings.looked(wanted)
+            self._settings.record_sync(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, settings: Sequence[Setting]) -> Sequence[Setting]:

@@ -103,7 +103,7 @@ class Permits:
         return max(round(self._lasting_s * 1_000_000), min(round(LASTING_MAX_S * 1_000_000), one.window_us // WINDOWS))
 
     async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
-        left = [_Asked(one) for one in wanted]
+        left = [_PermitRequest(one) for one in wanted]
         for step in range(STEPS):
             its = left
             granted = await self._ask(home, partial(_grant, self._number, its))
@@ -117,7 +117,7 @@ class Permits:
                 for number in sorted({number for one in left for number in one.answer.others}):
                     nursery.start_soon(self._collect, number, left)
 
-    async def _collect(self, number: int, asked: Sequence["_Asked"]) -> None:
+    async def _collect(self, number: int, asked: Sequence["_PermitRequest"]) -> None:
         """Have a partition report what it has; once all have, others than ours give back what is free there."""
         for give_back in (False, True) if number != self._number else (False,):
             its = [one for one in asked if number in one.answer.others and one.is_known == give_back]
@@ -169,7 +169,7 @@ class Permits:
         self._silent_until_s[number] = self._clock.mono_s() + SILENT_S
 
 
-async def _grant(number: int, asked: Sequence["_Asked"], store: Store) -> list[SlotsGranted]:
+async def _grant(number: int, asked: Sequence["_PermitRequest"], store: Store) -> list[SlotsGranted]:
     return await store.grant_slots(number, [one.rest() for one in asked], [one.reports for one in asked])
 
 
@@ -179,7 +179,7 @@ async def _report(
     return await store.tell_slots(number, told, keep=keep, give_back=give_back)
 
 
-class _Asked:
+class _PermitRequest:
     def __init__(self, wanted: SlotsWanted) -> None:
         self.wanted = wanted
         self.reports: list[Report] = [wanted.own]

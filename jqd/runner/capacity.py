@@ -27,7 +27,7 @@ from jqd.runner.worker import Worker
 Claim = tuple[str, int]
 
 
-class Rest(NamedTuple):
+class Remaining(NamedTuple):
     """That another daemon gives a worker nothing for now."""
 
     until_s: float
@@ -37,7 +37,7 @@ class Rest(NamedTuple):
     """Where we were told, too, that daemon leaves it to us to try the worker first."""
 
 
-NO_RESTS: Mapping[str, Rest] = {}
+NO_RESTS: Mapping[str, Remaining] = {}
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
 
@@ -61,7 +61,7 @@ class Capacity:
         self.requests: dict[Request, None] = {}
         """All that are under way to workers, or wait for that."""
         self._sites: dict[str, Site] = {}  # by host and port
-        self._heard: dict[str, Mapping[str, Rest]] = {}  # daemon → worker's id → its rest
+        self._heard: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -160,10 +160,10 @@ class Capacity:
                 gate.site = site
         return self._sites[endpoint]
 
-    def rests(self, daemon: str) -> Mapping[str, Rest]:
+    def rests(self, daemon: str) -> Mapping[str, Remaining]:
         return self._heard.get(daemon, NO_RESTS)
 
-    def heard(self, daemon: str, rests: Mapping[str, Rest]) -> None:
+    def heard(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
         """Which workers another daemon gives nothing for now, by their ids: all of them."""
         before = self._heard.pop(daemon, NO_RESTS)
         if rests:

@@ -135,7 +135,7 @@ class Delivery:
             self.set_out_at_s = shared.clock.mono_s()
             is_here = shared.workers.get(self.worker.id) is not None and not self.gate.is_open(self.set_out_at_s)
             if not self.missing or not is_here or not shared.trusts():
-                self.give_back()
+                self.release()
                 return None
             self.set_out = True
             self.size, self._ids = len(self.missing), frozenset(self.missing)
@@ -232,7 +232,7 @@ class Delivery:
             self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._leave((), self._shared.clock.mono_s())
 
-    def give_back(self, *, refused: bool = False, interruption: str = "") -> None:
+    def release(self, *, refused: bool = False, interruption: str = "") -> None:
         """Every job still waited for goes back. `refused`: the worker says that it began none."""
         for entry in self.take_all():
             self._return(entry, refused=refused, interruption=interruption)
@@ -299,7 +299,7 @@ class Delivery:
             report = interrupted(interruption)
             shared.in_flight.stop([(entry, shared.end(entry.held, report, self.worker.id, entry.started_at_ms))])
         else:
-            shared.in_flight.give_back(entry, refused=refused)
+            shared.in_flight.release(entry, refused=refused)
         self._leave([entry.held.job.id], shared.clock.mono_s())
 
     def _leave(self, job_ids: Sequence[str], now_s: float, *, ended: bool = False) -> None:

@@ -55,19 +55,19 @@ def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[
         case End.REFUSED:
             if delivery.missing and len(delivery.missing) != delivery.size:
                 return [_again(shared, delivery, _hand_on(shared, delivery))]
-            delivery.give_back()
+            delivery.release()
         case End.CROWDED:
             shared.counters.crowded += 1
             connections = shared.gates.connections
             log.warning("runner.crowded", count=len(delivery.missing), most=connections.most, why=ending.brief)
             connections.pause()
-            delivery.give_back()
+            delivery.release()
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, delivery, now_s, None, ending.brief)
             for gate in shared.gates.at(delivery.worker.endpoint) if ending.is_shared else [delivery.gate]:
                 gate.unreachable(delivery.set_out_at_s, now_s, ending.broke or "no connection")
-            delivery.give_back()
+            delivery.release()
             shared.workers.unreachable(delivery.worker.id)
         case End.GARBLED:
             shared.counters.garbled += 1
@@ -84,7 +84,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     if not delivery.missing:
         return
     if shared.workers.get(delivery.worker.id) is None:
-        delivery.give_back(interruption=f"its worker had left and ended: {ending.message}")
+        delivery.release(interruption=f"its worker had left and ended: {ending.message}")
         return
     log.info(
         "runner.lost",
@@ -100,7 +100,7 @@ def _lost(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> None:
     # Who did it is not known, unless one job had the worker to itself. One that was lost often enough pays as well.
     is_known = (delivery.losses and delivery.stay.is_alone()) or delivery.losses + 1 >= COMPANY_LOSSES
     if delivery.size > 1 or not is_known:
-        delivery.give_back()
+        delivery.release()
     else:
         report = Report(status=500, message=f"CONNECTION_LOST: {ending.message}")
         delivery.end([(entry, report) for entry in delivery.take_all()], now_s, cleared=False)
@@ -115,16 +115,16 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
         case Judgement.BACK_OFF:
             wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
             _back_off(shared, delivery, now_s, wait_s, ending.brief)
-            delivery.give_back(refused=True)
+            delivery.release(refused=True)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
             _back_off(shared, delivery, now_s, GONE_S, ending.brief)  # the others are told so before its jobs go back
             shared.workers.unregister(worker.id)
-            delivery.give_back(refused=True)
+            delivery.release(refused=True)
         case Judgement.NOT_TAKEN:
             log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=delivery.jobtype)
             gate.not_taken(delivery.jobtype, now_s)
-            delivery.give_back(refused=True)
+            delivery.release(refused=True)
         case _:
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.

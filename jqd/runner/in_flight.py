@@ -199,7 +199,7 @@ class InFlightJobs:
             case _:
                 counters.dead += 1
 
-    def give_back(self, entry: InFlightJob, *, refused: bool = False) -> None:
+    def release(self, entry: InFlightJob, *, refused: bool = False) -> None:
         """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED

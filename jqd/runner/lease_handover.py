@@ -22,7 +22,7 @@ class LeaseHandover:
         shared = self._shared
         if pull.is_over:
             for entry in entries:
-                shared.in_flight.give_back(entry)
+                shared.in_flight.release(entry)
             return
         pull.bring([entry.held for entry in entries])
         pull.handed_s = shared.clock.boot_s()

@@ -316,7 +316,7 @@ class Runner:
         if self._shared.open:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
         for delivery in [*self._shared.open]:
-            delivery.give_back(interruption=interruption)
+            delivery.release(interruption=interruption)
             delivery.scope.cancel()
 
     # ------------------------------------------------
@@ -352,7 +352,7 @@ class Runner:
 
     def _give_back(self, entries: Sequence[InFlightJob]) -> None:
         for entry in entries:
-            self._in_flight.give_back(entry)
+            self._in_flight.release(entry)
 
     def _is_backlogged(self) -> bool:
         """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""

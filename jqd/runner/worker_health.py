@@ -15,7 +15,7 @@ from jqd.domain import address
 from jqd.domain.clock import Clock
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import tenant_of
-from jqd.runner.capacity import Capacity, Rest
+from jqd.runner.capacity import Capacity, Remaining
 from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.endpoint import host_of
 from jqd.runner.registry import WorkerRegistry
@@ -160,14 +160,14 @@ class WorkerViews:
                 why = self._known[self._daemon].rows[worker_id].why
                 self._gates.gate(worker).resume(rest.until_s, why)
 
-    def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Rest]:
+    def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Remaining]:
         """Whom another daemon gives nothing, by our clock.
 
         Not whom it cannot reach: that is between the two, and who stands elsewhere may reach it.
         """
         view, known = self._known.get(daemon), self._gates.rests(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
-        rests: dict[str, Rest] = {}
+        rests: dict[str, Remaining] = {}
         for worker_id, seen in view.rows.items() if view is not None else ():
             if seen.state != "backed_off":
                 continue
@@ -176,7 +176,7 @@ class WorkerViews:
                 rests[worker_id] = known[worker_id]  # as it was heard: a clock that is set since changes nothing
                 continue
             left_s = min((seen.until_ms - now_ms) / 1000, self._pause_s_max)
-            rests[worker_id] = Rest(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
+            rests[worker_id] = Remaining(now_s + left_s, seen.registered_at_ms, self._daemon < daemon)
         return rests
 
 

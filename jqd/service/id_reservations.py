@@ -18,7 +18,7 @@ from jqd.service.find import once_settled
 from jqd.service.idempotency import overtaken
 from jqd.service.job_limits import eligible_at_ms
 from jqd.service.services import Services
-from jqd.store import JobView, NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
+from jqd.store import JobView, NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
 
 TOLD_MAX = 10  # refused names of a request of which it is looked up in what they differ: a call of the store each
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
@@ -81,10 +81,10 @@ async def reserve_ids(
         if given is None and job.job_id is not None:
             agreed.refused[place] = f"job_id {job.job_id!r} appears twice in this request; give each job its own"
             continue
-        if given is not None and given.verdict is Verdict.DUPLICATE:
+        if given is not None and given.verdict is NameVerdict.DUPLICATE:
             agreed.known[place] = str(job.job_id)
             continue
-        if given is not None and given.verdict is Verdict.CONFLICT:
+        if given is not None and given.verdict is NameVerdict.CONFLICT:
             differ = (
                 await _differing(services, given.job_id, job, items[place]) if len(agreed.refused) < TOLD_MAX else ""
             )
@@ -92,14 +92,14 @@ async def reserve_ids(
                 f"another job stands under job_id {job.job_id!r}, with other content{differ}; {_advice(services)}"
             )
             continue
-        if given is not None and given.verdict is Verdict.PROMISED:
+        if given is not None and given.verdict is NameVerdict.PROMISED:
             agreed.refused[place] = (
                 f"job_id {job.job_id!r} was given to another push with other content, which may be on its way: if that "
                 "is not taken, the id is free again within half a minute (store.name_reserve_s)"
             )
             continue
         if given is not None:
-            kind = ChangeKind.REPLACE if given.verdict is Verdict.REPLACE else ChangeKind.NEW
+            kind = ChangeKind.REPLACE if given.verdict is NameVerdict.REPLACE else ChangeKind.NEW
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
         kept.append(items[place])
         agreed.jobs.append(job)
@@ -151,7 +151,7 @@ async def confirm_ids(
         job_id, revision, _, kind = agreed.changes[index]
         name, digest = services.qualified_name(str(agreed.jobs[index].job_id)), agreed.digest(index, items[index])
         rows[index] = NameJournaled(name, job_id, digest, revision, kind is ChangeKind.REPLACE)
-    due, stands, written = list(rows), list[Standing](), (services.journal.journal_id, position)
+    due, stands, written = list(rows), list[NameStanding](), (services.journal.journal_id, position)
     try:
         for at in range(0, len(due), NAMES_PER_CALL):
             some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
@@ -164,7 +164,7 @@ async def confirm_ids(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
             "push them again, the same push counts once"
         ) from error
-    lost = {place for place, stays in zip(due, stands, strict=True) if stays is Standing.LOST}
+    lost = {place for place, stays in zip(due, stands, strict=True) if stays is NameStanding.LOST}
     if lost and agreed.request:  # their names have its digest in them: nobody else was told that he has them
         lost = set(due)
     if lost:
@@ -181,7 +181,7 @@ async def confirm_ids(
             await services.journal.wsync(position, shielded=True)
         except JournalRefused as error:
             raise _kept(agreed, sorted(lost), error) from error
-    if Standing.OVERTAKEN in stands:
+    if NameStanding.OVERTAKEN in stands:
         raise NotYet(
             "a job that was to be replaced was changed while its replacement was written to disk: push it again"
         )

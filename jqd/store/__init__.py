@@ -7,7 +7,7 @@ from jqd.store.counts import TypeView
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore
-from jqd.store.names import NameGiven, NameJournaled, NameWanted, Replace, Standing, Verdict
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted, Replace
 from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import PartitionedStore
@@ -54,6 +54,8 @@ __all__ = [
     "Member",
     "NameGiven",
     "NameJournaled",
+    "NameStanding",
+    "NameVerdict",
     "NameWanted",
     "OnItsWay",
     "Owner",
@@ -72,14 +74,12 @@ __all__ = [
     "Shelf",
     "SlotsGranted",
     "SlotsWanted",
-    "Standing",
     "Store",
     "StoreConfig",
     "StoreLook",
     "StoreStats",
     "Suspects",
     "TypeView",
-    "Verdict",
     "Waiting",
     "WaitingType",
     "examine",

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from jqd.domain.job import State
 from jqd.store.counts import TypeView
-from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
 
 
@@ -52,7 +52,7 @@ class EdgeStore(Protocol):
 
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
-    ) -> list[Standing]:
+    ) -> list[NameStanding]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 
         `written`: in which journal, and the position behind their frame: a job that came from there, and was deleted

@@ -10,7 +10,7 @@ from jqd.domain.record import Lane
 from jqd.store import codec
 from jqd.store.keys import lane_field, last_field
 from jqd.store.methods import BYTES_MAX, ScriptMethods, bound, milliseconds
-from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing, Verdict
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameVerdict, NameWanted
 from jqd.store.types import CALL_JOBS_MAX, EditGiven, Promoted
 
 _id = operator.attrgetter("id")
@@ -62,7 +62,7 @@ class JobMethods(ScriptMethods):
         answer = await self._ask_names(wanted, milliseconds(self._config.name_reserve_s))
         life, names = self._caller.identity.partition(".")[2], iter(self._list("names", answer))
         text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
-        return [NameGiven(Verdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
+        return [NameGiven(NameVerdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def free_names(self, wanted: Sequence[NameWanted]) -> None:
         await self._ask_names(wanted, 0)
@@ -74,14 +74,14 @@ class JobMethods(ScriptMethods):
 
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
-    ) -> list[Standing]:
+    ) -> list[NameStanding]:
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
         journal_id, position = written or ("", 1)  # of no journal anything is applied
         numbers = ttl_ms, lane_field(journal_id, Lane.CHANGES), position
         answer = await self._caller.call("confirm_names", self._caller.identity, *numbers, *flat)
-        return [*map(Standing, self._wholes("names", answer))]
+        return [*map(NameStanding, self._wholes("names", answer))]
 
     async def reserve_change(self, job_id: str) -> int:
         """See EdgeStore. All jobs of a partition share the numbers."""

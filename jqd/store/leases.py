@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, bound
-from jqd.store.types import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, Silent
+from jqd.store.types import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, SilentLeases
 
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
@@ -36,7 +36,7 @@ class LeaseMethods(ScriptMethods):
         answer = await self._caller.call("release_entrusted", self._caller.identity, how.value, *flat)
         return self._texts("held", answer)
 
-    async def find_silent(self, marks: Mapping[int, int], limit: int) -> Silent:
+    async def find_silent(self, marks: Mapping[int, int], limit: int) -> SilentLeases:
         """Find leases whose worker timed out, and set them aside, about `limit` jobs at a time. StoreChanged in another
         life.
 
@@ -46,7 +46,7 @@ class LeaseMethods(ScriptMethods):
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = self._list("leases", answer)
-        silent = Silent(
+        silent = SilentLeases(
             self._whole("fence", now),
             tuple(self._wholes("leases", silences_s)),
             self._whole("held", given_back),

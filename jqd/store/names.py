@@ -4,7 +4,7 @@ import enum
 from typing import NamedTuple
 
 
-class Verdict(enum.StrEnum):
+class NameVerdict(enum.StrEnum):
     """What a pusher's own id means for the job."""
 
     NEW = "new"
@@ -18,7 +18,7 @@ class Verdict(enum.StrEnum):
     """Reserved for another content, which may be on its way: free in `name_reserve_s` if that does not come."""
 
 
-class Standing(enum.IntEnum):
+class NameStanding(enum.IntEnum):
     """What is known of a job under a pusher's own id, when it is in a journal."""
 
     LOST = 0
@@ -53,7 +53,7 @@ class NameWanted(NamedTuple):
 
 
 class NameGiven(NamedTuple):
-    verdict: Verdict
+    verdict: NameVerdict
     job_id: str
     """The job that has, or will have, that name."""
     revision: int

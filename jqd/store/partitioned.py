@@ -17,7 +17,7 @@ from jqd.domain.job import State
 from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.store.counts import TypeView, added
 from jqd.store.interface import EdgeStore
-from jqd.store.names import NameGiven, NameJournaled, NameWanted, Standing
+from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
 from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
 
 PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page leaves out is fetched again
@@ -79,7 +79,7 @@ class PartitionedStore:
 
     async def confirm_names(
         self, journaled: Sequence[NameJournaled], written: tuple[str, int] | None = None
-    ) -> list[Standing]:
+    ) -> list[NameStanding]:
         """See EdgeStore. All reachable partitions are asked, even when others fail."""
         homes = [self._of_name(one.name) for one in journaled]
         return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its, written))

@@ -169,7 +169,7 @@ class Lease(NamedTuple):
     """With nil arguments."""
 
 
-class Silent(NamedTuple):
+class SilentLeases(NamedTuple):
     """Worker timeouts that were found."""
 
     now: int

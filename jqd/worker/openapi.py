@@ -12,7 +12,7 @@ import msgspec
 
 from jqd import __version__
 from jqd.domain import media
-from jqd.worker.refusal import Told
+from jqd.worker.refusal import RefusalAnswer
 from jqd.worker.wire import BatchIn, Failure, Health, Refused, Snoozed, Started, Success
 
 PATH = "/openapi.json"
@@ -43,7 +43,7 @@ def document() -> bytes:
 
 
 def draw() -> dict[str, Any]:
-    kinds = (BatchIn, *OUTCOMES, Health, Told)
+    kinds = (BatchIn, *OUTCOMES, Health, RefusalAnswer)
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
     return {
@@ -158,5 +158,5 @@ def _both(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refused(schema: dict[Any, Any], *statuses: str) -> dict[str, Any]:
-    content = {media.PROBLEM: {"schema": schema[Told]}, media.MSGPACK: {"schema": schema[Told]}}
+    content = {media.PROBLEM: {"schema": schema[RefusalAnswer]}, media.MSGPACK: {"schema": schema[RefusalAnswer]}}
     return {status: {"description": "Refused; `detail` says why.", "content": content} for status in statuses}

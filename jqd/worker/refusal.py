@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Told(msgspec.Struct, frozen=True):
+class RefusalAnswer(msgspec.Struct, frozen=True):
     title: str
     status: int
     detail: str
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
-    told = Told(refusal.title, refusal.status, str(refusal))
+    told = RefusalAnswer(refusal.title, refusal.status, str(refusal))
     accept = headers.get(b"accept", "")
     as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
     body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)

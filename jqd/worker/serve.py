@@ -110,7 +110,7 @@ async def serve(
             get_logger("worker").info("worker.serving", url=url, name=name, jobs=list(jobs))
             slots = Slots(partial(slots_of, jobs, concurrency, processes), batch)
             said = WorkerStatus(service, jobs, card)
-            places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
+            places += _places(daemons, said.spec, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
             task_status.started(url)
             watchdog, watch = Watchdog(service.tasks, SystemClock()), partial(said.watch, slots.changed)
             reload = partial(_reload, process_pool, signalled, slots.changed)

@@ -88,7 +88,7 @@ class WorkerStatus:
         self._trouble: str | None = None
         self._log = get_logger("worker")
 
-    def card(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """What its registration says now. Each job says all its options: what it leaves out, it has none of."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}

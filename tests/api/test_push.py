@@ -8,7 +8,7 @@ import trio.testing
 from jqd.http import RequestHead
 from jqd.service.batch import SAID_MAX, WRONG_TOO
 from jqd.service.msgpack_depth import NESTING_MAX
-from jqd.testing.trial.house import Whole
+from jqd.testing.trial.edge import Whole
 from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jqd.domain.job import ChangeKind, Job
-from jqd.store import NameJournaled, NameWanted, Standing, Verdict
+from jqd.store import NameJournaled, NameStanding, NameVerdict, NameWanted
 from tests.contract.bench import StoreBench, changed
 
 TTL_MS = 30_000
@@ -13,7 +13,7 @@ LATER_MS = 10**13
 async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, replaces: bool = False) -> bool:
     """Whether this content of the job may be acknowledged under the name "mine"."""
     (stands,) = await bench.store.confirm_names([NameJournaled("mine", job.id, digest, revision, replaces)])
-    return stands is Standing.STANDS
+    return stands is NameStanding.STANDS
 
 
 async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: int = 0) -> Any:
@@ -33,7 +33,7 @@ async def push_named(bench: StoreBench, digest: str = "d1", **fields: Any) -> Jo
     """A job under the name "mine", applied."""
     job = bench.make(name="mine", **fields)
     given = await ask(bench, job.id, digest)
-    assert given.verdict is Verdict.NEW
+    assert given.verdict is NameVerdict.NEW
     job = changed(job, given.revision, ChangeKind.NEW, digest=digest)
     await bench.add(job)
     return job

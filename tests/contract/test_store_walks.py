@@ -22,6 +22,7 @@ from jqd.domain.record import Lane, cancel_of
 from jqd.store import (
     NameGiven,
     NameJournaled,
+    NameVerdict,
     NameWanted,
     Owner,
     Release,
@@ -30,7 +31,6 @@ from jqd.store import (
     StoreConfig,
     StoreLook,
     Suspects,
-    Verdict,
     open_store,
 )
 from jqd.store.keys import Keys
@@ -203,7 +203,7 @@ class Walk:
         await self.both(lambda store: store.resolve(name))
         if not isinstance(given, list) or not given[0].revision or self.random.random() < 0.2:
             return
-        kind = ChangeKind.REPLACE if given[0].verdict is Verdict.REPLACE else ChangeKind.NEW
+        kind = ChangeKind.REPLACE if given[0].verdict is NameVerdict.REPLACE else ChangeKind.NEW
         change = Change(given[0].revision, given[0].revision, kind, digest)
         named = structs.replace(job, id=given[0].job_id, name=name, change=change)
         self.revisions.append(given[0].revision)

@@ -68,7 +68,7 @@ def test_of_thousands_only_some_are_looked_at_in_one_step() -> None:
 
 def test_the_furthest_date_holds_whoever_says_it_last() -> None:
     far = fired_setting("s", FiredDate(2_000, date_ms=2_000), now_ms=5)
-    assert far.beats(fired_setting("s", FiredDate(1_000, date_ms=1_000), now_ms=9))
-    assert far.beats(fired_setting("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
+    assert far.supersedes(fired_setting("s", FiredDate(1_000, date_ms=1_000), now_ms=9))
+    assert far.supersedes(fired_setting("s", FiredDate(2_000, date_ms=1_000), now_ms=9)), (
         "a job beats a look a moment too early"
     )

@@ -10,7 +10,7 @@ from jqd.domain.errors import JournalRefused
 from jqd.domain.job import ChangeKind, Fate, Outcome, State
 from jqd.domain.record import Head, Lane, decode_cancels, encode_cancels, encode_jobs, encode_outcomes
 from jqd.loops.retention import retention as retention_module
-from jqd.loops.retention.copies import Copied
+from jqd.loops.retention.copies import JournalCopies
 from jqd.store import JobView
 from tests.loops.house import until
 from tests.loops.segments import (
@@ -137,7 +137,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
         await finish(here, owner, {ids[3]})
         jobs, copy = here.lanes[Lane.JOBS], retention._copy_forward
 
-        async def copy_and_hold(start: int, end: int, kept: set[str]) -> Copied:
+        async def copy_and_hold(start: int, end: int, kept: set[str]) -> JournalCopies:
             jobs.pause()
             return await copy(start, end, kept)
 

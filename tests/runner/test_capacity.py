@@ -73,7 +73,7 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     hall.clock.advance(1)
     second = hall.views.look()
     (seen,) = hall.views.of("w", ["d1"]).values()
-    assert second.beats(first)
+    assert second.supersedes(first)
     assert (seen.state, seen.since_ms) == ("unreachable", hall.clock.wall_ms())
     hall.clock.advance(1)
     assert hall.views.look() == second
@@ -90,7 +90,7 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     last = hall.views.look()
     assert hall.views.of("w", ["d1"]) == {"d1": WELL}
     hall.clock.advance(3_601)
-    assert hall.views.look().beats(last)
+    assert hall.views.look().supersedes(last)
     hall.clock.advance(86_401)
     assert [setting.name for setting in hall.views.stale()] == ["d1"]
 

@@ -31,7 +31,7 @@ def test_a_job_stops_once() -> None:
     in_flight.stop([(entry, ended(entry))])
     for again in (
         lambda: in_flight.stop([(entry, ended(entry))]),
-        lambda: in_flight.give_back(entry),
+        lambda: in_flight.release(entry),
         lambda: in_flight.sent([entry], 0),
         lambda: in_flight.requeue([entry]),
     ):
@@ -45,7 +45,7 @@ def test_of_what_goes_back_it_tells_which_was_never_sent() -> None:
     in_flight.sent([sent, again], 5)
     in_flight.requeue([again])
     for entry in (never, sent, again):
-        in_flight.give_back(entry)
+        in_flight.release(entry)
     stopped = in_flight.get_stopped(9)
     assert (stopped.returned, stopped.unsent) == ([one.held for one in (never, sent, again)], [never.held])
 
@@ -58,7 +58,7 @@ def test_a_refusal_does_not_undo_that_an_earlier_send_may_have_begun_it() -> Non
     in_flight.requeue([anew, packed])
     in_flight.sent([anew, packed], 6)
     for entry in (once, anew, packed):
-        in_flight.give_back(entry, refused=True)
+        in_flight.release(entry, refused=True)
     assert in_flight.get_stopped(9).unsent == [once.held, packed.held]
 
 
@@ -138,7 +138,7 @@ async def test_waiting() -> None:
         nursery.start_soon(wait, "stopped")
         await trio.testing.wait_all_tasks_blocked()
         assert heard == []
-        in_flight.give_back(one)
+        in_flight.release(one)
         await trio.testing.wait_all_tasks_blocked()
         assert heard == ["stopped"]
         in_flight.stop([(two, ended(two))])
@@ -172,7 +172,7 @@ def test_any_walk_keeps_the_sums(moves: list[tuple[str, int]]) -> None:
             case "stop" if entry and at_work:
                 in_flight.stop([(entry, ended(entry))])
             case "back" if entry and at_work:
-                in_flight.give_back(entry)
+                in_flight.release(entry)
             case "get":
                 some = in_flight.get_stopped(number)
                 stopped += len(some.outcomes) + len(some.returned)

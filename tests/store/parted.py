@@ -14,13 +14,13 @@ from jqd.store import (
     JobView,
     NameGiven,
     NameJournaled,
+    NameVerdict,
     NameWanted,
     Owner,
     PartitionedStore,
     Store,
     StoreConfig,
     TypeView,
-    Verdict,
 )
 from jqd.store.counts import Counts
 from jqd.testing.clock import ManualClock
@@ -107,7 +107,7 @@ class Cluster:
         rows = []
         for job, want, one, part in zip(jobs, wanted, first, second, strict=True):
             # Some pushers die before their job is in a journal: in time their name is free again.
-            if one.verdict in (Verdict.NEW, Verdict.REPLACE) and self.random.random() < 0.7:
+            if one.verdict in (NameVerdict.NEW, NameVerdict.REPLACE) and self.random.random() < 0.7:
                 here = structs.replace(job, id=one.job_id)
                 rows.append((one.job_id, _named(here, want, one), _named(here, want, part)))
         if self.random.random() < 0.5:
@@ -238,7 +238,7 @@ def shown(view: JobView) -> tuple[Any, ...]:
 
 
 def _named(job: Job, want: NameWanted, given: NameGiven) -> Job:
-    kind = ChangeKind.REPLACE if given.verdict is Verdict.REPLACE else ChangeKind.NEW
+    kind = ChangeKind.REPLACE if given.verdict is NameVerdict.REPLACE else ChangeKind.NEW
     return structs.replace(job, change=Change(given.revision, given.revision, kind, want.digest))
 
 

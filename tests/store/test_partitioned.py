@@ -16,11 +16,11 @@ from jqd.store import (
     EdgeStore,
     JobView,
     NameJournaled,
+    NameVerdict,
     NameWanted,
     PartitionedStore,
     Store,
     StoreStats,
-    Verdict,
     open_store,
 )
 from jqd.testing.clock import ManualClock
@@ -88,7 +88,7 @@ async def test_what_is_of_a_reachable_partition_goes_on(fakes: Cluster) -> None:
     assert await spread.reserve_change(here.id) > 0
     assert await spread.resolve(name_in(2)) is None
     (given,) = await spread.reserve_names([wanted(fakes, name_in(0))])
-    assert given.verdict is Verdict.NEW
+    assert given.verdict is NameVerdict.NEW
     assert await spread.wait_durable(where=[0, 2])
     assert await spread.delete_dead([here.id]) == []
     await spread.drop_result(here.id)

@@ -52,17 +52,17 @@ async def test_what_hangs_is_said_again_and_again_and_trouble_is_registered(auto
     service, hurried = Sick(), []
     said = WorkerStatus(cast("Service", service), app.jobs, {"name": "one"})
     jobs = [{"name": "plain", "timeout": 5, "max_retry": 0}, {"name": "task"}]
-    assert said.card() == {"name": "one", "jobs": jobs}
+    assert said.spec() == {"name": "one", "jobs": jobs}
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(said.watch, lambda: hurried.append(trio.current_time()))
             await trio.sleep(2.5 * STUCK_EVERY_S)
             service.why = "16 threads are stuck"
             await trio.sleep(STUCK_EVERY_S)
-            assert said.card()["trouble"] == "16 threads are stuck"
+            assert said.spec()["trouble"] == "16 threads are stuck"
             service.why, service.items = None, []
             await trio.sleep(STUCK_EVERY_S)
-            assert "trouble" not in said.card()
+            assert "trouble" not in said.spec()
             nursery.cancel_scope.cancel()
     assert len(hurried) == 2, "its daemons are told when it comes and when it goes"
     told = [(line["event"], line["log_level"], line["threads"]) for line in lines]

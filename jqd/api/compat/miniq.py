@@ -65,7 +65,7 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")
     if client is not None:
-        parts = parts.acting(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
+        parts = parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
     push.expect_open(parts.services)
     if len(request.body) <= SOME_BYTES:
         batch = _read(request.body, jobtype, parts.config)

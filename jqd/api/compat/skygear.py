@@ -87,14 +87,14 @@ class SkyJob(Struct):
     args: Annotated[Value, Meta(description="an array or a map")] | UnsetType = UNSET
 
 
-class Keyed(Struct, kw_only=True):
+class SkyKeyed(Struct, kw_only=True):
     """What every body may have."""
 
     api_key: Annotated[str, Meta(extra_json_schema=SECRET)] | None = None
     action: str | None = None
 
 
-class SkyEnqueue(Keyed, kw_only=True):
+class SkyEnqueue(SkyKeyed, kw_only=True):
     """The body of `job:enqueue`."""
 
     job: SkyJob
@@ -104,7 +104,7 @@ class SkyEnqueue(Keyed, kw_only=True):
     replace: bool = False
 
 
-class SkyCancel(Keyed, kw_only=True):
+class SkyCancel(SkyKeyed, kw_only=True):
     """The body of `job:cancel`."""
 
     job_id: str
@@ -141,7 +141,7 @@ class SkyRefusal(Struct, frozen=True):
 async def act(parts: ApiContext, request: Request) -> Response:
     """`POST /`: the action that the body names."""
     parts, packed = _let_in(parts, request)
-    action = unpack(packed, Keyed).action
+    action = unpack(packed, SkyKeyed).action
     if action == ENQUEUE:
         return await _enqueue(parts, packed, request)
     if action == CANCEL:
@@ -195,7 +195,7 @@ def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
     The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
     """
     packed = pack(request)
-    given = request.headers.get(KEY_HEADER) or unpack(packed, Keyed).api_key or ""
+    given = request.headers.get(KEY_HEADER) or unpack(packed, SkyKeyed).api_key or ""
     if not given:
         raise Refused(NOT_AUTHENTICATED, NO_KEY)
     try:
@@ -208,7 +208,7 @@ def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
         raise Refused(KEY_NOT_ACCEPTED, "this api key is none that is known here") from problem
     if not who.may(Role.MASTER):
         raise Denied("this takes the master key, and another one was sent")
-    return parts.acting(who), packed
+    return parts.as_principal(who), packed
 
 
 async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Response:

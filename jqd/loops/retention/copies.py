@@ -6,7 +6,7 @@ from jqd.domain.record import Lane
 
 
 @dataclass(slots=True)
-class Copied:
+class JournalCopies:
     """How far a piece was copied, kept when the disk refuses: what was synced stays done."""
 
     start: int

@@ -39,7 +39,7 @@ from jqd.domain.settings import Setting, SettingTable
 from jqd.journal import Journal, Slice
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.lane_records import unreadable
-from jqd.loops.retention.copies import Copied
+from jqd.loops.retention.copies import JournalCopies
 from jqd.loops.retention.horizon import Horizon
 from jqd.loops.retention.partition import AppliedState, PartitionRetention, has_shelves, still_waiting
 from jqd.loops.settings import carried
@@ -76,7 +76,7 @@ class Retention:
             Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not partition.membership.sole)
             for partition in partitions
         ]
-        self._copied: Copied | None = None  # of what could not be retired yet
+        self._copied: JournalCopies | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
         self._given_up = 0  # bytes since the last log line
         self._look_at_bytes = 0  # of expired segments; or
@@ -147,7 +147,7 @@ class Retention:
         await self._expect_remembered(states)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
-    async def _retire(self, copied: Copied, done_at: int, states: Sequence[AppliedState]) -> None:
+    async def _retire(self, copied: JournalCopies, done_at: int, states: Sequence[AppliedState]) -> None:
         """Retire what was copied, once all endings that were journaled before the copies are applied.
 
         An ending may be deleted before the copy of its job. So it is written again behind the copies: the outcome, or
@@ -164,7 +164,7 @@ class Retention:
         self._copied = None
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
-    async def _all_follow(self, copied: Copied) -> bool:
+    async def _all_follow(self, copied: JournalCopies) -> bool:
         """Whether the followers of these jobs are journaled, or may wait long: until then these outcomes alone have
         them."""
         found = [await partition.store.get_outbox(0, 1) for partition in self._partitions]
@@ -185,7 +185,7 @@ class Retention:
         copied.has_waiting = is_waited or any(each.shelves for each in found)
         return True
 
-    async def _write_ends(self, copied: Copied, states: Sequence[AppliedState]) -> None:
+    async def _write_ends(self, copied: JournalCopies, states: Sequence[AppliedState]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
@@ -315,12 +315,12 @@ class Retention:
             if partition.membership.life != known.life:
                 raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
-    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> Copied:
+    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> JournalCopies:
         """Write them to the end again, durably; the store ignores a job that it has. Goes on where the disk refused."""
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
             # Jobs before where we stopped are unfinished again: the store forgot, or they were retried.
-            copied = self._copied = Copied(start, end, unfinished)
+            copied = self._copied = JournalCopies(start, end, unfinished)
         copied.unfinished = unfinished
         for lane in (Lane.JOBS, Lane.CHANGES):
             await self._copy_lane(lane, copied, unfinished)
@@ -354,7 +354,7 @@ class Retention:
                 if settings:
                     yield settings
 
-    async def _copy_lane(self, lane: Lane, copied: Copied, unfinished: set[str]) -> None:
+    async def _copy_lane(self, lane: Lane, copied: JournalCopies, unfinished: set[str]) -> None:
         behind = copied.behind.get(lane, copied.start)
         unsynced = 0
         async with aclosing(self._read(behind, copied.end, lane)) as pieces:

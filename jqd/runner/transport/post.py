@@ -78,7 +78,7 @@ class Ending(NamedTuple):
         return f"{what}: {self.broke}" if self.broke else what
 
 
-class Told(NamedTuple):
+class PostAnswer(NamedTuple):
     """What became of a cancel that a worker was told of."""
 
     status: int
@@ -132,7 +132,7 @@ class Post:
             finally:
                 self._pool.give(wire)
 
-    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
+    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
         """Tell the worker that a job of what it was sent was cancelled. None: it takes no such calls."""
         worker = sending.worker
         request = STYLES[worker.style].cancel(sending, job_id)
@@ -143,17 +143,17 @@ class Post:
             try:
                 wire = await self._pool.take(_place(worker.url, worker.standing, worker.machine)[1], within_s)
             except (UnreachedError, CrowdedError) as error:
-                return Told(0, kind_of(error))
+                return PostAnswer(0, kind_of(error))
             try:
                 await wire.ask(request.dressed(worker, at_ms))
                 status = wire.status
                 await hear_excerpt(wire, within_s)  # read to its end, so that the connection can be kept
-                return Told(status, f"the worker answered {status}")
+                return PostAnswer(status, f"the worker answered {status}")
             except LostError as error:
-                return Told(status, kind_of(error))
+                return PostAnswer(status, kind_of(error))
             finally:
                 self._pool.give(wire)
-        return Told(status, f"no answer within {within_s:g} s")
+        return PostAnswer(status, f"no answer within {within_s:g} s")
 
 
 @lru_cache(maxsize=1_000)  # more workers than are spoken to at once; to split it each time would cost as much as TCP

@@ -26,7 +26,7 @@ from jqd.domain.media import PROBLEM
 from jqd.domain.units import Duration, duration_s
 from jqd.runner.protocols.protocol import Refused
 from jqd.testing.trial.attempt import Worker
-from jqd.testing.trial.house import House
+from jqd.testing.trial.edge import TrialDaemon
 from jqd.worker.context import at_work
 from jqd.worker.job import Job
 
@@ -49,7 +49,7 @@ class Trial:
             raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
         self.app, self.mode = app, mode
         self._raises = raises
-        self._house = House(BACKOFF)
+        self._house = TrialDaemon(BACKOFF)
         self._worker = Worker(self._house.clock)
         self._way = _Way(self)
         self.client = Client(URL, transport=self._way, clock=self._house.clock)

@@ -47,7 +47,7 @@ OUTBOX_BYTES = 4 << 20  # more than one entry has
 PROMOTED_MAX = 1_000  # whose dates have come, in one call
 
 
-class House:
+class TrialDaemon:
     """See above. `open` before anything else, `close` in the end."""
 
     def __init__(self, backoff: Backoff) -> None:
@@ -244,7 +244,7 @@ class Hand:
 class Control:
     """Of a daemon: it is ready, has no others beside it, and applies what it journals when somebody waits for it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: TrialDaemon) -> None:
         self._house = house
 
     def push_ready(self) -> str | None:
