@@ -82,14 +82,19 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """Of the store, in which an edit or a retry was given its revision: the job was there."""
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):
-    """One job as every room knows it. Immutable: what changes during its life lives in the store beside it."""
+class JobContent(msgspec.Struct, frozen=True, gc=False):
+    """The fields of a job that may be given by position."""
 
     id: str
     jobtype: str
     """Its tenant before it, as before all names of jobtypes within jqd (tenant.py)."""
     argument: bytes = NIL
     """One MessagePack value, never decoded by the daemon."""
+
+
+class Job(JobContent, frozen=True, kw_only=True, gc=False):
+    """One job as every room knows it. Immutable: what changes during its life lives in the store beside it."""
+
     created_at_ms: int = 0
     eligible_at_ms: int = 0
     """Not before this date; 0 means at once."""

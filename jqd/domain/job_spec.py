@@ -8,7 +8,6 @@ the fields. A new option goes to the end of `JobOptions`: the order is part of a
 import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from operator import attrgetter
 from types import UnionType
 from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 
@@ -97,9 +96,6 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
 FIELDS = JobOptions.__struct_fields__
 KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
 """The options that stay with a job as they were said. `expires_in` becomes a date."""
-kept_options: Any = attrgetter(*KEPT)
-"""Their values, of whatever has them all, as `Job` takes them at its end."""
-assert Job.__struct_fields__[-len(KEPT) :] == KEPT
 
 
 class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -171,7 +167,13 @@ def _record_fields() -> Iterator[tuple[str, Any] | tuple[str, Any, Any]]:
 
 
 JobRecord: Any = msgspec.defstruct(
-    "JobRecord", _record_fields(), module=__name__, forbid_unknown_fields=True, gc=False, omit_defaults=True
+    "JobRecord",
+    _record_fields(),
+    module=__name__,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    gc=False,
+    omit_defaults=True,
 )
 """A job of a `jobs` frame: a JobSpec without limits, with the defaults for what its pusher left out.
 

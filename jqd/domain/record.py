@@ -22,7 +22,7 @@ from msgspec import Raw
 from jqd.domain.array_split import MALFORMED, Steps, array_of, cut, skipped
 from jqd.domain.errors import JournalDamaged
 from jqd.domain.job import Change, ChangeKind, Job, Outcome
-from jqd.domain.job_spec import JobOptions, JobRecord, content_digest, date_digest, kept_options, keyed_digest
+from jqd.domain.job_spec import JobOptions, JobRecord, content_digest, date_digest, keyed_digest
 from jqd.domain.jobid import IdRange, is_id, parse_id
 from jqd.domain.settings import Setting
 from jqd.domain.tenant import Tenant, annotate
@@ -164,15 +164,20 @@ def _jobs(
             job_id,
             job.name,
             bytes(job.argument),
-            head.at,
-            eligible.get(index, 0) if eligible else 0,
-            job.job_id or "",
-            job.tags,
-            changes[index - first] if changes else None,
-            (copied[0] + index, copied[1] + index) if copied else None,
-            0 if job.expires_in is None else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
-            "",
-            *kept_options(job),
+            created_at_ms=head.at,
+            eligible_at_ms=eligible.get(index, 0) if eligible else 0,
+            name=job.job_id or "",
+            tags=job.tags,
+            change=changes[index - first] if changes else None,
+            copied=(copied[0] + index, copied[1] + index) if copied else None,
+            expires_at_ms=0
+            if job.expires_in is None
+            else expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
+            priority=job.priority,
+            max_retry=job.max_retry,
+            keep_result=job.keep_result,
+            timeout=job.timeout,
+            backoff=job.backoff,
         )
         for index, (job_id, job) in enumerate(zip(ids, records, strict=True), first)
     ]

@@ -185,7 +185,7 @@ def _delayed(constraint: Constraint, costs: Sequence[int]) -> int:
 
 def job_of(view: JobView) -> Job:
     """The job as expressions see it."""
-    return Job(view.id, view.jobtype, view.argument, view.priority, tags=tuple(view.tags))
+    return Job(view.id, view.jobtype, view.argument, priority=view.priority, tags=tuple(view.tags))
 
 
 def why_limited(services: Services, view: JobView, place: QueuePlace) -> WaitReason:

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from jqd.domain.errors import StoreRefused, SysidRefused
 from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
-from jqd.domain.job_spec import kept_options
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_MAX, Member, OnItsWay
@@ -109,15 +108,17 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         job_id,
         header.jobtype,
         NIL if bare else bytes(read.argument),
-        header.created + _id_ms(job_id[:TIME_LENGTH]),
-        header.eligible_at_ms,
-        header.name,
-        header.tags,
-        None,
-        None,
-        header.expires_at_ms,
-        header.queue,
-        *kept_options(header),
+        created_at_ms=header.created + _id_ms(job_id[:TIME_LENGTH]),
+        eligible_at_ms=header.eligible_at_ms,
+        name=header.name,
+        tags=header.tags,
+        expires_at_ms=header.expires_at_ms,
+        queue=header.queue,
+        priority=header.priority,
+        max_retry=header.max_retry,
+        keep_result=header.keep_result,
+        timeout=header.timeout,
+        backoff=header.backoff,
     )
 
 

@@ -143,3 +143,13 @@ def test_an_option_that_came_later_changes_no_digest(monkeypatch):
 
 def test_every_option_says_for_the_command_line_what_it_is():
     assert all(meta.extra["help"] for field in structs.fields(JobOptions) for meta in field.type.__metadata__[-1:])
+
+
+def test_what_may_be_given_by_position_are_the_first_three_fields_of_a_job() -> None:
+    """The others may move: a call by position would go on with another field's value."""
+    assert Job("id", "mail", b"\x01") == Job(id="id", jobtype="mail", argument=b"\x01")
+    for make in (Job, JobView):
+        with pytest.raises(TypeError, match="positional"):
+            make("id", "mail", b"\x01", 7)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="positional"):
+        JobRecord("mail")

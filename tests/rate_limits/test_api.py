@@ -98,6 +98,14 @@ async def test_a_trial_that_takes_long_ends_early_and_says_so(edge: Whole, monke
     assert (told["looked_at"], told["matched"]) == (1, 1)
 
 
+async def test_a_trial_sees_the_priorities_of_jobs(edge: Whole) -> None:
+    for priority in (0, 1, 5, 9):
+        await edge.push(priority=priority)
+    for match, matched in (("job.priority >= 5", 2), ("job.priority == 0", 1)):
+        told = await ask(edge, "PUT", f"{PATH}?dry_run=1", 200, {"match": match, "concurrency": 1})
+        assert (told["looked_at"], told["matched"]) == (4, matched)
+
+
 async def test_a_trial_says_what_would_be_delayed_and_says_nothing(edge: Whole) -> None:
     for customer in ("a", "a", "b", None):
         await edge.push(name="mail", argument={} if customer is None else {"customer": customer})
