@@ -4,8 +4,7 @@ A site is made at the first of these, from the requests that are under way. Unti
 `crash_isolation.py`.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol
 
 import trio
@@ -19,7 +18,7 @@ class Stay:
 
     def __init__(self, worker: str, own: Isolation, house: Isolation) -> None:
         self._worker, self._own, self._house = worker, own, house
-        self._stands_back = False  # its worker need not become empty yet: another one's suspects are at work
+        self._waits_at: Isolation | None = None  # this is to become empty for it
 
     async def wait_turn(
         self,
@@ -31,9 +30,9 @@ class Stay:
         wait_free: Callable[[], Awaitable[None]],
     ) -> None:
         """Until it may go out: a suspect when nothing else is at its worker, others when none has that to itself."""
-        with self.waiting(losses, suspects.extent(request.missing)):
+        try:
             while True:
-                # A group is larger than when it was packed, if more broke since.
+                # A group is larger than when it was packed, if more broke since; the extent changes with that, too.
                 first = suspects.of(next(iter(request.missing), ""))
                 jobs, group = len(request.missing), first.group if first is not None else 1
                 extent = suspects.extent(request.missing)
@@ -42,40 +41,39 @@ class Stay:
                     return
                 with trio.move_on_after(wait_s):
                     await wait_free()
-
-    @contextmanager
-    def waiting(self, losses: int, extent: Extent) -> Iterator[None]:
-        place = self._place(extent)
-        place.waiting += bool(losses)
-        try:
-            yield
         finally:
-            self._stand_back(place, back=False)
-            place.waiting -= bool(losses)
+            self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
+        """As that of an `Isolation`. A suspect that has to wait is waited for, by the extent it has now."""
         house = self._house
         if not losses:
             wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))
             if not wait_s:
                 self.set_out()
             return wait_s
-        if extent is not Extent.ALL and (wait_s := house.wait_s(now_s)) > 0:
+        place = house if extent is Extent.ALL else self._own
+        self._wait_at(place)
+        if place is not house and (wait_s := house.wait_s(now_s)) > 0:
             return wait_s
         perhaps = extent is Extent.PERHAPS
-        others_s = house.others_s(self._worker, now_s) if perhaps else 0.0
-        self._stand_back(self._own, back=others_s > 0)
-        if others_s > 0:
+        if perhaps and (others_s := house.others_s(self._worker, now_s)) > 0:
+            self._wait_at(None)  # its worker need not become empty yet: another one's suspects are at work
             return others_s
-        wait_s = self._place(extent).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
-        if perhaps and not wait_s:
-            house.bear(self, self._worker, now_s, send_s)
+        wait_s = place.turn(self, losses, now_s, send_s, jobs=jobs, group=group)
+        if not wait_s:
+            self._wait_at(None)
+            if perhaps:
+                house.bear(self, self._worker, now_s, send_s)
         return wait_s
 
-    def _stand_back(self, place: Isolation, *, back: bool) -> None:
-        if back != self._stands_back:
-            self._stands_back = back
-            place.waiting += -1 if back else 1
+    def _wait_at(self, place: Isolation | None) -> None:
+        """That is to become empty for it from now on, and where it waited before need not for it any more."""
+        if self._waits_at is not None:
+            self._waits_at.waiting -= 1
+        if place is not None:
+            place.waiting += 1
+        self._waits_at = place
 
     def set_out(self) -> None:
         for place in (self._own, self._house):
@@ -104,9 +102,6 @@ class Stay:
     def left(self, now_s: float) -> None:
         for place in (self._own, self._house):
             place.left(self, now_s)
-
-    def _place(self, extent: Extent) -> Isolation:
-        return self._house if extent is Extent.ALL else self._own
 
 
 class Request(Protocol):

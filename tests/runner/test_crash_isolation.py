@@ -1,6 +1,5 @@
 """Who is a suspect, and when it has a worker to itself. In a runner: test_deaths.py."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,8 +19,7 @@ from jqd.runner.crash_isolation import (
     Isolation,
     Suspects,
 )
-from jqd.runner.crash_site import Site, Stay
-from jqd.runner.worker import Worker
+from jqd.runner.crash_site import Stay
 
 SEND_S = 5.0
 
@@ -260,15 +258,18 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
     now_s = 1.0 + SETTLE_S
     perhaps: dict[str, Any] = {"jobs": 1, "group": 1, "extent": Extent.PERHAPS}
     healthy.entered(1, 0, now_s)  # it is at work, for long: nothing is emptied of it
-    with one.waiting(1, Extent.PERHAPS), two.waiting(1, Extent.PERHAPS):
-        assert one.turn(1, now_s, SEND_S, **perhaps) == 0
-        one.entered(1, 1, now_s)
-        assert places["B"].is_kept(now_s), "it becomes empty for its suspect"
-        assert two.turn(1, now_s, SEND_S, **perhaps) == ALONE_S, "one worker's at a time"
-        assert not places["B"].is_kept(now_s), "it need not yet"
-        another = Stay("C", places["C"], house)
-        assert another.turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
-        assert not any(place.is_kept(now_s) for place in (house, places["C"])), "the healthy one goes on"
+    places["B"].entered("beside", 1, 0, now_s)
+    assert two.turn(1, now_s, SEND_S, **perhaps) == EMPTYING_S
+    assert places["B"].is_kept(now_s), "it becomes empty for its suspect"
+    assert one.turn(1, now_s, SEND_S, **perhaps) == 0
+    one.entered(1, 1, now_s)
+    assert two.turn(1, now_s, SEND_S, **perhaps) == ALONE_S, "one worker's at a time"
+    assert not places["B"].is_kept(now_s), "it need not yet"
+    another = Stay("C", places["C"], house)
+    assert another.turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
+    assert not any(place.is_kept(now_s) for place in (house, places["C"])), "the healthy one goes on"
+    places["B"].at_work = 0
+    places["B"].left("beside", now_s)
     assert (places["A"].waiting, places["B"].waiting) == (0, 0)
     suspects.lost(["a"], one.lost(now_s + 0.5))
     one.left(now_s + 0.5)
@@ -334,47 +335,3 @@ def test_whoever_is_alone_was_so_from_the_beginning(
                 others.add(request)
             out[request] = {*out} - {request}
     assert isolation.at_work == len(out)
-
-
-# ------------------------------------------------ where it begins
-
-
-@dataclass
-class Posted:
-    """A request that is under way."""
-
-    worker: Worker
-    missing: dict[str, Any]
-    sent_at_s: float | None = None
-    set_out: bool = False
-    stay: Stay | None = None
-
-
-def posted(path: str, jobs: int, sent_at_s: float | None = None, *, set_out: bool = True) -> Posted:
-    worker = Worker(name="w", id=path, url=f"http://h/{path}", max_jobs=9, registered_at_ms=0)
-    return Posted(worker, dict.fromkeys(map(str, range(jobs))), sent_at_s, set_out)
-
-
-def stay_of(request: Posted) -> Stay:
-    assert request.stay is not None
-    return request.stay
-
-
-def test_a_site_knows_what_was_under_way_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if each had entered when it was sent: what breaks together, what is spared, and who is alone there."""
-    monkeypatch.undo()
-    later, first, comes, waits = posted("b", 1, 2.0), posted("a", 2, 1.0), posted("a", 1), posted("b", 1, set_out=False)
-    site = Site([later, first, comes, waits])
-    assert (site.house.at_work, site.is_kept("http://h/a", 2.5)) == (3, False)
-    burst = stay_of(first).lost(3.0)
-    assert burst.spared, "the other one was at work, and has not broken"
-    assert stay_of(later).lost(3.1) is burst
-    assert burst.is_shared, "both workers went down in one moment"
-    for request in (first, later):
-        stay_of(request).fewer(len(request.missing))
-        stay_of(request).left(3.1)
-    suspect, now_s = site.stay("http://h/a"), 3.1 + SETTLE_S
-    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == EMPTYING_S, "one is about to come"
-    stay_of(comes).left(now_s)
-    assert suspect.turn(1, now_s, SEND_S, jobs=1, group=1, extent=Extent.ALL) == 0
-    assert stay_of(waits).turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) > 0
