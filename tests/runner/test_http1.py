@@ -188,6 +188,16 @@ async def test_the_line_used_last_is_used_again_by_its_own_origin(autojump_clock
     pool.close()
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+async def test_of_an_origin_nothing_is_kept_when_its_last_line_is_used_again(quiet: bool) -> None:
+    lines = Lines()
+    pool = Pool(lines, 8, keepalive_s=4.0)  # type: ignore[arg-type]
+    pool.give(await pool.take(ORIGIN, 1.0))
+    lines.given[0].quiet = quiet
+    await pool.take(ORIGIN, 1.0)
+    assert (pool._kept, pool._ages) == ({}, {}), "workers come and go, each at a port of its own"
+
+
 async def test_kept_lines_make_room_and_busy_ones_do_not(autojump_clock: None) -> None:
     lines = Lines()
     pool = Pool(lines, 2, keepalive_s=4.0)  # type: ignore[arg-type]

@@ -101,6 +101,8 @@ class Pool:
             self._drop(oldest)
         while kept := self._kept.get(origin):
             wire = kept.pop()  # the one used last: it lives most likely
+            if not kept:
+                del self._kept[origin]
             del self._ages[wire]
             if wire.is_quiet():
                 return wire
