@@ -117,7 +117,7 @@ class InFlightJobs:
         self.untaken_bytes = 0
         self._unnoted: list[InFlightJob] = []  # their outcomes were taken, and are on their way to the disk
         self._refusal: JournalRefused | None = None
-        self._synced = trio.Event()  # set when outcomes are on disk, or refused
+        self._waiters: dict[InFlightJob, trio.Event] = {}  # set when its outcome is on disk, or refused
         self._some_stopped = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -190,10 +190,10 @@ class InFlightJobs:
         match outcome.fate:
             case Fate.ENTRUSTED:
                 counters.entrusted += 1
-            case _ if outcome.reason == INTERRUPTED:
-                counters.interrupted += 1
             case Fate.FAILED:
                 counters.failed += 1
+            case Fate.RETRY if outcome.reason == INTERRUPTED:
+                counters.interrupted += 1
             case Fate.RETRY:
                 counters.retried += 1
             case _:
@@ -249,9 +249,9 @@ class InFlightJobs:
         self._refusal = None
         for entry in self._unnoted:
             entry.noted = True
+            if (waiters := self._waiters.pop(entry, None)) is not None:
+                waiters.set()
         self._unnoted.clear()
-        self._synced.set()
-        self._synced = trio.Event()
 
     def refused(self, error: JournalRefused) -> None:
         """The journal takes no outcomes now. They stay in hand, and it is asked again until `mark_durable`.
@@ -267,15 +267,16 @@ class InFlightJobs:
                 self._returned.append(entry)
             else:
                 self._outcomes.append((entry, outcome, weight))
-        self._synced.set()
-        self._synced = trio.Event()
+        for waiters in self._waiters.values():
+            waiters.set()
+        self._waiters.clear()
 
     async def wait_durable(self, entry: InFlightJob) -> None:
         """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
         while not entry.noted:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
-            await self._synced.wait()
+            await self._waiters.setdefault(entry, trio.Event()).wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
         """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.

@@ -1,5 +1,6 @@
 """Each job in hand once, whatever happens in whatever order."""
 
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -121,6 +122,57 @@ def test_what_is_taken_at_once_fits_into_a_frame_of_the_journal() -> None:
     while outcomes := in_flight.get_stopped(1_000).outcomes:
         assert len(encode_outcomes(outcomes)) <= frame_bytes_max
     assert in_flight.untaken_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("fate", "name"),
+    [(Fate.RETRY, "interrupted"), (Fate.DEAD, "dead"), (Fate.FAILED, "failed"), (Fate.ENTRUSTED, "entrusted")],
+)
+def test_an_interruption_that_was_the_last_counts_as_dead(fate: Fate, name: str) -> None:
+    in_flight = InFlightJobs()
+    (entry,) = in_flight.take("w", [held("A")])
+    in_flight.stop([(entry, msgspec.structs.replace(ended(entry), fate=fate, reason=INTERRUPTED))])
+    names = ("interrupted", "dead", "failed", "retried", "entrusted")
+    assert [one for one in names if in_flight.stats()[one]] == [name]
+
+
+class Steps(trio.abc.Instrument):
+    """How often each task ran, by its name."""
+
+    def __init__(self) -> None:
+        self.of: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.of[task.name] += 1
+
+
+async def test_a_sync_wakes_only_who_waits_for_what_it_made_durable() -> None:
+    in_flight, steps = InFlightJobs(), Steps()
+    trio.lowlevel.add_instrument(steps)
+    entries = in_flight.take("w", [held(name) for name in "ABC"])
+    refused: list[str] = []
+
+    async def wait(entry: InFlightJob) -> None:
+        try:
+            await in_flight.wait_durable(entry)
+        except JournalRefused:
+            refused.append(entry.held.job.id)
+
+    async with trio.open_nursery() as nursery:
+        for entry in entries:
+            in_flight.stop([(entry, ended(entry))])
+            for _ in range(2):
+                nursery.start_soon(wait, entry, name=entry.held.job.id)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            in_flight.get_stopped(1)
+            in_flight.mark_durable()
+            await trio.testing.wait_all_tasks_blocked()
+        assert {name: steps.of[name] for name in "ABC"} == {"A": 4, "B": 4, "C": 2}
+        in_flight.refused(JournalRefused("full", full=True))
+    assert refused == ["C", "C"], "a refusal is told to all"
+    assert not in_flight._waiters
+    trio.lowlevel.remove_instrument(steps)
 
 
 async def test_waiting() -> None:
