@@ -152,11 +152,11 @@ class Runner:
         """
         if not held:
             return
-        is_sound = not self._cancelled
+        is_sound = True
         for each in held:
             if each.job.id in self._shared.deliveries:
                 self._drop_void(each)
-            is_sound = is_sound and each.job.jobtype == jobtype
+            is_sound = is_sound and each.job.jobtype == jobtype and each.job.id not in self._cancelled
         if self._linger.since:
             self._linger.over(jobtype)
         entries = self._in_flight.take(worker_id, held)

@@ -181,6 +181,23 @@ async def test_a_cancel_of_an_earlier_claim_does_not_stop_the_next(at_work: bool
         assert (worker.cancels, house.returned) == ([], [])
 
 
+async def test_a_cancel_that_is_remembered_costs_no_other_job_anything(
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim may never come, and would be remembered for the life of the process."""
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held, looked = hold(), list[Any]()
+        keep_sound = house.runner._keep_sound
+        monkeypatch.setattr(house.runner, "_keep_sound", lambda *args: looked.append(args) or keep_sound(*args))
+        house.runner.cancel(claims(held))
+        await house.run_to_end(hold(2))
+        assert not looked
+        house.run([*held, *hold()])
+        await house.stopped(4)
+        assert (house.returned, len(looked), house.runner._cancelled) == (ids(held), 1, {})
+
+
 async def test_what_is_remembered_is_bounded(open_house: OpenHouse) -> None:
     async with open_house() as house:
         held = [hold()[0] for _ in range(ASKED_MAX + 1)]
