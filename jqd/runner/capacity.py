@@ -60,7 +60,8 @@ class Capacity:
         self.suspects = Suspects()
         self.requests: dict[Request, None] = {}
         """All that are under way to workers, or wait for that."""
-        self._sites: dict[str, Site] = {}  # by host and port
+        self.sites: dict[str, Site] = {}
+        """By host and port."""
         self._heard: dict[str, Mapping[str, Remaining]] = {}  # daemon → worker's id → its rest
         self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
@@ -77,9 +78,9 @@ class Capacity:
             known = {worker.id for worker in workers}
             self.gates = {name: gate for name, gate in self.gates.items() if name in known or gate.in_hand}
             here = {gate.endpoint for gate in self.gates.values()}
-            self._sites = {at: site for at, site in self._sites.items() if at in here or site.house.at_work}
+            self.sites = {at: site for at, site in self.sites.items() if at in here or site.house.at_work}
             urls = {gate.url for gate in self.gates.values()}
-            for site in self._sites.values():
+            for site in self.sites.values():
                 site.keep(urls)
         share = self._workers.share
         gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
@@ -146,19 +147,19 @@ class Capacity:
             # As far as that is known without looking a name up.
             why_not = self._reach.judge_host(host_of(worker.url), worker.standing_here) if worker.url else None
             gate.barred = why_not or ""
-            gate.site = self._sites.get(gate.endpoint)
+            gate.site = self.sites.get(gate.endpoint)
         if self._heard:
             self._hear(worker.id, gate)
         return gate
 
     def isolate(self, endpoint: str) -> Site:
         """From now on it is watched who has what to itself at that host and port."""
-        if endpoint not in self._sites:
+        if endpoint not in self.sites:
             site = Site(request for request in self.requests if request.worker.endpoint == endpoint)
-            self._sites[endpoint] = site
+            self.sites[endpoint] = site
             for gate in self.at(endpoint):
                 gate.site = site
-        return self._sites[endpoint]
+        return self.sites[endpoint]
 
     def rests(self, daemon: str) -> Mapping[str, Remaining]:
         return self._heard.get(daemon, NO_RESTS)

@@ -121,7 +121,9 @@ class Delivery:
         self._heard_at_s = 0.0
         shared.open[self] = shared.gates.requests[self] = None
         self.stay: Stay | None = None
-        if losses or gate.site is not None or gate.worker is not worker:
+        # The gate may be of a later registration meanwhile, at another host and port.
+        is_watched = gate.site is not None if gate.worker is worker else worker.endpoint in shared.gates.sites
+        if losses or is_watched:
             self.stay = shared.gates.isolate(worker.endpoint).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:

@@ -1,6 +1,7 @@
 """Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
 
 import socket
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import Report
 from jqd.runner.cancel import ASKED_MAX
+from jqd.runner.in_flight import InFlightJob
 from jqd.runner.transport import network
 from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
@@ -187,9 +189,15 @@ async def test_a_cancel_that_is_remembered_costs_no_other_job_anything(
     """Its claim may never come, and would be remembered for the life of the process."""
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
-        held, looked = hold(), list[Any]()
+        held, looked = hold(), list[Sequence[InFlightJob]]()
         keep_sound = house.runner._keep_sound
-        monkeypatch.setattr(house.runner, "_keep_sound", lambda *args: looked.append(args) or keep_sound(*args))
+
+        def note(entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
+            looked.append(entries)
+            sound: list[InFlightJob] = keep_sound(entries, jobtype)
+            return sound
+
+        monkeypatch.setattr(house.runner, "_keep_sound", note)
         house.runner.cancel(claims(held))
         await house.run_to_end(hold(2))
         assert not looked

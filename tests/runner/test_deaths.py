@@ -10,6 +10,7 @@ import trio.testing
 from jqd.domain.job import Fate
 from jqd.runner import crash_isolation as suspects_module
 from jqd.runner.crash_isolation import ALONE_S, COMPANY_LOSSES, Extent
+from jqd.runner.crash_site import Stay
 from jqd.testing.clock import ManualClock
 from tests.harness.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
@@ -282,3 +283,35 @@ async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
             await house.runner.drain()
         assert house.returned[0] == ids(suspects)[0]
         assert len(worker.requests) == 1
+
+
+@pytest.mark.parametrize("watched", [True, False])
+async def test_a_site_is_not_made_by_a_worker_that_registers_meanwhile(
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    """Nothing was lost. What is sent once more goes by the site of its own host and port, if there is one."""
+    async with open_worker() as worker, open_house() as house:
+
+        async def script(request: Request, reply: Reply) -> None:
+            if len(request.job_ids()) > 1:
+                house.register("http://127.0.0.1:9/" if watched else worker.url, id="w", max_jobs=50)
+                assert house.runner.wanted()
+                await reply.send(500)
+            else:
+                await succeed(request, reply)
+
+        worker.script = script
+        house.register(worker.url, id="w")
+        endpoint, gates = worker.url.split("/")[2], house.runner._gates
+        if watched:
+            gates.isolate(endpoint)
+        entered, enter = list[Stay](), Stay.entered
+
+        def note(stay: Stay, jobs: int, losses: int, now_s: float) -> None:
+            entered.append(stay)
+            enter(stay, jobs, losses, now_s)
+
+        monkeypatch.setattr(Stay, "entered", note)
+        outcomes = await house.run_to_end(hold(2))
+        assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
+        assert ([*gates.sites], len(entered)) == (([endpoint], 3) if watched else ([], 0))
