@@ -233,8 +233,8 @@ class SettingsUpkeep:
         await self._save(self._workers.farewells)
         await self._keep()
         if self._clock.mono_s() >= self._tidy_at_s:
-            self._tidy_at_s = self._clock.mono_s() + TIDY_S
             await self.tidy()
+            self._tidy_at_s = self._clock.mono_s() + TIDY_S
 
     async def tidy(self) -> None:
         """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps.

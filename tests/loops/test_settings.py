@@ -133,6 +133,27 @@ async def test_a_journal_that_refuses_while_settings_are_tidied_ends_no_daemon(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_tidy_that_was_refused_is_tried_again_as_soon_as_the_loop_does(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, tried = TrioClock(), list[float]()
+    place = Place(0, FakeStore(clock), clock, random.Random(1))
+
+    async def tidy() -> None:
+        tried.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        if len(tried) == 1:
+            raise JournalRefused("the disk is full", full=True)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(place.live)
+        monkeypatch.setattr(place.daemon.settings_upkeep, "tidy", tidy)
+        await trio.sleep(3 * settings_module.TIDY_S)
+        nursery.cancel_scope.cancel()
+    assert tried[1] - tried[0] < 5
+    assert tried[2] - tried[1] >= settings_module.TIDY_S, "one that was done is not done again before its time"
+
+
 async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_times_a_second(
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
