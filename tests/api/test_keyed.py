@@ -49,6 +49,13 @@ async def test_another_request_under_the_key_is_refused(edge, other):
     assert len(edge.journal.frames) == frames, "nothing of it was taken"
 
 
+@pytest.mark.parametrize("body", [[{"name": ""}], [ONE, {"name": ""}], ONE], ids=str)
+async def test_a_key_that_is_none_is_refused_whatever_comes_with_it(edge, body):
+    answer = await push(edge, body, "x" * (KEY_LENGTH_MAX + 1))
+    assert (answer.status, "Idempotency-Key has 1 to" in answer.body["detail"]) == (422, True)
+    assert edge.journal.frames == []
+
+
 @pytest.mark.parametrize("at", range(4))
 async def test_so_is_one_that_differs_anywhere(edge, at):
     assert (await push(edge, MANY)).status == 201

@@ -59,8 +59,8 @@ async def push(parts: ApiContext, request: Request) -> Response:
     expect_open(parts.services)
     batch = await _read(request, parts)
     batch.patient = request.patient
-    if (given := request.headers.get(KEY_HEADER)) is not None and batch.jobs:
-        key = _key(given)
+    key = None if (given := request.headers.get(KEY_HEADER)) is None else _key(given)
+    if key is not None and batch.jobs:
         if len(batch.jobs) <= KEYED_AT_ONCE:
             batch = under_key(batch, key)
         else:
