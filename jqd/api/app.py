@@ -39,6 +39,7 @@ MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
 )
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/use/HTTP.md has all"
+NATIVE = "/v1/"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
@@ -72,8 +73,8 @@ class Api:
     def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
         self.table = RouteTable(routes)
         self.paths = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in routes))
-        self._surfaces: dict[str, Refuse] = {route.path.split("/")[1]: route.refuse for route in reversed(routes)}
-        self._surfaces[""] = refuse
+        self._surfaces: dict[str, Refuse] = {_root(route.path): route.refuse for route in reversed(routes)}
+        self._surfaces["/"] = refuse
         self._parts = parts
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
@@ -90,35 +91,38 @@ class Api:
         is_report = route is not None and route.method != "GET" and bool(route.urgency)
         with Reservation(self._room, lambda: self.whose(request), is_report) as part:
             try:
-                if verdict.bytes_max < 0:
-                    self._check(heading, verdict)
-                if route is not None:  # before the body is read; each time, for tokens are revoked
-                    request.plain = route.plain
-                    who = parts.auth.principal(request.headers, route)
-                    parts = parts if who is parts.services.principal else parts.as_principal(who)
-                request.body = await read_body(request, part, verdict.bytes_max)
-                if request.body and "content-type" not in request.headers:
-                    parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
-            except Disconnected:
-                self._log.info("api.disconnected", path=request.path)
-                return None
-            except (Foreign, Problem) as error:
-                response = self._render(request, verdict, error)
-                response.headers["connection"] = "close"  # what is left of the body is not read
-                return response
-            if route is None:
-                return self._unrouted(request, verdict)
-            call = Call(route, verdict.names, parts, request)
-            if route.method == "GET":  # nothing of it is to be kept
-                with request.while_there() as work:
-                    response = await self._serve(call)
-                if not work.cancelled_caught:
+                try:
+                    if verdict.bytes_max < 0:
+                        self._check(heading, verdict)
+                    if route is not None:  # before the body is read; each time, for tokens are revoked
+                        request.plain = route.plain
+                        who = parts.auth.principal(request.headers, route)
+                        parts = parts if who is parts.services.principal else parts.as_principal(who)
+                    request.body = await read_body(request, part, verdict.bytes_max)
+                    if request.body and "content-type" not in request.headers:
+                        parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
+                except Disconnected:
+                    self._log.info("api.disconnected", path=request.path)
+                    return None
+                except (Foreign, Problem) as error:
+                    response = self._render(request, verdict, error)
+                    response.headers["connection"] = "close"  # what is left of the body is not read
                     return response
-                self._log.debug("api.left", path=request.path)
-                return None
-            if route.polls or route.lists or len(request.body) > SOME_BYTES:
-                return await self._serve(call)
-            return await self._answer(call)
+                if route is None:
+                    return self._unrouted(request, verdict)
+                call = Call(route, verdict.names, parts, request)
+                if route.method == "GET":  # nothing of it is to be kept
+                    with request.while_there() as work:
+                        response = await self._serve(call)
+                    if not work.cancelled_caught:
+                        return response
+                    self._log.debug("api.left", path=request.path)
+                    return None
+                if route.polls or route.lists or len(request.body) > SOME_BYTES:
+                    return await self._serve(call)
+                return await self._answer(call)
+            finally:  # the answer may be written for long, and the budget counts them no more
+                request.body, request.packed = b"", None
 
     def whose(self, asked: Request) -> str:
         """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
@@ -168,7 +172,7 @@ class Api:
         if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
             bytes_max = SOME_BYTES
         self._parts.guard.check(heading.path, heading.headers, plain=() if route is None else route.plain)
-        check_head(heading, bytes_max, is_native=route is not None and route.refuse is refuse)
+        check_head(heading, bytes_max, is_native=heading.path.startswith(NATIVE))
         verdict.bytes_max = bytes_max
 
     def _unrouted(self, request: Request, verdict: Admission) -> Response:
@@ -203,7 +207,7 @@ class Api:
             return refuse(request, error)
         if verdict.route is not None:
             return verdict.route.refuse(request, error)
-        return self._surfaces.get(request.path.split("/")[1], refuse)(request, error)
+        return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     def _may_look(self) -> bool:
         """Whether this one is told what was meant. Who asks a thousand times a second does not want to know."""
@@ -288,6 +292,12 @@ class Api:
         """What a client is told of an internal error: the id under which the log has it."""
         fault = log_internal_error(self._log, "api.failed", error)
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
+
+
+def _root(path: str) -> str:
+    """By what begins a path its surface is known: `/worker` alone, but `/job/` and all that follows it."""
+    pieces = path.split("/", 2)
+    return f"/{pieces[1]}/" if len(pieces) > 2 else path
 
 
 def _short(path: str) -> str:

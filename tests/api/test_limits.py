@@ -385,3 +385,24 @@ async def test_the_frames_of_many_pushers_never_mix(edge):
     for group in ids:
         assert {job.jobtype for job in jobs if job.id in group} == {f"n{len(group)}"}
     assert all(lane is Lane.JOBS for lane, _, _ in edge.journal.frames)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/s", "/v1/nothing"])
+async def test_a_body_goes_with_what_it_has_of_the_budget(path):
+    """Its answer may be written for long, and its connection linger: as many as come then would have no bound."""
+    edge = Edge()
+    job = {"name": "mail", "argument": "x" * 60_000}
+    body = json.dumps({"cron": "0 0 29 2 *", "job": job} if path == "/v1/schedules/s" else job).encode()
+    headers = {"host": "localhost", "content-type": JSON, "content-length": str(len(body))}
+    request = Request(RequestHead("PUT" if path == "/v1/schedules/s" else "POST", path, path, b"", headers))
+    pieces = [body]
+
+    async def read():
+        request.whole = True
+        return pieces.pop()
+
+    request.read = read  # type: ignore[method-assign]
+    answer = await edge.api(request)
+    assert answer is not None
+    assert answer.status == (404 if path == "/v1/nothing" else 201), answer.body
+    assert (request.body, request.packed, edge.api._room.bytes) == (b"", None, 0)
