@@ -8,9 +8,9 @@ import base64
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -43,38 +43,51 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """That another page ended with; empty: from the first on."""
 
 
+class PageWanted(NamedTuple):
+    """What the query of a list asks for."""
+
+    limit: int
+    behind: str
+    """The name that the page before ended with; empty: from the first on."""
+
+
+def page_wanted(request: Request, query: type[ListQuery] = ListQuery) -> PageWanted:
+    """Read a list's query, before anything is looked up for it. Raises Invalid."""
+    asked = read_query(request, query)
+    return PageWanted(asked.limit, _name_of(asked.cursor))
+
+
 async def answer_page(
     request: Request,
+    wanted: PageWanted,
     page: Callable[..., Struct],
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
-    query: type[ListQuery] = ListQuery,
 ) -> Response:
-    """As much of a list as the query asks for, by name. `found`: names and what is called so. `row`: None for what has
-    gone meanwhile. Raises Invalid."""
-    first, cursor = await page_of(request, found, query)
+    """As much of a list as is wanted, by name. `found`: see `page_of`. `row`: None for what has gone meanwhile."""
+    first, cursor = await page_of(request, wanted, found)
     rows = (one for one in map(row, first) if one is not None)
     return await answer_rows(request, page([], cursor), rows)
 
 
-async def page_of(
-    request: Request, found: Iterable[tuple[str, T]], query: type[ListQuery] = ListQuery
-) -> tuple[list[T], str]:
-    """Those of one page, and the cursor for the next, empty for none. Raises Invalid."""
-    asked = read_query(request, query)
-    every = [*found]
-    first = await in_steps(_first(every, _name_of(asked.cursor), asked.limit + 1), request.breathe)
-    cursor = _cursor_of(first[asked.limit - 1][0]) if len(first) > asked.limit else ""
-    return [one for _, one in first[: asked.limit]], cursor
+async def page_of(request: Request, wanted: PageWanted, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
+    """Those of one page, and the cursor for the next, empty for none. `found`: names and what is called so, in any
+    order. Other tasks run while it is read: it goes through a copy of what may change."""
+    first = await in_steps(_first(found, wanted.behind, wanted.limit + 1), request.breathe)
+    cursor = _cursor_of(first[wanted.limit - 1][0]) if len(first) > wanted.limit else ""
+    return [one for _, one in first[: wanted.limit]], cursor
 
 
-def _first(every: list[tuple[str, T]], behind: str, most: int) -> Steps[list[tuple[str, T]]]:
-    """The first so many behind that name."""
-    later: list[tuple[str, T]] = []
-    for at in range(0, len(every), STEP):
-        later = nsmallest(most, later + [one for one in every[at : at + STEP] if one[0] > behind], key=itemgetter(0))
+def _first(found: Iterable[tuple[str, T]], behind: str, most: int) -> Steps[list[tuple[str, T]]]:
+    """The first so many behind that name: each piece of them is sorted into those of the pieces before."""
+    pieces, first = iter(found), list[tuple[str, T]]()
+    while piece := [*islice(pieces, STEP)]:
+        last = first[-1][0] if len(first) == most else None
+        piece = [one for one in piece if one[0] > behind and (last is None or one[0] < last)]
+        if piece:
+            first = sorted(first + piece, key=itemgetter(0))[:most]
         yield
-    return later
+    return first
 
 
 def _cursor_of(name: str) -> str:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.lists import ListQuery, PageLimit, answer_page
+from jqd.api.lists import ListQuery, PageLimit, answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -85,10 +85,11 @@ async def get(parts: ApiContext, request: Request, name: str) -> Response:
 
 async def list_schedules(parts: ApiContext, request: Request) -> Response:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
+    wanted = page_wanted(request, SchedulesQuery)
     await in_steps(parts.services.feature(Schedules).looks(), request.breathe)
-    sees, every = parts.services.principal.can_see, parts.services.feature(Schedules).known.items()
+    sees, every = parts.services.principal.can_see, [*parts.services.feature(Schedules).known.items()]
     found = (item for item in every if sees(tenant_of(item[0])))
-    return await answer_page(request, SchedulePage, found, partial(_row, parts), SchedulesQuery)
+    return await answer_page(request, wanted, SchedulePage, found, partial(_row, parts))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:

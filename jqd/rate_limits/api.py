@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -70,9 +70,10 @@ async def get(parts: ApiContext, request: Request, name: str) -> Response:
 
 async def list_constraints(parts: ApiContext, request: Request) -> Response:
     """Constraints of the token's tenant, or all, by tenant and name."""
-    known, sees = parts.services.feature(Constraints).known.values(), parts.services.principal.can_see
+    wanted = page_wanted(request)
+    known, sees = [*parts.services.feature(Constraints).known.values()], parts.services.principal.can_see
     found = ((f"{one.tenant} {bare(one.name)}", one) for one in known if sees(one.tenant))
-    return await answer_page(request, ConstraintPage, found, partial(_row, parts))
+    return await answer_page(request, wanted, ConstraintPage, found, partial(_row, parts))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Literal, NamedTuple
 
+from jqd.domain.array_split import Steps, finish
 from jqd.domain.dates import iso
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
@@ -64,15 +65,20 @@ def _why(seen: WorkerHealth) -> str:
 class Takers:
     """Which workers take jobs of a type, for a look at many types."""
 
-    def __init__(self, workers: Iterable[Worker]) -> None:
+    def __init__(self, workers: Iterable[Worker] = ()) -> None:
         self._of_tenant: dict[str, list[Worker]] = {}  # those that take any type
         self._of_type: dict[str, list[Worker]] = {}
+        finish(self.add(workers))
+
+    def add(self, workers: Iterable[Worker]) -> Steps[None]:
+        """There may be 10,000 of them, and all name up to 100,000 types."""
         for worker in workers:
             if worker.takes_any:
                 self._of_tenant.setdefault(worker.tenant, []).append(worker)
-                continue
-            for jobtype in worker.jobs or ():
-                self._of_type.setdefault(jobtype, []).append(worker)
+            else:
+                for jobtype in worker.jobs or ():
+                    self._of_type.setdefault(jobtype, []).append(worker)
+            yield
 
     def count(self, jobtype: str) -> int:
         return len(self._of_tenant.get(tenant_of(jobtype), ())) + len(self._of_type.get(jobtype, ()))

@@ -1,6 +1,6 @@
 """Registering and unregistering workers, at this daemon for all."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -104,9 +104,9 @@ async def unregister(services: Services, worker_id: str) -> None:
     await save(services, partial(no_more, [worker.id]), act="worker delete", what=worker.id if by_hand else "")
 
 
-def seen_by(services: Services) -> list[Worker]:
+def seen_by(services: Services) -> Iterator[Worker]:
     """Those that the principal can see."""
-    return [worker for worker in services.workers.list() if services.principal.can_see(worker.tenant)]
+    return (worker for worker in services.workers.list() if services.principal.can_see(worker.tenant))
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:

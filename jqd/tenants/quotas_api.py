@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.domain.errors import NotFound
 from jqd.http import Request, Response
@@ -38,9 +38,9 @@ async def put(parts: ApiContext, request: Request, tenant: str) -> Response:
 
 async def list_quotas(parts: ApiContext, request: Request) -> Response:
     """Quotas by tenant; a tenant's token reads its own."""
-    known = parts.services.feature(Quotas).known
-    found = ((tenant, tenant) for tenant in known if quota_service.exists(parts.services, tenant))
-    return await answer_page(request, QuotaPage, found, lambda one: _row(parts, one) if one in known else None)
+    wanted, known = page_wanted(request), parts.services.feature(Quotas).known
+    found = ((tenant, tenant) for tenant in [*known] if quota_service.exists(parts.services, tenant))
+    return await answer_page(request, wanted, QuotaPage, found, lambda one: _row(parts, one) if one in known else None)
 
 
 async def get(parts: ApiContext, request: Request, tenant: str) -> Response:

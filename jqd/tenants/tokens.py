@@ -1,7 +1,7 @@
 """Tokens: made, listed and revoked at any daemon, for all of them. A secret is shown once, to who makes it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -107,9 +107,9 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
     return TokenMade(token_id, text, token)
 
 
-def seen_by(services: Services) -> list[tuple[str, Token]]:
+def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
     """Valid tokens that the principal may see."""
-    return [(token_id, one) for token_id, one in services.tokens if services.principal.can_see(one.tenant)]
+    return ((token_id, one) for token_id, one in services.tokens if services.principal.can_see(one.tenant))
 
 
 async def revoke(services: Services, token_id: str) -> None:

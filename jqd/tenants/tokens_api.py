@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -64,8 +64,9 @@ async def create(parts: ApiContext, request: Request) -> Response:
 
 async def list_tokens(parts: ApiContext, request: Request) -> Response:
     """200 {tokens, cursor}: those that may be used, the oldest first."""
+    wanted = page_wanted(request)
     found = ((f"{one[1].made_at_ms:016d}{one[0]}", one) for one in tokens.seen_by(parts.services))
-    return await answer_page(request, Tokens, found, lambda one: Token(**_fields(*one)))
+    return await answer_page(request, wanted, Tokens, found, lambda one: Token(**_fields(*one)))
 
 
 async def revoke(parts: ApiContext, request: Request, token_id: str) -> Response:

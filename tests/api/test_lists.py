@@ -1,7 +1,7 @@
 """Lists under way are bounded: of one tenant, one address, and all together; each who is refused is told when again."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
@@ -11,9 +11,21 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.api.lists import ADDRESS_LISTS_MAX, AGAIN_S, LISTS_MAX, TENANT_LISTS_MAX, ListLimit
+from jqd.api.lists import (
+    ADDRESS_LISTS_MAX,
+    AGAIN_S,
+    LISTS_MAX,
+    STEP,
+    TENANT_LISTS_MAX,
+    ListLimit,
+    PageWanted,
+    page_of,
+)
 from jqd.api.problems import Problem
+from jqd.domain.errors import StoreAway
 from jqd.domain.job import State
+from jqd.domain.lease import Peer
+from jqd.http import Request, RequestHead
 from jqd.routes import ROUTES
 from jqd.runner.registry import body_of
 from tests.api.edge import JSON, MSGPACK, Edge
@@ -144,3 +156,52 @@ async def test_no_list_is_made_in_one_piece() -> None:
                     assert answer.status == 200, answer.raw
                     told += len(answer.raw)
     assert told > 10 * COPIES * 100
+
+
+async def test_a_list_is_read_in_pieces_and_the_loop_is_left_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, left_at = list[int](), list[int]()
+    request = Request(RequestHead("GET", "/", "/", b"", {}))
+
+    async def breathe() -> None:
+        left_at.append(len(read))
+
+    def found() -> Iterator[tuple[str, int]]:
+        for number in range(10 * STEP):
+            read.append(number)
+            shuffled = number * 7 % (10 * STEP)
+            yield f"{shuffled:05d}", shuffled
+
+    monkeypatch.setattr(request, "breathe", breathe, raising=False)
+    monkeypatch.setattr("jqd.domain.array_split.HELD_S", 0.0)
+    page, cursor = await page_of(request, PageWanted(300, f"{150:05d}"), found())
+    assert page == [*range(151, 451)]
+    assert cursor
+    assert left_at == [*range(STEP, 10 * STEP + 1, STEP)]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "cursor=!", "colour=red"])
+@pytest.mark.parametrize("path", ["/v1/types", "/v1/daemons"])
+async def test_a_query_that_is_none_is_refused_before_the_store_is_asked(
+    path: str, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = Edge()
+
+    async def away(*_: Any) -> Any:
+        raise StoreAway("the store is away")
+
+    for name in ("stats", "list_types"):
+        monkeypatch.setattr(edge.store, name, away, raising=False)
+    monkeypatch.setattr(edge.control, "daemons", list, raising=False)
+    assert (await edge.call("GET", path)).status == 503
+    assert (await edge.call("GET", f"{path}?{query}")).status == 422
+
+
+async def test_this_daemon_stands_first_on_the_first_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = Edge()
+    peers = [Peer(name, 1, name == "c", True, True, 0.0) for name in "dcba"]
+    monkeypatch.setattr(edge.control, "daemons", lambda: peers, raising=False)
+    told, path = list[str](), "/v1/daemons?limit=3"
+    page = (await edge.call("GET", path)).body
+    told += [row["daemon"] for row in page["daemons"]]
+    page = (await edge.call("GET", f"{path}&cursor={page['cursor']}")).body
+    assert (told, [row["daemon"] for row in page["daemons"]], page["cursor"]) == (["c", "a", "b"], ["d"], "")

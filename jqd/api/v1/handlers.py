@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body, read_query
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
@@ -44,8 +44,9 @@ async def get(parts: ApiContext, request: Request, name: str) -> Response:
 
 async def list_handlers(parts: ApiContext, request: Request) -> Response:
     """200 {handlers, cursor}: the newest version of each, by name."""
+    wanted = page_wanted(request)
     found = ((name, (name, handler)) for name, handler in handlers.seen_by(parts.services).items())
-    return await answer_page(request, Handlers, found, lambda one: _row(*one, one[1].versions[-1]))
+    return await answer_page(request, wanted, Handlers, found, lambda one: _row(*one, one[1].versions[-1]))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:

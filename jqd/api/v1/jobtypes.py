@@ -7,10 +7,11 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.pauses import Halted, halted
 from jqd.api.v1.responses import Instant
+from jqd.domain.array_split import in_steps
 from jqd.domain.job import State
 from jqd.domain.job_spec import JobOptions
 from jqd.domain.pauses import all_of
@@ -75,14 +76,15 @@ async def list_types(parts: ApiContext, request: Request) -> Response:
 
     Raises Invalid.
     """
-    sees = parts.services.principal.can_see
+    wanted, sees = page_wanted(request), parts.services.principal.can_see
     told = await parts.services.store.list_types()
     named = {row.jobtype for row in told}
     views = [*told, *(TypeView(name) for name in parts.services.pauses.names if name not in named)]
     found = ((view.jobtype, view) for view in views if sees(tenant_of(view.jobtype)))
-    takers = Takers(parts.services.workers.list())
+    takers = Takers()
+    await in_steps(takers.add(parts.services.workers.list()), request.breathe)
     page = partial(Jobtypes, paused=halted(parts))
-    return await answer_page(request, page, found, lambda view: _jobtype(parts, view, takers))
+    return await answer_page(request, wanted, page, found, lambda view: _jobtype(parts, view, takers))
 
 
 def _jobtype(parts: ApiContext, view: TypeView, takers: Takers) -> Jobtype:

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
-from jqd.api.lists import page_of
+from jqd.api.lists import page_of, page_wanted
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso, job_brief
 from jqd.api.v1.responses import Daemon, Daemons, Errors, Jobs, Reason
@@ -72,10 +72,11 @@ async def list_daemons(parts: ApiContext, request: Request) -> Response:
 
     Raises Invalid, StoreAway.
     """
-    peers = parts.services.control.daemons()
+    wanted, peers = page_wanted(request), parts.services.control.daemons()
     if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
         await parts.services.store.stats()
-    page, cursor = await page_of(request, ((peer.sysid, peer) for peer in peers))
+    # This daemon stands first.
+    page, cursor = await page_of(request, wanted, ((f"{not peer.is_this:d}{peer.sysid}", peer) for peer in peers))
     rows = [
         Daemon(
             daemon=peer.sysid,

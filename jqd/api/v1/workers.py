@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, structs
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body
-from jqd.api.lists import answer_page
+from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
@@ -68,8 +68,9 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
 
 async def list_workers(parts: ApiContext, request: Request) -> Response:
     """All workers, and how each daemon sees them: oldest registration first, then versions of handlers."""
+    wanted = page_wanted(request)
     found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
-    return await answer_page(request, Workers, found, partial(_row, parts))
+    return await answer_page(request, wanted, Workers, found, partial(_row, parts))
 
 
 async def unregister(parts: ApiContext, request: Request, worker_id: str) -> Response:
