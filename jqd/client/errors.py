@@ -34,7 +34,7 @@ class WrongUrl(JqdClientError, ConfigError):
 
 
 class WrongToken(JqdClientError, ConfigError):
-    """What `JQD_TOKEN_FILE` names cannot be read, or is empty. Nothing was sent."""
+    """What `JQD_TOKEN_FILE` names cannot be read or is empty, or no header carries the token. Nothing was sent."""
 
 
 class Unreachable(JqdClientError):

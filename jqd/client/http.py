@@ -24,6 +24,7 @@ from jqd.client.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    WrongToken,
 )
 from jqd.client.trust import no_certificate, trouble_of_tls, trusted_at
 from jqd.domain.backoff import Backoff
@@ -34,6 +35,8 @@ BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
 ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+USERS = frozenset({"argument", "result", "error"})  # values that pushers and workers made
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Http:
         self._token = token
         self._source = source or random.Random()
         self._sleep = sleep
+        for what, value in (("token", token), ("name of the tenant", tenant)):
+            _expect_header(what, value or "")
         headers = {"accept": MSGPACK, "user-agent": f"jqd-client/{__version__}"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -180,7 +185,7 @@ class Http:
                 return _unpacked(response.content)
             if language_of(kind) == "json":
                 return msgspec.json.decode(response.content)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             status = response.status_code
             raise JqdClientError(f"the answer of {url} cannot be decoded: {error}", status=status) from error
         if response.is_success:
@@ -205,17 +210,31 @@ class Http:
 
 
 def _unpacked(packed: bytes) -> Any:
-    """A body. An argument that Python cannot hold (a map whose keys are maps, say) stays `msgspec.Raw`.
+    """A body. A value of a user's that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
+    `msgspec.Raw`.
 
     Whoever looks how a job stands need not be able to read what somebody else pushed with it.
     """
     try:
         return msgspec.msgpack.decode(packed)
-    except msgspec.MsgspecError:
-        told = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
-        if "argument" not in told:
-            raise
-        return {name: value if name == "argument" else msgspec.msgpack.decode(value) for name, value in told.items()}
+    except UNREADABLE:
+        fields = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
+        return {name: _value(value, may_stay=name in USERS) for name, value in fields.items()}
+
+
+def _value(packed: msgspec.Raw, *, may_stay: bool) -> Any:
+    try:
+        return msgspec.msgpack.decode(packed)
+    except UNREADABLE:
+        if may_stay:
+            return packed
+        raise
+
+
+def _expect_header(what: str, value: str) -> None:
+    """Raises WrongToken, without the value: it is a secret."""
+    if not value.isascii() or not value.isprintable():
+        raise WrongToken(f"the {what} has characters that no HTTP header carries; is it one line, as it was given out?")
 
 
 def _by_tls(url: str, error: httpx2.TransportError) -> str | None:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from jqd.domain.errors import Conflict, Denied, Fault, Invalid, NotFound
 from jqd.domain.job import Name
 from jqd.domain.shares import PART, Share
-from jqd.domain.tenant import IN_WORDS, NAME
+from jqd.domain.tenant import IN_WORDS, NAME, annotate
 from jqd.domain.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
 from jqd.service.services import Services
 from jqd.service.settings import MIB, expect_room, get_or_refresh, save
@@ -103,7 +103,7 @@ async def create(services: Services, wish: TokenWanted) -> TokenMade:
             _expect_bytes(_kept_bytes(services), tenant)
         return {(TOKEN, token_id): body_of(token)}
 
-    await save(services, make, act="token create")
+    await save(services, make, act="token create", what=annotate(tenant, token_id))
     return TokenMade(token_id, text, token)
 
 
@@ -117,19 +117,18 @@ async def revoke(services: Services, token_id: str) -> None:
 
     Raises NotFound, NotYet, JournalRefused.
     """
-    await get_or_refresh(services, partial(_find, services, token_id))
+    token = await get_or_refresh(services, partial(_find, services, token_id))
+    if token is None:
+        raise NotFound(f"there is no token {token_id[:64]!r}")
+    if token.revoked_at_ms:
+        return
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        token = _find(services, token_id)
-        if token is None:
-            raise NotFound(f"there is no token {token_id[:64]!r}")
-        if token.revoked_at_ms:
-            return {}
         now_ms = services.clock.wall_ms()
         gone = msgspec.structs.replace(token, hash=NOBODYS, scopes=(), note="", revoked_at_ms=now_ms)
         return {(TOKEN, token_id): body_of(gone)}
 
-    await save(services, make, bounded=False, act="token revoke")
+    await save(services, make, bounded=False, act="token revoke", what=annotate(token.tenant, token_id))
 
 
 def _find(services: Services, token_id: str) -> Token | None:

@@ -20,6 +20,7 @@ from jqd.client.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    WrongToken,
     WrongUrl,
 )
 from jqd.client.http import TRIES_MAX, Http
@@ -254,9 +255,19 @@ def test_a_wrong_url_is_told_as_such() -> None:
         Wire(httpx2.UnsupportedProtocol("no scheme")).http().call("GET", "/v1/stats")
 
 
-def test_what_python_cannot_hold_of_an_argument_hides_no_job() -> None:
-    odd = msgspec.Raw(b"\x81\x80\x02")  # {{}: 2}
-    answer = Wire(packed(200, {"job_id": "a", "argument": odd})).http().call("GET", "/v1/jobs/a")
-    assert (answer.body["job_id"], bytes(answer.body["argument"])) == ("a", bytes(odd))
+@pytest.mark.parametrize("odd", [b"\x81\x80\x02", b"\xa2\xff\xfe"], ids=["{{}: 2}", "no UTF-8"])
+@pytest.mark.parametrize("field", ["argument", "result", "error"])
+def test_what_python_cannot_hold_of_a_users_value_hides_no_job(field: str, odd: bytes) -> None:
+    answer = Wire(packed(200, {"job_id": "a", field: msgspec.Raw(odd)})).http().call("GET", "/v1/jobs/a")
+    assert (answer.body["job_id"], bytes(answer.body[field])) == ("a", odd)
     with pytest.raises(JqdClientError, match="cannot be decoded"):
-        Wire(packed(200, {"job_id": "a", "result": odd})).http().call("GET", "/v1/jobs/a")
+        Wire(packed(200, {"job_id": "a", "name": msgspec.Raw(odd)})).http().call("GET", "/v1/jobs/a")
+
+
+@pytest.mark.parametrize("secret", ["hüsh", "hush\nhush", "hush\r"])
+def test_a_token_that_no_header_carries_is_refused_and_not_shown(secret: str) -> None:
+    with pytest.raises(WrongToken, match="the token has characters that no HTTP header carries") as refused:
+        Http("http://127.0.0.1:1", timeout_s=1, token=secret)
+    assert "hush" not in str(refused.value)
+    with pytest.raises(WrongToken, match="the name of the tenant has"):
+        Http("http://127.0.0.1:1", timeout_s=1, token=None, tenant=secret)

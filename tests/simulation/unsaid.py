@@ -86,7 +86,7 @@ UNSAID: dict[str, Mistake] = {
         0,
         "older,apart,newer",
         "of two rules the one that comes last holds",
-        (Setting, "beats", _always),
+        (Setting, "supersedes", _always),
         in_scripts("if tonumber(revision) > number or", "if revision or"),
         rules=True,
     ),

@@ -69,8 +69,10 @@ async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edg
     noted = b"".join(bytes(setting.body) for setting in edge.workers.settings.all(AUDIT))
     assert b"whsec_" not in noted
     assert b"jqd_" not in noted
-    other = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "other"})).body["token"]
-    assert await acts(edge, other) == [], "another tenant's acts are not its to know"
+    other = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "other"})).body
+    assert await acts(edge, other["token"]) == [("token create", other["token_id"])], (
+        "another's acts are not its to know"
+    )
 
 
 async def test_an_act_that_cannot_be_noted_is_not_done(edge):
@@ -166,3 +168,10 @@ async def test_who_runs_jqd_pauses_a_tenant_that_has_all_it_may_have(edge, monke
     assert told.status == 201, told.body
     seen = (await call(edge, boss, "GET", "/v1/audit?act=tenant pause")).body["notes"]
     assert [(note["token"], note["tenant"]) for note in seen] == [("root", "acme")], "the tenant is told"
+
+
+async def test_a_tenant_sees_who_made_and_revoked_its_tokens(edge):
+    boss = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "master", "tenant": "acme"})).body["token"]
+    made = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "viewer", "tenant": "acme"})).body["token_id"]
+    assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made}")).status == 200
+    assert (await acts(edge, boss))[:2] == [("token revoke", made), ("token create", made)]
