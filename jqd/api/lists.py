@@ -99,7 +99,11 @@ def _name_of(cursor: str) -> str:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except ValueError as error:
-        raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
+        raise no_cursor(cursor) from error
+
+
+def no_cursor(cursor: str) -> Invalid:
+    return Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
 
 
 class ListLimit:

@@ -1,5 +1,6 @@
 """Who changed what: GET of /v1/audit."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -7,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
+from jqd.api.lists import no_cursor
 from jqd.api.message import answer_rows
 from jqd.api.v1.job_views import iso
 from jqd.api.v1.responses import Instant
@@ -17,6 +19,7 @@ from jqd.service.job_filter import instant_of
 from jqd.service.services import Services
 
 NOTES, NOTES_MAX = 100, 1_000  # in one answer
+CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, and its place among those of that moment
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +62,8 @@ async def list_notes(parts: ApiContext, request: Request) -> Response:
     Raises Invalid.
     """
     query = read_query(request, AuditQuery)
+    if query.cursor and CURSOR.fullmatch(query.cursor) is None:
+        raise no_cursor(query.cursor)
     since_ms = 0 if query.since is UNSET else instant_of("since", query.since)
     found = _found(
         parts.services, token=query.token, act=query.act, since_ms=since_ms, before=query.cursor, limit=query.limit

@@ -65,7 +65,7 @@ async def test_every_list_is_walked_to_its_end(edge: Whole, path: str, tenant: s
         assert len(seen) == (4 if tenant else 12), "versions of handlers are some, too"
 
 
-@pytest.mark.parametrize("path", ["/v1/types", "/v1/schedules", "/v1/workers", "/v1/quotas"])
+@pytest.mark.parametrize("path", ["/v1/types", "/v1/schedules", "/v1/workers", "/v1/quotas", "/v1/audit"])
 @pytest.mark.parametrize("wrong", ["%00", "a", "====", "_w", "%C3%BC"])
 async def test_a_cursor_that_no_answer_gave_is_refused(edge: Whole, path: str, wrong: str) -> None:
     told = await edge.call("GET", f"{path}?cursor={wrong}", accept=JSON)
