@@ -110,7 +110,7 @@ APART: dict[str, Mistake] = {
     ),
     "own-hand-only": mistake(
         "poison",
-        8,
+        13,
         "company",
         "a job that runs alone is taken when the hand of one partition is empty",
         (Dispatch, "_is_idle", _own_hand_only),
@@ -143,7 +143,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        207,
+        216,
         "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

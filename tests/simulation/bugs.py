@@ -231,7 +231,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reconcile": mistake(
         "lost",
-        12,
+        16,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (claims_module, "reconcile", _do_not),
@@ -239,7 +239,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        146,
+        172,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
@@ -253,7 +253,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "trusts-asleep": mistake(
         "suspend,lag",
-        333,
+        389,
         "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),

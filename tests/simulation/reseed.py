@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.simulation.bugs import MISTAKES, hunt
 from tests.simulation.test_bugs import RARE
 
-SOURCES = sorted((Path(__file__).parents[2] / "jqd" / "testing" / "sim").glob("*.py"))
+SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 
 
 def put_down(name: str, seed: int) -> None:

@@ -108,7 +108,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        48,
+        64,
         "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
