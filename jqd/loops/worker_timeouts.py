@@ -21,7 +21,6 @@ from jqd.domain.job import Outcome
 from jqd.domain.lease import Marks
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane, encode_outcomes
-from jqd.domain.tenant import bare
 from jqd.journal import Journal
 from jqd.loops.backoff import LoopBackoff
 from jqd.loops.membership import Membership
@@ -100,7 +99,7 @@ class WorkerTimeouts:
             status=504,
             reason="timeout",
             retry_after_s=0.0,
-            message=f"{NO_HEARTBEAT}: worker {bare(lease.worker)} held this job and was not heard of {silent}",
+            message=f"{NO_HEARTBEAT}: nothing was heard {silent} of the worker that held this job",
         )
         for held in lease.jobs:
             yield end_attempt(

@@ -211,7 +211,7 @@ class OutcomeBatch:
             why = f"whether worker {worker!r} has job {each.job_id} is not known yet; say it again"
             self.answers[place] = NotYet(why)
         elif attempt is None:
-            self.answers[place] = _stale(each, "it is not in that hand")
+            self.answers[place] = _stale(each, "no attempt of it is known there")
         elif is_repeat(attempt, each.report):
             self.answers[place] = None
         elif not each.is_success:
@@ -346,7 +346,7 @@ def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None)
 def _stale(each: OutcomeAnswer, why: str) -> JqdError:
     """LightJQ names no lease and knows no stale one: that worker has no such job."""
     if each.worker:
-        return NotFound(f"job {each.job_id} is not in the hand of worker {bare(each.worker)[:64]!r}: {why}")
+        return NotFound(f"job {each.job_id} is not in flight at worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")
 
 
