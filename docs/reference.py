@@ -38,11 +38,12 @@ def _page() -> Iterator[str]:
     document, asked, answered = draw(ROUTES)["paths"], dict[Any, str](), dict[type[Struct], list[str]]()
     for title, paths in SECTIONS.items():
         routes = [route for route in ROUTES if _section(route.path) == title]
+        if not paths:
+            yield _foreign(title, routes)
+            continue
         yield f"\n## {title}\n\ncall | role | | takes → answers\n---|---|---|---\n"
         for route in routes:
-            yield _call(route, document, named=not paths)
-        if not paths:  # the foreign interfaces have their fields on a page of their own
-            continue
+            yield _call(route, document)
         for route in routes:
             for kind in _structs((route.query, *_several(route.body))):
                 yield from _request(kind, asked, route)
@@ -51,7 +52,7 @@ def _page() -> Iterator[str]:
         if new:
             yield "\nanswer | fields\n---|---\n"
         for kind in sorted(new, key=lambda kind: len(kind.__struct_fields__)):
-            yield _answer(kind, answered)
+            yield _answer(kind, answered, asked)
     yield from _errors()
 
 
@@ -61,13 +62,22 @@ def _section(path: str) -> str:
     return next((title for title, paths in SECTIONS.items() if path.startswith(paths)), last)
 
 
-def _call(route: Route, document: dict[str, Any], *, named: bool) -> str:
-    """`named`: the names of its query stand here, for no table below has them."""
+def _foreign(title: str, routes: list[Route]) -> str:
+    """Calls of foreign interfaces, by role: a page of their own has what they take and answer."""
+    by_role: dict[str, list[str]] = {}
+    for route in routes:
+        by_role.setdefault(" ".join(route.needs) or "a key in the request", []).append(
+            f"`{route.method} {_path(route)}`"
+        )
+    calls = "".join(f"* {role}: {', '.join(paths)}\n" for role, paths in by_role.items())
+    return f"\n## {title}\n\nWhat they take and answer: [DIALECTS.md](DIALECTS.md). Roles:\n\n{calls}"
+
+
+def _call(route: Route, document: dict[str, Any]) -> str:
     path = _path(route)
     drawn = document[path][route.method.lower()]
     roles = " ".join(route.needs) or "none"
-    names = route.query.__struct_fields__
-    query = f"`?{'`, `'.join(names if named else ())}`" if names else ""
+    query = "`?`" if route.query.__struct_fields__ else ""
     headers = "".join(f"`{name}` " for name in (*route.headers, *route.heeds))
     body = " or ".join(_type(kind) for kind in _several(route.body))
     kinds: dict[str, list[str]] = {}
@@ -143,8 +153,8 @@ def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterato
         if key in asked and f"{kind.__name__}.{name}" not in WORDS:
             again.append(f"`{name}`")
             continue
-        asked[key] = kind.__name__
-        rows.append(f"`{name}` | {may_be}{_default(field)} | {_meaning(kind, field.name, name)}\n")
+        asked[key] = _meaning(kind, field.name, name)
+        rows.append(f"`{name}` | {may_be}{_default(field)} | {asked[key]}\n")
     yield (
         f"\n**Query of `{route.method} {_path(route)}`**."
         if kind is route.query
@@ -186,11 +196,15 @@ def _meaning(kind: type[Struct], name: str, shown: str) -> str:
     return _plain(text)
 
 
-def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]]) -> str:
+def _answer(kind: type[Struct], answered: dict[type[Struct], list[str]], asked: dict[Any, str]) -> str:
+    """The row of a type that is answered. A field that a request has, too, with the same text, is only named."""
     fields = []
     for field in msgspec.structs.fields(kind):
         text = texts_of(kind).get(field.name) or _described(field.type)
-        if text:
+        meant = asked.get((field.encode_name, _allowed(field.type)))
+        if meant is not None and (not text or _plain(text) == meant):
+            fields.append(f"`{field.encode_name}`")
+        elif text:
             fields.append(f"`{field.encode_name}`: {_plain(text)}")
         else:
             kind_of = _type(field.type)
@@ -258,8 +272,8 @@ def _type(hint: Any) -> str:
 
 def _errors() -> Iterator[str]:
     yield "\n## Errors\n\n"
-    yield f"Problem details (RFC 9457): {_answer(Details, {}).partition('| ')[2].strip()}. "
-    yield f"In `errors`: {_answer(Error, {}).partition('| ')[2].strip()}.\n\n"
+    yield f"Problem details (RFC 9457): {_answer(Details, {}, {}).partition('| ')[2].strip()}. "
+    yield f"In `errors`: {_answer(Error, {}, {}).partition('| ')[2].strip()}.\n\n"
     yield "status | when, and what to do\n---|---\n"
     if missing := {status for _, status in ERRORS} - STATUSES.keys():
         raise SystemExit(f"docs/words.py has no words for the statuses {missing}")

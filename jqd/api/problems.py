@@ -33,7 +33,7 @@ class Error(Struct, kw_only=True, frozen=True):
     """What is wrong with which part of a request."""
 
     index: int | UnsetType = UNSET
-    """Of several jobs the place of the one that is meant; the pointer begins with it."""
+    """Of several jobs the place of this one; the pointer begins with it."""
     pointer: Annotated[str, Meta(description="a JSON pointer into the body")]
     detail: str
 
@@ -47,7 +47,7 @@ class Details(Struct, frozen=True):
     detail: str
     errors: Sequence[Error] | UnsetType = UNSET
     id: str | UnsetType = UNSET
-    """Under which the daemon's log has more of an internal error."""
+    """Of an internal error, in the daemon's log."""
 
 
 class Problem(JqdError):

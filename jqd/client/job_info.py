@@ -73,7 +73,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     daemon: str | None = None
     note: str | None = None
-    """Why nobody runs it, while it waits and nobody does."""
+    """Why nobody runs it, while it waits."""
     progress: Mapping[str, Any] | None = None
     """`done`, `message` and `at`, as its worker said last."""
     snoozes: int | None = None

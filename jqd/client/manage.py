@@ -221,7 +221,7 @@ class Manage(Constraints, Schedules, Tokens):
         return self._http.told("a resumption", "POST", "/v1/types/resume")
 
     def paused_tenants(self) -> list[dict[str, Any]]:
-        """The tenants of which no job is begun, with `paused_at` and `by`."""
+        """The paused tenants, with `paused_at` and `by`."""
         told = self._http.told("a question for types", "GET", "/v1/types", params=query(limit=1))
         return list(told.get("paused") or ())
 

@@ -36,14 +36,14 @@ class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False)
     until: Instant | None
     paused_at: Instant | None
     next: Sequence[Instant]
-    """The next five; the first one may be due by now. None while it is paused."""
+    """The next five; none while it is paused."""
     last: LastDate | None
     fired: int
     skipped: int
     waits: str | None
-    """Why a date that has come is not fired."""
+    """Why a due date is not fired."""
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class SchedulePage(Struct, frozen=True):
@@ -51,7 +51,7 @@ class SchedulePage(Struct, frozen=True):
 
     schedules: Sequence[ScheduleView]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
@@ -67,10 +67,8 @@ class Pushed(Struct, frozen=True):
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> Response:
-    """201 and the schedule; 200 where there was one of that name, and it is this one now.
-
-    Only dates after this call are fired; where just the job is another one, the dates stay as they were.
-    """
+    """201 and the schedule; 200 where it replaces one. Only dates after this call are fired; a
+    new job alone leaves the dates as they were."""
     plan = read_body(request, Plan)
     expect_allowed(parts.services, [parts.services.qualified_name(plan.job.name)])
     new = await service.put(parts.services, name, plan)
@@ -93,7 +91,7 @@ async def list_schedules(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:
-    """204: none of its dates is fired any more; jobs that were pushed by it stay."""
+    """204: no date is fired any more; pushed jobs stay."""
     await service.delete(parts.services, name)
     return Response(204)
 

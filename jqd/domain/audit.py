@@ -32,12 +32,12 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
     at_ms: int
     token: str
-    """The id of the token that it was done with."""
+    """Its id."""
     role: str
     act: str
     """Like `schedule set`, `job cancel`."""
     what: str
-    """The name, the id, or the filter."""
+    """Name, id or filter."""
     tenant: str = ""
     """Whose that is."""
 

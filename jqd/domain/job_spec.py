@@ -102,7 +102,7 @@ class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults
     """What is said of a jobtype: options of its jobs, and who may push them."""
 
     server_only: bool | UnsetType = UNSET
-    """Only who has the master key, and jobs."""
+    """Only the master key, schedules and jobs may push it."""
 
     @property
     def of_jobs(self) -> JobOptions:

@@ -24,16 +24,16 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     name: str
     paused: bool
     paused_until: Instant | None
-    """Null: it is no pause, or one without an end."""
+    """Null: no pause, or one without an end."""
     home: int | None
-    """Of several partitions of the store the one that counts; null: nothing is counted, or each key has its own."""
+    """The partition that counts; null: none, or each key has its own."""
     said_at: Instant | None
     failed: int
-    """Jobs that it could not be asked about since this daemon began. Those that are alike count once."""
+    """Jobs on which it failed since this daemon began; like ones count once."""
     error: str | None
-    """Why not, of the last one."""
+    """The last failure."""
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class ConstraintPage(Struct, frozen=True):
@@ -41,7 +41,7 @@ class ConstraintPage(Struct, frozen=True):
 
     constraints: Sequence[ConstraintView]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
 async def put(parts: ApiContext, request: Request, name: str) -> Response:
     """201 and the constraint, 200 where there was one of that name. With `dry_run` 200 and what it would match.
 
-    It holds within a second at all daemons, for what waits, too; what runs goes on, and counts only if it was matched.
+    It holds within a second at all daemons, for waiting jobs too.
     """
     dry_run, wish = read_query(request, PutQuery).dry_run, read_body(request, Limits)
     if dry_run:

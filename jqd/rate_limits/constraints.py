@@ -50,7 +50,7 @@ Text = Annotated[
 
 
 class Rate(Struct, frozen=True, forbid_unknown_fields=True):
-    """So many starts in any `per_s` seconds; a burst on top, which comes back at the rate of the limit."""
+    """Starts in any `per_s` seconds, and a burst on top that refills at that rate."""
 
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description=f"a whole number, 1 to {LIMIT_MAX}")]
     per_s: Annotated[
@@ -67,7 +67,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: (
         Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX, description=f"a whole number, 1 to {CONCURRENCY_MAX}")] | None
     ) = None
-    """How many may be in hands at once; null: any number."""
+    """Jobs in flight at once; null: any number."""
     cost: Text | None = None
     key: Text | None = None
     on_error: OnError = "hold"
@@ -81,7 +81,7 @@ class Limits(Limit, frozen=True, kw_only=True):
     """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
 
     pause: bool | Date | None = None
-    """Until a date, or (true) until it is said otherwise."""
+    """Until a date, or (true) until it is set again."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):

@@ -44,13 +44,13 @@ class Trial(Struct, frozen=True):
     """What a constraint would match of the jobs that wait."""
 
     looked_at: int
-    """Jobs that wait, the newest first."""
+    """Newest waiting jobs."""
     matched: int
     failed: int
     error: str | None
     keys: int
     delayed: int
-    """Of those that match, how many could not start at once."""
+    """Of those that match: not started at once."""
 
 
 async def put(services: Services, name: str, wish: Limits) -> bool:

@@ -77,9 +77,9 @@ class Tally(msgspec.Struct):
     matched: int = 0
     changed: int = 0
     cursor: str = ""
-    """Where the next request goes on; empty when that was all."""
+    """For the next request; empty: that was all."""
     refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
-    """Of the jobs that were named those that it was not done to, where there are any."""
+    """Named jobs that were not changed, and why."""
 
     def refuse(self, job_id: str, status: int, detail: str) -> None:
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]

@@ -35,7 +35,7 @@ class Failure(NamedTuple):
     error: str
     times: int
     since_ms: int
-    """When the first of them failed, and the last."""
+    """The first failure, and the last."""
     latest_ms: int
     job_id: str
     """The newest of them."""
@@ -49,7 +49,7 @@ class Failures(NamedTuple):
     """Failures that are in none of the groups, for those are many."""
     looked: int
     cursor: str
-    """Where the next request goes on; empty when that was all."""
+    """For the next request; empty: that was all."""
 
 
 async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str) -> Page:

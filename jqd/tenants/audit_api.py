@@ -26,7 +26,7 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which notes."""
 
     token: str = ""
-    """The id of the token that it was done with."""
+    """Its id."""
     act: str = ""
     """Stands in the act: `token`, `jobs delete`."""
     since: Date | UnsetType = UNSET
@@ -40,11 +40,11 @@ class Note(Struct, frozen=True):
 
     at: Instant | None
     token: str
-    """The id of the token that it was done with; `root` for the daemon's own, `master_key` for the setting."""
+    """Its id; `root`: the daemon's own; `master_key`: the setting."""
     role: str
     act: str
     what: str
-    """The name, the id, or the filter."""
+    """Name, id or filter."""
     tenant: str
     """Whose that is."""
 

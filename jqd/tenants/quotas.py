@@ -39,18 +39,18 @@ Most = Annotated[int, Meta(ge=1, le=10**12, description="a whole number of jobs,
 
 
 class Quota(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a tenant may push; what is left out has no limit. The body of the setting."""
+    """What a tenant may push; what is left out has no limit."""
 
     rate: Rate | None = None
     """Jobs a second."""
     bytes: Rate | None = None
-    """Of jobs as they are pushed, a second."""
+    """Bytes of pushed jobs a second."""
     queued: Most | None = None
-    """Jobs that wait, those with a date among them."""
+    """Waiting jobs, dated ones too."""
     in_flight: Most | None = None
     """Jobs that have not ended."""
     dead: Most | None = None
-    """Jobs that failed, and are kept until somebody retries or deletes them: who has so many pushes no more."""
+    """Failed jobs that are kept: at so many, pushes are refused."""
 
 
 class Numbers(NamedTuple):

@@ -19,7 +19,7 @@ class QuotaView(Quota, frozen=True, kw_only=True, forbid_unknown_fields=False, o
 
     tenant: str
     put_off: int
-    """Of the tenant's jobs those with others that are to follow them, and wait for this quota."""
+    """Parents whose followers wait for this quota."""
 
 
 class QuotaPage(Struct, frozen=True):
@@ -27,11 +27,11 @@ class QuotaPage(Struct, frozen=True):
 
     quotas: Sequence[QuotaView]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 async def put(parts: ApiContext, request: Request, tenant: str) -> Response:
-    """200 and the quota: it holds at this daemon, and at the others within a second."""
+    """200 and the quota: all daemons know it within a second."""
     await quota_service.put(parts.services, tenant, read_body(request, Quota))
     return answer(200, _row(parts, tenant), request.answer_language())
 
@@ -44,12 +44,12 @@ async def list_quotas(parts: ApiContext, request: Request) -> Response:
 
 
 async def get(parts: ApiContext, request: Request, tenant: str) -> Response:
-    """The quota of a tenant; 404 where it has none, or another tenant's token asks."""
+    """The quota of a tenant; 404: none, or another tenant's token asks."""
     return answer(200, _row(parts, tenant), request.answer_language())
 
 
 async def delete(parts: ApiContext, request: Request, tenant: str) -> Response:
-    """Delete the quota of a tenant: it may push without limit."""
+    """Delete the quota of a tenant."""
     await quota_service.delete(parts.services, tenant)
     return Response(204)
 

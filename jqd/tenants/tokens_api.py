@@ -25,11 +25,11 @@ class Token(Struct, frozen=True, kw_only=True):
     role: Role
     tenant: str
     scopes: Sequence[str]
-    """Jobtypes that it is for; none: all."""
+    """Its jobtypes; none: all."""
     note: str
     made_at: Instant | None
     made_by: str | None
-    """The id of the token that made it; `root` for the daemon's own."""
+    """The token that made it; `root`: the daemon's own."""
     expires_at: Instant | None
 
 
@@ -37,7 +37,7 @@ class NewToken(Token, frozen=True, kw_only=True):
     """One that was made just now."""
 
     token: str
-    """What its owner sends as `Authorization: Bearer …`. It is shown here, and nowhere again."""
+    """Sent as `Authorization: Bearer …`; shown only here."""
 
 
 class Tokens(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Tokens(Struct, frozen=True):
 
     tokens: Sequence[Token]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class Revoked(Struct, frozen=True):
@@ -53,7 +53,7 @@ class Revoked(Struct, frozen=True):
 
     token_id: str
     urls: Sequence[str]
-    """Of the other daemons: they hear of it within a second. While the store is away they must be told, too."""
+    """Of the other daemons; while the store is away send it to each."""
 
 
 async def create(parts: ApiContext, request: Request) -> Response:
@@ -70,7 +70,7 @@ async def list_tokens(parts: ApiContext, request: Request) -> Response:
 
 
 async def revoke(parts: ApiContext, request: Request, token_id: str) -> Response:
-    """Revoke a token: it is invalid here at once, at the other daemons within a second; once more changes nothing."""
+    """Revoke a token: invalid here at once, at the other daemons within a second."""
     await tokens.revoke(parts.services, token_id)
     others = parts.services.control.urls(request.peer, absent=True)[1:]  # this one is the first
     return answer(200, Revoked(token_id, others), request.answer_language())

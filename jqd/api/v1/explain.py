@@ -15,7 +15,7 @@ from jqd.http import Request, Response
 from jqd.service.explain import explain
 from jqd.service.wait_reason import Cause
 
-LOOKS = "for tokens that may look at all there is:"
+LOOKS = "for tokens that see everything:"
 
 
 class Taker(Struct, frozen=True):
@@ -44,20 +44,20 @@ class Why(Struct, frozen=True):
     priority: int | UnsetType = UNSET
     since: Instant | UnsetType = UNSET
     until: Annotated[Instant | UnsetType, Meta(description="when it is over by itself")] = UNSET
-    by: Annotated[str | UnsetType, Meta(description=f"which worker runs it, what limits it; {LOOKS} who paused it")] = (
-        UNSET
-    )
+    by: Annotated[
+        str | UnsetType, Meta(description=f"the worker that runs it, or what limits it; {LOOKS} who paused it")
+    ] = UNSET
     daemon: str | UnsetType = UNSET
-    ahead: Annotated[int | UnsetType, Meta(description="jobs of its type that come before it")] = UNSET
+    ahead: Annotated[int | UnsetType, Meta(description="jobs of its type before it")] = UNSET
     exact: Annotated[bool | UnsetType, Meta(description="false: there may be fewer ahead")] = UNSET
     better: Annotated[
         Sequence[Better] | UnsetType,
-        Meta(description="some of the other types with better jobs, of those that the token may know"),
+        Meta(description="some other types with better jobs"),
     ] = UNSET
-    more_better: Annotated[int | UnsetType, Meta(description="how many such types there are beside those")] = UNSET
+    more_better: Annotated[int | UnsetType, Meta(description="how many more such types")] = UNSET
     workers: Annotated[Sequence[Taker] | UnsetType, Meta(description=f"{LOOKS} those that would take it")] = UNSET
-    holds: Annotated[Sequence[str] | UnsetType, Meta(description=f"{LOOKS} some jobs in a hand that it counts")] = UNSET
-    deaths: Annotated[int | UnsetType, Meta(description="of daemons that had it in hand")] = UNSET
+    holds: Annotated[Sequence[str] | UnsetType, Meta(description=f"{LOOKS} some jobs in flight that it counts")] = UNSET
+    deaths: Annotated[int | UnsetType, Meta(description="of daemons while they had it in flight")] = UNSET
 
 
 async def get_why(parts: ApiContext, request: Request, job_id: str) -> Response:

@@ -36,7 +36,7 @@ async def put(parts: ApiContext, request: Request, name: str) -> Response:
 
 
 async def get(parts: ApiContext, request: Request, name: str) -> Response:
-    """The newest version of a handler, or the one that the query names."""
+    """The newest version of a handler, or the one of `version`."""
     asked = read_query(request, HandlersQuery)
     handler, version = await handlers.look(parts.services, name, asked.version or 0)
     return answer(200, _row(parts.services.qualified_name(name), handler, version), request.answer_language())
@@ -50,7 +50,7 @@ async def list_handlers(parts: ApiContext, request: Request) -> Response:
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:
-    """Delete a handler with all versions; their jobs in flight are still waited for."""
+    """Delete all versions of a handler; jobs in flight are still waited for."""
     expect_allowed(parts.services, [parts.services.qualified_name(name)])
     await handlers.delete(parts.services, name)
     return Response(204)

@@ -13,7 +13,7 @@ from jqd.store import JobView
 async def retry(parts: ApiContext, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/retry`: a job that failed or was cancelled is tried again → 200 the job; 404, 409, 422.
 
-    With a body as of `PATCH` it is changed before, in one go: no attempt is made with what it was.
+    A body as of `PATCH` changes it in the same step.
     """
     wanted = read_body(request, Edit) if request.body else None
     return await _answer(parts, request, job_id, await service_edit.retry(parts.services, job_id, wanted))

@@ -44,22 +44,22 @@ class Jobtype(Struct, frozen=True):
     cancelled: int = 0
     per_minute: PerMinute = PerMinute()
     oldest_at: Instant | None = None
-    """When the job that is next was pushed; null: none is ready to run."""
+    """When the next job was pushed; null: none is ready."""
     oldest_s: float | None = None
-    rate: Annotated[float, Meta(description="jobs that ended, a second, over the last minute")] = 0
+    rate: Annotated[float, Meta(description="ended jobs a second, over the last minute")] = 0
     handler: str | None = None
     """Name and newest version, where one is set."""
     note: str | None = None
     """Why its jobs wait, where that is known."""
-    workers: Annotated[int, Meta(description="registered workers, and versions of handlers, that take its jobs")] = 0
+    workers: Annotated[int, Meta(description="workers and handler versions that take its jobs")] = 0
     options: JobOptions | None = None
-    """What was registered for its jobs, where their pushers leave it out."""
+    """Registered defaults of its jobs."""
     options_by: str | None = None
-    """Who said so last."""
+    """The worker that set them."""
     paused_at: Instant | None = None
-    """Since when its jobs are not begun."""
+    """Paused since."""
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class Jobtypes(Struct, frozen=True):
@@ -67,8 +67,8 @@ class Jobtypes(Struct, frozen=True):
 
     types: Sequence[Jobtype]
     cursor: str = ""
-    """For the next page; empty when that was all."""
-    paused: Annotated[Sequence[Halted], Meta(description="tenants of which no job is begun")] = ()
+    """For the next page; empty: that was all."""
+    paused: Annotated[Sequence[Halted], Meta(description="paused tenants")] = ()
 
 
 async def list_types(parts: ApiContext, request: Request) -> Response:

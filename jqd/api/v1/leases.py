@@ -93,7 +93,7 @@ _one_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 async def pull(parts: ApiContext, request: Request) -> Response:
-    """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
+    """Jobs as soon as there are some; an empty list when `wait` is over."""
     told, config = read_body(request, Pulling), parts.config
     language = request.answer_language()
     if request.hurried:
@@ -112,7 +112,7 @@ async def pull(parts: ApiContext, request: Request) -> Response:
 
 
 async def report(parts: ApiContext, request: Request) -> Response:
-    """Take outcomes, each for itself; one with `status` 200 is on disk."""
+    """Take outcomes; one with `status` 200 is on disk."""
     told, refused = await _read(await packed_body(parts, request), parts.config.array_jobs_max)
     taken = await outcomes.report(parts.services, [each for each in told if each is not None])
     results = iter(taken)
@@ -132,7 +132,7 @@ async def report(parts: ApiContext, request: Request) -> Response:
 
 
 async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
-    """A sign of life, how far the job is, and more time for it; whether it was cancelled meanwhile."""
+    """A sign of life, progress, more time; answers whether the job was cancelled."""
     told = read_body(request, Beating)
     progress = None
     if told.progress is not None or told.message is not None:

@@ -13,7 +13,7 @@ _ODD = re.compile(r"[^a-z0-9_]")
 
 
 async def metrics(parts: ApiContext, request: Request) -> Response:
-    """As text, whatever the client wants to read."""
+    """Counters for Prometheus."""
     control = parts.services.control
     told = {
         "push_ready": control.push_ready() is None,

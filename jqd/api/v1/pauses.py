@@ -19,7 +19,7 @@ class Paused(Struct, frozen=True):
     name: str
     paused_at: Instant | None
     note: str | None = None
-    """What may be a slip."""
+    """What may be a mistake."""
 
 
 class Halted(Struct, frozen=True):
@@ -27,19 +27,19 @@ class Halted(Struct, frozen=True):
 
     tenant: str
     paused_at: Instant | None
-    by: Annotated[str | None, Meta(description="the id of the token with which that was said")] = None
+    by: Annotated[str | None, Meta(description="the token's id")] = None
     note: str | None = None
 
 
 async def pause_all(parts: ApiContext, request: Request) -> Response:
-    """Pause all jobtypes of a tenant, at all daemons, until they are resumed."""
+    """Pause all jobtypes of a tenant, at all daemons."""
     since_ms, tenant = await pauses.halt(parts.services), parts.services.principal.tenant
     by = next((one.by for one in pauses.halted(parts.services) if one.tenant == tenant), "")
     return answer(200, Halted(tenant, iso(since_ms), by or None), request.answer_language())
 
 
 async def resume_all(parts: ApiContext, request: Request) -> Response:
-    """Resume a tenant: its jobs are begun again, but those of jobtypes that are paused themselves."""
+    """Resume a tenant; jobtypes paused by name stay paused."""
     was_paused = await pauses.proceed(parts.services)
     tenant = parts.services.principal.tenant
     note = None if was_paused else f"tenant {tenant!r} was not paused"
@@ -52,13 +52,13 @@ def halted(parts: ApiContext) -> list[Halted]:
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> Response:
-    """Pause a jobtype: no job of it is begun, at any daemon, until it is resumed. What runs goes on."""
+    """Pause a jobtype at all daemons. What runs goes on."""
     since_ms = await pauses.pause(parts.services, name)
     return answer(200, Paused(name, iso(since_ms), why_odd(parts.services, name)), request.answer_language())
 
 
 async def resume(parts: ApiContext, request: Request, name: str) -> Response:
-    """Resume a jobtype: its jobs are begun again, those that wait first. Where it was not paused, that is said."""
+    """Resume a jobtype."""
     was_paused = await pauses.resume(parts.services, name)
     note = None if was_paused else f"{name[:64]!r} was not paused"
     return answer(200, Paused(name, None, note), request.answer_language())

@@ -48,10 +48,8 @@ class PushQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def push(parts: ApiContext, request: Request) -> Response:
-    """Take one job or many. 201 means: on this daemon's disk, synced (unless `?ack=memory` asked for less).
-
-    200: the same was pushed before. 207: some of an array are refused. Raises Invalid, Problem 415; as `service.push`.
-    """
+    """Take one job or many. 201: on this daemon's disk, synced (or as `ack` asked). 200: pushed before.
+    207: some are refused. Raises Invalid, Problem 415; as `service.push`."""
     wanted, atomic = FSYNC, False
     if request.heading.query:
         query = read_query(request, PushQuery)

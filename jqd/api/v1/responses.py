@@ -65,29 +65,24 @@ class JobState(Struct, kw_only=True, frozen=True):
 
     job_id: str
     id: str | UnsetType = UNSET
-    """What the worker knows it by, where its pusher chose another."""
+    """The id that workers know, where its pusher chose one."""
     name: str
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
     state: State
     priority: int | UnsetType = UNSET
     attempts: int
     interrupted: (
-        Annotated[int, Meta(description="how often worker or daemon was stopped at it, which is no attempt")]
-        | UnsetType
+        Annotated[int, Meta(description="how often its worker or daemon was stopped; no attempt")] | UnsetType
     ) = UNSET
-    snoozes: Annotated[int, Meta(description="how often it put itself off, which is no attempt")] | UnsetType = UNSET
+    snoozes: Annotated[int, Meta(description="how often it put itself off; no attempt")] | UnsetType = UNSET
     max_retry: int | UnsetType = UNSET
     created_at: Instant | None
     eligible_at: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    worker_finished_at: (
-        Annotated[Instant, Meta(description="the same by the clock of its worker, as it said")] | UnsetType
-    ) = UNSET
-    exit_code: (
-        Annotated[int, Meta(description="of its last attempt: 1xx retry, 2xx ok, 4xx failed, 5xx error")] | UnsetType
-    ) = UNSET
+    worker_finished_at: Annotated[Instant, Meta(description="the same by the worker's clock")] | UnsetType = UNSET
+    exit_code: Annotated[int, Meta(description="of the last attempt")] | UnsetType = UNSET
     worker: str | None = None
     daemon: str | None = None
     tags: Sequence[str] | UnsetType = UNSET
@@ -102,27 +97,25 @@ class JobBrief(JobState, kw_only=True, frozen=True):
 class Job(JobState, kw_only=True, frozen=True):
     """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
 
-    timeout: Annotated[float, Meta(description="seconds that one attempt may take")] | UnsetType = UNSET
+    timeout: Annotated[float, Meta(description="seconds of one attempt")] | UnsetType = UNSET
     keep_result: Keep | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
     """Its own, where it has one."""
-    expires_at: Annotated[Instant | UnsetType, Meta(description="it is dead unless an attempt has begun by then")] = (
-        UNSET
-    )
+    expires_at: Annotated[Instant | UnsetType, Meta(description="dead unless begun by then")] = UNSET
     argument: Value | UnsetType = UNSET
-    """Left out where it is large and nobody asked for the whole."""
+    """Left out where large, unless asked for whole."""
     argument_bytes: Annotated[int, Meta(description="its length as MessagePack")] | UnsetType = UNSET
     error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()
     note: str | UnsetType = UNSET
-    """Why nobody runs it, while it waits and nobody does."""
+    """Why nobody runs it, while it waits."""
     progress: Progress | UnsetType = UNSET
-    """How far its worker is, while it runs."""
+    """How far it is."""
     log: str | UnsetType = UNSET
-    """The end of what its last attempt printed, if that failed. Kept of the newest failures."""
+    """The end of what the last attempt printed, if that failed."""
     result: Value | UnsetType = UNSET
-    """Where it was pushed with `keep_result`. One too large to be kept was dropped: `message` says how large."""
+    """With `keep_result`; one too large was dropped: `message` says how large."""
 
 
 class Result(Struct, frozen=True):
@@ -151,23 +144,23 @@ class Reason(Struct, frozen=True):
 
     name: str
     error: str
-    """The line that tells, of what it said: the last of a traceback."""
+    """The telling line: of a traceback the last."""
     count: int
     since: Instant | None
-    """When the first of them failed."""
+    """The first failure."""
     latest: Instant | None
     job_id: str
     """The newest of them."""
     tenant: str | UnsetType = UNSET
-    """Whose they are; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class Errors(Struct, frozen=True):
     """The reasons for which jobs failed, the most frequent first."""
 
     errors: Sequence[Reason]
-    others: Annotated[int, Meta(description="failures with rarer reasons than these")]
-    looked: Annotated[int, Meta(description="jobs that were looked at for this answer")]
+    others: Annotated[int, Meta(description="failures with rarer reasons")]
+    looked: Annotated[int, Meta(description="jobs looked at")]
     cursor: str
 
 
@@ -181,7 +174,7 @@ class Daemon(Struct, frozen=True):
     heard_s: float
     in_hand: int | None
     drained_at: Instant | None = None
-    """Since when it begins nothing."""
+    """Drained since."""
 
 
 class Daemons(Struct, frozen=True):
@@ -189,7 +182,7 @@ class Daemons(Struct, frozen=True):
 
     daemons: Sequence[Daemon]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class Lease(Struct, frozen=True):
@@ -199,16 +192,14 @@ class Lease(Struct, frozen=True):
     """None: nothing came in time."""
     jobs: Sequence[BatchJob]
     """Of one jobtype, as in a batch that is posted."""
-    heartbeat: (
-        Annotated[int, Meta(description="seconds in which something must be heard of one of them")] | UnsetType
-    ) = UNSET
+    heartbeat: Annotated[int, Meta(description="longest silence about them, in seconds")] | UnsetType = UNSET
 
 
 class Reported(Struct, frozen=True, kw_only=True):
     """What became of one outcome."""
 
     job_id: str | UnsetType = UNSET
-    status: Annotated[int, Meta(description="200: it counts, and is on disk; else as that of an error")]
+    status: Annotated[int, Meta(description="200: it counts, and is on disk; else an error")]
     detail: str | UnsetType = UNSET
 
 
@@ -221,10 +212,8 @@ class Reports(Struct, frozen=True):
 class Beaten(Struct, frozen=True):
     """The answer to a sign of life."""
 
-    cancelled: Annotated[bool, Meta(description="whether the work is to be stopped")]
-    heartbeat: Annotated[int, Meta(description="seconds in which something must be heard of the lease")] | UnsetType = (
-        UNSET
-    )
+    cancelled: Annotated[bool, Meta(description="stop the work")]
+    heartbeat: Annotated[int, Meta(description="longest silence about the lease, in seconds")] | UnsetType = UNSET
 
 
 class Registered(Struct, frozen=True):
@@ -232,9 +221,9 @@ class Registered(Struct, frozen=True):
 
     worker_id: str
     daemons: list[str]
-    """Those that share its slots, the one that answers first."""
+    """Those that share its slots, the answering one first."""
     urls: list[str]
-    """Where they are reached, as far as that is known: the registration may be repeated at any of them."""
+    """Where they are reached: the registration may be repeated at any."""
 
 
 class WorkerHealth(Struct, frozen=True):
@@ -247,7 +236,7 @@ class WorkerHealth(Struct, frozen=True):
     why: str | None
     """How its last request ended, where it gets no jobs for now."""
     until: Instant | None
-    """Until when; then one job tries it."""
+    """Then one job tries it."""
 
 
 class Worker(Struct, frozen=True):
@@ -268,28 +257,28 @@ class Worker(Struct, frozen=True):
     format: Format | None
     method: str
     headers: Sequence[str]
-    """Their names: a value may be a secret."""
+    """Names only."""
     signed: bool
-    """Whether requests to it are, with secrets that nobody is shown."""
+    """Whether requests are signed."""
     options: dict[str, TypeOptions]
-    """What it said of its jobs, by jobtype."""
+    """Its options, by jobtype."""
     overruled: list[str]
-    """Those jobtypes for which something else holds, which another said later."""
+    """Jobtypes for which another worker's options hold."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
     state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"]
-    """The worst of what is known of it."""
+    """The worst that is known."""
     why: str | None
-    """The same in words."""
+    """In words."""
     in_hand: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
-    """None of a worker that asks for its jobs."""
+    """Null of a worker that pulls."""
     seen: Sequence[WorkerHealth]
-    """By each living daemon, in the order of their names."""
+    """By each living daemon."""
     registered_at: Instant | None
     heard_at: Instant | None
-    """When some daemon heard of it last, half a minute more or less; none of versions of handlers."""
+    """Last sign of life at any daemon, within half a minute."""
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class Workers(Struct, frozen=True):
@@ -297,7 +286,7 @@ class Workers(Struct, frozen=True):
 
     workers: Sequence[Worker]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):
@@ -307,7 +296,7 @@ class HandlerSettings(JobOptions, frozen=True, kw_only=True):
     format: Format | None
     method: str
     headers: Sequence[str]
-    """Their names: a value may be a secret."""
+    """Names only."""
     signed: bool
     weight: int
     max_jobs: int
@@ -320,7 +309,7 @@ class VersionShare(Struct, frozen=True):
     """One version of a handler."""
 
     version: int
-    share: Annotated[float, Meta(description="its part of the batches, 0 to 1")]
+    share: Annotated[float, Meta(description="its part of the batches")]
     out: str | None
     """Why it gets none."""
 
@@ -343,7 +332,7 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     """Why it gets no jobs any more."""
     versions: Sequence[VersionShare]
     tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
+    """Left out for the tenant ""."""
 
 
 class Handlers(Struct, frozen=True):
@@ -351,7 +340,7 @@ class Handlers(Struct, frozen=True):
 
     handlers: Sequence[Handler]
     cursor: str
-    """For those that follow; empty: there are no more."""
+    """For the next page; empty: that was all."""
 
 
 class Live(Struct, frozen=True):

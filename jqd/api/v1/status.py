@@ -11,12 +11,12 @@ from jqd.http import Request, Response
 
 
 async def livez(parts: ApiContext, request: Request) -> Response:
-    """The process turns its loop, or nobody would answer."""
+    """The process is alive."""
     return answer(200, Live(True), request.answer_language())
 
 
 async def readyz(parts: ApiContext, request: Request) -> Response:
-    """200 while pushes are taken, for that is what a balancer asks; the body says which half is ready and why not."""
+    """200 while pushes are taken; the body says which half is ready, and why not."""
     push, run = parts.services.control.push_ready(), parts.services.control.run_ready()
     warnings = list(parts.services.control.warnings())
     status: Literal["ready", "degraded", "not ready"]

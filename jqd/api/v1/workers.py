@@ -67,14 +67,14 @@ def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
 
 
 async def list_workers(parts: ApiContext, request: Request) -> Response:
-    """All workers, and how each daemon sees them: oldest registration first, then versions of handlers."""
+    """All workers, and how each daemon sees them: oldest first, then versions of handlers."""
     wanted = page_wanted(request)
     found = ((_place(worker), worker) for worker in workers.seen_by(parts.services))
     return await answer_page(request, wanted, Workers, found, partial(_row, parts))
 
 
 async def unregister(parts: ApiContext, request: Request, worker_id: str) -> Response:
-    """Unregister a worker; its jobs in flight are still waited for."""
+    """Unregister a worker; jobs in flight are still waited for."""
     await workers.unregister(parts.services, worker_id)
     return Response(204)
 
