@@ -55,11 +55,8 @@ STATUSES = {
 # What a field is for, by its name, or by its type and its name.
 WORDS = {
     "ack": "how safe jobs must be before the answer: [levels](HTTP.md#pushing-jobs-post-v1jobs)",
-    "afterEach": "kept and shown",
     "argument": "what the handler gets; at most 1 MiB, nested at most 256 levels",
     "backoff": "wait between attempts: a number grows, of an array the last stays; default: the daemon's",
-    "before": "kept and shown",
-    "beforeEach": "kept and shown",
     "body": "the URL",
     "bytes": "of jobs as they are pushed",
     "concurrency": "attempts at once",
@@ -149,7 +146,6 @@ WORDS = {
     "Registration.format": "of requests; default JSON for web hooks, else MessagePack",
     "Registration.secrets": "[sign](WORKERS.md#signatures) each request; left out: those before",
     "Registration.trouble": "what keeps it from running jobs; shown",
-    "Definition.eid": "kept and shown",
     "Definition.server_only": "only schedules, jobs and the master key may push such jobs",
     "JobSpec.job_id": "[your own id](HTTP.md#your-own-ids)",
     "PushQuery.atomic": "take all of an array, or nothing",

@@ -202,6 +202,8 @@ class Daemon:
             features={Constraints: self.constraints},
             partitions=len(stores),
             ageing_ms=self.scheduler.period_ms,
+            allow_code=self.config.runner.allow_code,
+            sandbox=self.config.runner.sandbox,
         )
         services.options.take_usual(self.config.job.usual)
         self.control.schedules, self.control.quotas = services.feature(Schedules), services.feature(Quotas)

@@ -74,6 +74,7 @@ PUSH: Facts = {"roles": (Role.PUSH,)}
 READ: Facts = {"roles": (Role.PUSH, Role.VIEWER)}
 WAIT: Facts = READ | {"polls": True}
 WORK: Facts = {"roles": (Role.WORKER,)}
+SOURCE: Facts = {"roles": (Role.VIEWER, Role.WORKER)}  # who works sees the code that he runs
 OPERATE: Facts = {"roles": (Role.OPERATOR,)}
 MASTER: Facts = {"roles": (Role.MASTER,)}
 ONE: Facts = {"one_tenant": True}
@@ -117,9 +118,9 @@ ROUTES = [
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration, **URGENT),
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}, **PAGE),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}, **WORK),
-    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **PAGE),
+    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}, **PAGE, **SOURCE),
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition, **ONE),
-    Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery),
+    Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.HandlersQuery, **SOURCE),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
     Route("GET", "/v1/schedules", schedules.list_schedules, DATED, None, schedules.SchedulesQuery, **LIST),
     Route("PUT", "/v1/schedules/<name>", schedules.put, SCHEDULED, Plan, **ONE),

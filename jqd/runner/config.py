@@ -1,6 +1,7 @@
 """What the runner may be told by configuration."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from jqd.domain.units import Bytes, Count, Seconds, Times
 from jqd.runner.outcome import MAX_INTERRUPTIONS
@@ -46,6 +47,10 @@ class RunnerConfig:
     worker_networks: tuple[str, ...] = ()
     """Networks that workers may be in, whoever registers them; set it behind a proxy (WORKERS.md).
     Allowed: a list like `["10.1.0.0/16"]`"""
+    allow_code: bool = False
+    """Whether handlers may be code (HTTP.md#handlers-in-code). Whoever sets one runs code where code workers run."""
+    sandbox: Literal["none", "bwrap"] = "none"
+    """What code workers run code in. Only with bwrap may it be set for other tenants than the one without a name."""
 
     def __post_init__(self) -> None:
         try:

@@ -3,8 +3,12 @@
 A batch goes to one version. The newest takes at most `weight` percent of the jobs, what it leaves goes to the one
 before it by that one's weight, and so on; the oldest takes all that is left. A job of type `name@3` is for version
 3 alone.
+
+A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type, as
+`jqd worker --code` is. Such a version takes all jobs of its name, or none: weights share jobs between URLs.
 """
 
+from itertools import takewhile
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,16 +17,28 @@ from msgspec import Meta
 from jqd.domain.job import PRIORITY_MAX, PRIORITY_MIN, Priority
 from jqd.domain.job_spec import NO_OPTIONS, JobOptions, TypeOptions
 from jqd.domain.tenant import bare, tenant_of
+from jqd.runner.endpoint import FORM
 from jqd.runner.ssrf import AddressPolicy
-from jqd.runner.worker import Batch, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker, WorkerSpec
+from jqd.runner.worker import Batch, Format, Headers, Method, Secrets, Slots, StyleName, Worker, WorkerSpec
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
-SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
+SOURCE_LENGTH_MAX = (
+    65_536  # characters, 20 pages of code: every daemon keeps it in memory, its journal and each store, too
+)
 
 Weight = Annotated[int, Meta(ge=0, le=100, description="a whole number of percent, 0 to 100")]
 Source = Annotated[
     str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")
 ]
+Body = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=SOURCE_LENGTH_MAX,
+        description=f"a URL, {FORM}; or code, 1 to {SOURCE_LENGTH_MAX} characters",
+    ),
+]
+Lang = Literal["http", "python", "node", "sh"]
 
 
 class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,16 +67,25 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is said of a handler."""
 
-    lang: Literal["http"]
-    body: Url
+    lang: Lang
+    body: Body
+    """The URL that jobs are posted to; of another language the code that a code worker runs for them."""
     options: HandlerOptions = HandlerOptions()
     server_only: bool = False
     """Only jobs and the master key may push such jobs."""
     eid: Source | None = None
-    """What shares a context in languages that jqd runs itself; like the three below of no use to a URL, and kept."""
+    """Handlers in code of the same `eid`, `lang` and `before` share a context; like the three below of no use to a URL,
+    and kept."""
     before: Source | None = None
+    """Code that runs once in each context."""
     before_each: Source | None = msgspec.field(default=None, name="beforeEach")
+    """Code that runs before each batch."""
     after_each: Source | None = msgspec.field(default=None, name="afterEach")
+    """Code that runs after each batch, also where its jobs failed."""
+
+    @property
+    def is_code(self) -> bool:
+        return self.lang != "http"
 
 
 class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -95,11 +120,19 @@ def shares(handler: Handler) -> dict[int, float]:
     """Number of a version → its part of the batches."""
     left, found = 1.0, dict[int, float]()
     running = [version for version in reversed(handler.versions) if not version.out]
+    running = [*takewhile(lambda version: version.is_code == running[0].is_code, running)]
     for place, version in enumerate(running, 1):
         part = left if place == len(running) else left * version.options.weight / 100
         found[version.number] = part
         left -= part
     return found
+
+
+def code_for(handler: Handler, number: int = 0) -> Version | None:
+    """The version in code that jobs of its name are for, or jobs for that number alone; None: no code is for them."""
+    parts = shares(handler)
+    wanted = (one for one in handler.versions if (one.number == number if number else parts.get(one.number)))
+    return next((one for one in wanted if one.is_code), None)
 
 
 def spec_of(name: str, definition: Definition) -> WorkerSpec:
@@ -135,9 +168,9 @@ def is_version(text: str) -> bool:
 def workers_of(name: str, handler: Handler) -> list[Worker]:
     parts, found = shares(handler), []
     for version in handler.versions:
-        if version.out:
+        if version.out or version.is_code:
             continue
-        card, own, part = spec_of(bare(name), version), id_of(name, version.number), parts[version.number]
+        card, own, part = spec_of(bare(name), version), id_of(name, version.number), parts.get(version.number, 0.0)
         said = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
         said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
         said["tenant"] = tenant_of(name)

@@ -1,6 +1,6 @@
 """Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -8,9 +8,10 @@ import msgspec
 from jqd.domain.errors import Fault, Invalid, NotFound
 from jqd.domain.shares import Share, counted
 from jqd.domain.tenant import tenant_of
-from jqd.runner.handler import Definition, Handler, Version, id_of, is_version, spec_of
+from jqd.runner.handler import Definition, Handler, Version, code_for, id_of, is_version, spec_of
 from jqd.runner.registry import HANDLER
 from jqd.runner.ssrf import machine, standing_of
+from jqd.service.code_handlers import expect_fit, expect_may_set
 from jqd.service.job_limits import expect_bare_ends
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh, save, wait_loaded
@@ -28,7 +29,7 @@ _encoder = msgspec.msgpack.Encoder()
 async def put(services: Services, name: str, definition: Definition, *, peer: str | None) -> Version:
     """Save a new version; it is on disk when this returns. `peer`: the address it came from.
 
-    Raises Invalid, NotYet, JournalRefused.
+    Raises Invalid, Denied for code, NotYet, JournalRefused.
     """
     if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
         why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
@@ -36,11 +37,11 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
     if is_version(name):
         why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"
         raise Invalid(why, [Fault("/name", why)])
-    try:
-        services.workers.check(spec_of(name, definition), peer=peer)
-        await services.workers.judge(definition.body, peer)
-    except Invalid as error:
-        raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
+    if definition.is_code:
+        expect_may_set(services)
+        expect_fit(definition)
+    else:
+        await _check_url(services, name, definition, peer)
     await wait_loaded(services)
     own = services.qualified_name(name)
     fields = {field: getattr(definition, field) for field in Definition.__struct_fields__}
@@ -60,6 +61,15 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
 
     await save(services, make)
     return made[0]
+
+
+async def _check_url(services: Services, name: str, definition: Definition, peer: str | None) -> None:
+    """Raises Invalid, as a registration of that URL would."""
+    try:
+        services.workers.check(spec_of(name, definition), peer=peer)
+        await services.workers.judge(definition.body, peer)
+    except Invalid as error:
+        raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
 
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
@@ -101,29 +111,39 @@ async def delete(services: Services, name: str) -> None:
 
 async def look(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
     """A handler and one of its versions, 0: the newest, also if it was set elsewhere just now. Raises NotFound."""
-    await get_or_refresh(services, lambda: _version(services, name, number))
+    await get_or_refresh(services, lambda: _version(services, _handler(services, name), number))
     return find(services, name, number)
 
 
-def seen_by(services: Services) -> dict[str, Handler]:
-    """Those that the principal can see, by qualified name."""
-    return {
-        name: one for name, one in services.workers.handlers().items() if services.principal.can_see(tenant_of(name))
-    }
+def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
+    """Those that the principal can see, by qualified name, with their newest versions."""
+    for name, handler in services.workers.handlers().items():
+        if services.principal.can_access(name) and (version := _version(services, handler, 0)) is not None:
+            yield name, handler, version
 
 
 def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
     """As `look`, of what is known here."""
-    handler = services.workers.handler(services.qualified_name(name))
-    if handler is None or not handler.versions:
+    handler = _handler(services, name)
+    if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
-    found = _version(services, name, number)
+    found = _version(services, handler, number)
     if found is None:
+        if not services.principal.can_read:
+            raise NotFound(f"handler {name[:64]!r} is not in code, and who only works sees no other")
         kept = ", ".join(str(version.number) for version in handler.versions)
         raise NotFound(f"handler {name[:64]!r} has no version {number} (any more); it has {kept}")
     return handler, found
 
 
-def _version(services: Services, name: str, number: int) -> Version | None:
-    handler = services.workers.handler(services.qualified_name(name)) or Handler(0)
+def _handler(services: Services, name: str) -> Handler:
+    own = services.qualified_name(name)
+    known = services.workers.handler(own) if services.principal.can_access(own) else None
+    return known or Handler(0)
+
+
+def _version(services: Services, handler: Handler, number: int) -> Version | None:
+    """Who only works sees what he may have to run: code."""
+    if not services.principal.can_read:
+        return code_for(handler, number)
     return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

@@ -10,6 +10,7 @@ from jqd.domain.pauses import all_of
 from jqd.domain.tenant import bare, tenant_of
 from jqd.runner import Worker, WorkerHealth
 from jqd.runner.worker import takes_type
+from jqd.service.code_handlers import why_unserved
 from jqd.service.push_checks import why_gone
 from jqd.service.services import Services
 from jqd.service.wait_reason import Cause, WaitReason
@@ -105,7 +106,8 @@ def why_waiting(
         return WaitReason(Cause.VERSION_GONE, gone)
     takers = takers or Takers(worker for worker in services.workers.list() if takes_type(worker.jobs, jobtype))
     if not takers.count(jobtype):
-        return WaitReason(Cause.NO_WORKER, "no worker takes these jobs")
+        why = why_unserved(services.workers, jobtype) or "no worker takes these jobs"
+        return WaitReason(Cause.NO_WORKER, why)
     down: list[tuple[Worker, Health]] = []
     for worker in takers.of(jobtype):
         if priority is None or worker.takes(jobtype, priority):

@@ -75,6 +75,10 @@ class Services:
     partitions: int = 1
     ageing_ms: int = 0
     """In which a job that waits gains a step of priority; 0: never."""
+    allow_code: bool = False
+    """Whether handlers may be code."""
+    sandbox: str = "none"
+    """What code workers run it in."""
     recent_pushes: RecentPushes = field(default_factory=RecentPushes)
     recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
     concurrent_pushes: ConcurrentPushes = field(default_factory=ConcurrentPushes)

@@ -10,7 +10,7 @@ from jqd.domain.job_spec import TypeOptions
 from jqd.domain.tenant import bare
 from jqd.domain.tokens import Role
 from jqd.runner import Worker, WorkerSpec
-from jqd.runner.handler import is_version
+from jqd.runner.handler import code_for, is_version
 from jqd.runner.registry import KIND, body_of, no_more
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh, save
@@ -112,4 +112,5 @@ def seen_by(services: Services) -> Iterator[Worker]:
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
     """Settings that delete options of jobtypes which no worker and no handler has named for long."""
     named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
+    named.update(name for name, handler in services.workers.handlers().items() if code_for(handler))
     return services.options.unneeded(named, services.clock.mono_s())

@@ -58,7 +58,7 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"lang": "python"}, "/lang"),
+        ({"lang": "cobol"}, "/lang"),
         ({"body": "nowhere"}, "/body"),
         ({"options": {"weight": 101}}, "/options/weight"),
         ({"options": {"colour": "red"}}, "/options/colour"),

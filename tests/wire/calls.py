@@ -98,7 +98,8 @@ async def _workers(surface: Surface, worker_url: str) -> None:
 
     hook, one = {"lang": "http", "body": worker_url + "/hook"}, "/v1/handlers/<name>"
     await ask(f"PUT {one}", 201, hook, into="hook")
-    await ask(f"PUT {one}", 422, {**hook, "lang": "python"}, into="hook")
+    await ask(f"PUT {one}", 422, {**hook, "lang": "cobol"}, into="hook")
+    await ask(f"PUT {one}", 403, {**hook, "lang": "python"}, into="hook")
     await ask(f"GET {one}", 200, into="hook", accept=MSGPACK)
     await ask(f"GET {one}", 404, into="none")
     await ask("GET /v1/handlers", 200)

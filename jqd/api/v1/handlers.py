@@ -45,8 +45,8 @@ async def get(parts: ApiContext, request: Request, name: str) -> Response:
 async def list_handlers(parts: ApiContext, request: Request) -> Response:
     """200 {handlers, cursor}: the newest version of each, by name."""
     wanted = page_wanted(request)
-    found = ((name, (name, handler)) for name, handler in handlers.seen_by(parts.services).items())
-    return await answer_page(request, wanted, Handlers, found, lambda one: _row(*one, one[1].versions[-1]))
+    found = ((one[0], one) for one in handlers.seen_by(parts.services))
+    return await answer_page(request, wanted, Handlers, found, lambda one: _row(*one))
 
 
 async def delete(parts: ApiContext, request: Request, name: str) -> Response:
@@ -57,7 +57,6 @@ async def delete(parts: ApiContext, request: Request, name: str) -> Response:
 
 
 def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
-    options = version.options
     parts = shares(handler)
     return responses.Handler(
         name=bare(name),
@@ -69,23 +68,31 @@ def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
         before=version.before,
         before_each=version.before_each,
         after_each=version.after_each,
-        options=responses.HandlerSettings(
-            style=options.style,
-            format=options.format,
-            method=options.method,
-            headers=[*options.headers],
-            signed=bool(options.secrets),
-            weight=options.weight,
-            max_jobs=options.max_jobs,
-            batch=options.batch,
-            priority_min=options.priority_min,
-            priority_max=options.priority_max,
-            **dict(options.of_jobs.said()),
-        ),
+        options=_options(version),
         server_only=version.server_only,
         set_at=iso(version.set_at_ms),
         out=version.out or None,
         versions=[
             VersionShare(one.number, round(parts.get(one.number, 0.0), 4), one.out or None) for one in handler.versions
         ],
+    )
+
+
+def _options(version: Version) -> responses.HandlerSettings:
+    options = version.options
+    of_jobs = dict(options.of_jobs.said())
+    if version.is_code:
+        return responses.HandlerSettings(batch=options.batch, **of_jobs)
+    return responses.HandlerSettings(
+        style=options.style,
+        format=options.format,
+        method=options.method,
+        headers=[*options.headers],
+        signed=bool(options.secrets),
+        weight=options.weight,
+        max_jobs=options.max_jobs,
+        batch=options.batch,
+        priority_min=options.priority_min,
+        priority_max=options.priority_max,
+        **of_jobs,
     )

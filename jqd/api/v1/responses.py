@@ -290,19 +290,20 @@ class Workers(Struct, frozen=True):
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):
-    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out."""
+    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out. Of code only `batch`,
+    and the latter."""
 
-    style: StyleName
-    format: Format | None
-    method: str
-    headers: Sequence[str]
-    """Names only."""
-    signed: bool
-    weight: int
-    max_jobs: int
     batch: int | None
-    priority_min: int
-    priority_max: int
+    style: StyleName | UnsetType = UNSET
+    format: Format | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    headers: Sequence[str] | UnsetType = UNSET
+    """Names only."""
+    signed: bool | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
+    max_jobs: int | UnsetType = UNSET
+    priority_min: int | UnsetType = UNSET
+    priority_max: int | UnsetType = UNSET
 
 
 class VersionShare(Struct, frozen=True):

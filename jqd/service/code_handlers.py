@@ -1,0 +1,58 @@
+"""Handlers in code: who may set one, what may be said of it, and what its jobs wait for. No daemon runs code.
+
+Whoever sets code runs it, as the user that the code worker is started as: so only the master of the tenant "" may,
+where `runner.allow_code` is on; for other tenants only where code workers run it in a sandbox.
+"""
+
+from jqd.domain.errors import Denied, Fault, Invalid
+from jqd.domain.tokens import Role
+from jqd.runner.handler import Definition, HandlerOptions, code_for
+from jqd.runner.registry import WorkerRegistry
+from jqd.service.services import Services
+
+LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # as people call them
+OF_URLS = ("style", "format", "method", "headers", "secrets", "weight", "max_jobs", "priority_min", "priority_max")
+"""Options that say how a URL is called, and for how many jobs at once."""
+SANDBOX = "bwrap"  # the one that keeps tenants' code apart from everything else
+
+_USUAL = HandlerOptions()
+
+
+def expect_may_set(services: Services) -> None:
+    """Raises Denied."""
+    who = services.principal
+    if not services.allow_code:
+        raise Denied(
+            "handlers may not be code here: `runner.allow_code = true` (JQD_RUNNER__ALLOW_CODE=true) and a restart of"
+            " this daemon allow that; whoever sets one runs code where code workers run"
+        )
+    if who.role is not Role.MASTER or not who.is_server or (who.tenant and not who.speaks_for):
+        raise Denied(
+            'handlers in code are set by the master of the tenant "" alone, with a token of the role master and no'
+            " tenant, or the master key: whoever sets one runs code where code workers run"
+        )
+    if who.tenant and services.sandbox != SANDBOX:
+        raise Denied(
+            f"handlers of tenant {who.tenant!r} may not be code here: that is only where code workers run it apart from"
+            f' everything else, by `runner.sandbox = "{SANDBOX}"`, which is {services.sandbox!r} at this daemon'
+        )
+
+
+def expect_fit(definition: Definition) -> None:
+    """Raises Invalid for options that are of URLs."""
+    for field in OF_URLS:
+        if getattr(definition.options, field) != getattr(_USUAL, field):
+            why = f"{field} says how a URL is called, and this handler is {LANGS[definition.lang]} code: leave it out"
+            raise Invalid(why, [Fault(f"/options/{field}", why)])
+
+
+def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
+    """What jobs of that type wait for, which no worker takes, where their handler is code; None where it is not."""
+    name, _, number = jobtype.rpartition("@")
+    plain, pinned = workers.handler(jobtype), workers.handler(name)
+    version = code_for(plain) if plain is not None else None
+    if version is None and pinned is not None and number.isdecimal():
+        version = code_for(pinned, int(number[:16]))
+    if version is None:
+        return None
+    return f"handler is {LANGS[version.lang]} code: waits for a code worker (`jqd worker --code`)"
