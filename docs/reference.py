@@ -44,9 +44,15 @@ def _page() -> Iterator[str]:
         yield f"\n## {title}\n\ncall | role | | takes → answers\n---|---|---|---\n"
         for route in routes:
             yield _call(route, document)
-        for route in routes:
-            for kind in _structs((route.query, *_several(route.body))):
-                yield from _request(kind, asked, route)
+        requests = [
+            row
+            for route in routes
+            for kind in _structs((route.query, *_several(route.body)))
+            for row in _request(kind, asked, route)
+        ]
+        if requests:
+            yield "\nquery or body, and its fields | may be; default | meaning\n---|---|---\n"
+            yield from requests
         new = _structs(kind for route in routes for kind in _answers(route))
         new = [kind for kind in new if kind not in answered and not _is_wrapper(kind)]
         if new:
@@ -142,7 +148,7 @@ def _structs(kinds: Iterable[Any]) -> list[type[Struct]]:
 
 
 def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterator[str]:
-    """The table of a query or a body. A field that is as one of a type before it is only named."""
+    """The rows of a query or a body. A field that is as one of a type before it is only named."""
     if kind in asked:
         return
     asked[kind] = kind.__name__
@@ -155,15 +161,11 @@ def _request(kind: type[Struct], asked: dict[Any, str], route: Route) -> Iterato
             continue
         asked[key] = _meaning(kind, field.name, name)
         rows.append(f"`{name}` | {may_be}{_default(field)} | {asked[key]}\n")
-    yield (
-        f"\n**Query of `{route.method} {_path(route)}`**."
-        if kind is route.query
-        else f"\n**{kind.__name__}**: {_about(kind)}"
-    )
-    yield f" As above: {', '.join(again)}.\n" if again else "\n"
-    if rows:
-        yield "\nfield | may be; default | meaning\n---|---|---\n"
-        yield from rows
+    title = f"*Query of* `{route.method} {_path(route)}`" if kind is route.query else f"**{kind.__name__}**"
+    about = "" if kind is route.query else _about(kind)
+    above = f"as above: {', '.join(again)}" if again else ""
+    yield f"{title} | {above} | {about}".replace("  ", " ").rstrip() + "\n"
+    yield from rows
 
 
 def _allowed(hint: Any) -> str:

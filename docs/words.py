@@ -23,9 +23,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 SHORT = {
     "an ISO 8601 date with a time zone, or a number of Unix seconds": "date",
     "an ISO 8601 date with a time zone, or number of Unix seconds": "date",
-    "`true` `false` `1` `0`": "flag",
+    "`0` `1` `false` `true`": "flag",
     "true or false": "flag",
     'true, false or "required"': "flag or `required`",
+    "text of 1 to 1000 characters": "text, at most 1000 characters",
     "something else": "any value",
     "a value": "any value",
 }

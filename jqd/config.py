@@ -57,18 +57,17 @@ class HttpConfig:
     """Where the daemon listens. `--bind`
     Allowed: host:port; port 0 is any free one"""
     advertise: str = field(default="", metadata={SECRET: True})
-    """The URL by which workers on other machines reach this daemon; a registration is answered with it, so that a
-    worker whose daemon is away goes on with another one. Without it what `http.bind` says, and nothing when that is a
-    wildcard (`0.0.0.0`).
+    """The URL by which workers elsewhere reach this daemon when theirs is away. Without it what `http.bind` says;
+    nothing when that is a wildcard (`0.0.0.0`).
     Allowed: an http(s) URL"""
     hosts: Hosts = ()
-    """Names that `Host` may have besides those of loopback; set it behind a proxy that passes its own name on.
+    """Names that `Host` may have besides loopback's; set it behind a proxy that passes its own on.
     Allowed: names without scheme and port"""
     tokens: Literal["auto", "required"] = "auto"
-    """Whether a token is needed: `auto`: on other addresses than loopback (unless `insecure`); `required`: on loopback,
-    too, as behind a proxy on the same machine."""
+    """`auto`: tokens are needed beyond loopback (unless `insecure`); `required`: on loopback, too, as behind a proxy on
+    the same machine."""
     tls_cert: Path | None = None
-    """The certificate and those that vouch for it; with it TLS is spoken, and nothing else.
+    """The certificate and those that vouch for it; then only TLS is spoken.
     Allowed: a PEM file; together with `http.tls_key`"""
     tls_key: Path | None = None
     """Its key, without a password.
@@ -77,11 +76,10 @@ class HttpConfig:
     """Authorities: each client needs a certificate of one of them, besides a token. Health checks, too.
     Allowed: a PEM file; with `http.tls_cert`"""
     connections_max: Count | None = None
-    """Connections at once; without it what the limit of open files leaves, which is also the most."""
+    """Connections at once; without it, and at most, what the limit of open files leaves."""
     address_connections_max: Count | None = None
-    """Connections at once from one address (of IPv6, one /64); without it three quarters of all; raise it where all
-    come through one proxy. An eighth of all is kept for addresses that have fewer than 4 (of `connections_max` at most
-    what this leaves)."""
+    """Connections at once from one address (of IPv6, one /64); without it three quarters; raise it behind one proxy. An
+    eighth of all is kept for addresses that have fewer than 4."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -138,11 +136,11 @@ class Config:
     """Everything a daemon is told."""
 
     data_dir: Path = Path(".jqd")
-    """The journal, the list of workers and the own store lie here; name a disk that stays. `--data-dir`"""
+    """Journal and own store lie here; name a disk that stays. `--data-dir`"""
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
-    """How long a stop may take; keep it below the time after which your service manager kills. `--drain`"""
+    """How long a stop may take; below the time after which your service manager kills. `--drain`"""
     insecure: bool = False
-    """Ask nobody for a token, on other addresses than loopback either; only in a network you trust (SECURITY.md).
+    """Ask nobody for a token, on any address; only in a network you trust (SECURITY.md).
     `--insecure`"""
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))

@@ -25,7 +25,7 @@ class Backoff:
     Allowed: `retry.first_s` or more"""
     for_s: float | None = field(default=None, metadata={"internal": True})  # of a job; `job.retry_for_s` says it
     jitter: float = 0.25
-    """Each wait is longer or shorter by up to this share, so that jobs that failed together do not return together.
+    """Each wait is longer or shorter by up to this share.
     Allowed: 0 to below 1"""
 
     def __post_init__(self) -> None:

@@ -32,14 +32,13 @@ class LeaseConfig:
     """Lease lengths, the same for all daemons of a store."""
 
     lease_s: Seconds = 10.0
-    """The jobs of a daemon that died run elsewhere after about a lease and one renewal; raise it where the store fails
-    over slowly.
+    """Jobs of a dead daemon run elsewhere after a lease and a renewal; raise it where the store fails over slowly.
     Allowed: more than `lease.renew_s` and `lease.margin_s` together"""
     renew_s: float = 3.0
-    """How often a daemon says that it lives: three times fit into a lease, so that one lost renewal costs nothing.
+    """How often a daemon renews: three times fit into a lease, so one lost renewal costs nothing.
     Allowed: above 0"""
     margin_s: float = 2.0
-    """A daemon that cannot say so stops its jobs so long before others may start them.
+    """A daemon that cannot renew stops its jobs so long before others may start them.
     Allowed: above 0"""
 
     def __post_init__(self) -> None:

@@ -28,12 +28,12 @@ class JournalConfig:
     """A sync waits so long for more pushes; a few on a disk with slow syncs.
     Allowed: milliseconds, 0 or more"""
     pending_bytes_max: int = 64 * MIB
-    """What may wait for the disk before pushes are refused; what workers report has `journal.frame_bytes_max` more.
+    """What may wait for the disk before pushes are refused; workers' reports have `journal.frame_bytes_max` more.
     Allowed: more than `journal.frame_bytes_max`"""
     retry_s: Seconds = 0.5
     """How often a disk that refused is tried again."""
     retention_s: Span = 86_400.0
-    """How long what the store has stays here, too: a store that is set back by less can be rebuilt.
+    """How long what the store has stays here: a store set back by less can be rebuilt.
     Allowed: 0 or more"""
     retention_bytes: int = 4 << 30
     """And how much of it at most; lower it on a small disk.

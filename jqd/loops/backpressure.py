@@ -35,13 +35,12 @@ class BackpressureConfig:
     """From where on pushes are refused, each with its unit and reason."""
 
     waiting_jobs_max: Count = 10_000_000
-    """Jobs that wait in the store, of all daemons, for their turn or their date: some 3.5 GiB of its memory at 200 B a
-    job. Set it by the memory your server has."""
+    """Waiting jobs in the store, dated ones too: some 3.5 GiB of its memory at 200 B a job. Set it by the memory your
+    server has."""
     journal_bytes_max: Bytes = 8 << 30
-    """What lies in the journal here and is not in the store yet: at 20 MB/s of pushes the store may be away for some 7
-    minutes. Lower it on a small disk."""
+    """Journal here that is not in the store yet: at 20 MB/s of pushes some 7 minutes. Lower it on a small disk."""
     lag_s_max: Seconds = 2.0
-    """How late the daemon comes to its work, three looks in a row: later than this it comes near to losing its lease.
+    """How late the daemon comes to its work, three looks in a row.
     """
     release: Annotated[float, Meta(gt=0, le=1, description="above 0, at most 1")] = 0.8
     """The share of a limit below which pushes are taken again."""

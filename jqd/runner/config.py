@@ -15,7 +15,7 @@ class RunnerConfig:
     timeout_margin_s: Seconds = 0.5
     """An outcome that comes so late after a job's timeout still counts."""
     connect_timeout_s: Seconds = 5.0
-    """To reach a worker; past it its jobs go back, which costs them no attempt."""
+    """To reach a worker; else its jobs go back, with no attempt counted."""
     result_bytes_max: Bytes = 1 << 20
     """Of one result that is kept: it lives in the store's memory. A larger one is dropped."""
     answer_bytes_max: Bytes = 64 << 20
@@ -23,8 +23,8 @@ class RunnerConfig:
     batch_bytes_max: Bytes = 4 << 20
     """Of the arguments in one request; a larger job has one to itself."""
     connections_max: Count = 1024
-    """Connections to all workers together, as far as the limit of open files allows; raise it for many workers that
-    take one job a request."""
+    """Connections to all workers together, at most half of the limit of open files; raise it for many workers that take
+    one job a request."""
     keepalive_s: Seconds = 4.0
     """How long an idle connection is kept; below what the workers' server has."""
     untaken_jobs_max: Count = 20_000
@@ -32,15 +32,15 @@ class RunnerConfig:
     untaken_bytes_max: Bytes = 64 << 20
     """Of the results of these."""
     linger_s: Seconds = 1.0
-    """How long an answer may take to end after its last outcome, so that its connection can be kept."""
+    """How long an answer may take to end after its last outcome."""
     tick_s: Seconds = 0.05
     """How late a timeout may be noticed."""
     backoff_first_s: Seconds = 0.5
-    """A worker that is away or overloaded gets nothing for so long at first."""
+    """First pause of a worker that is away or overloaded."""
     backoff_cap_s: Seconds = 30.0
-    """And at most for so long: a worker that comes back is found by then."""
+    """Longest such pause."""
     max_interruptions: Times = MAX_INTERRUPTIONS
-    """How often a running job may begin again because its worker or daemon is stopped: at one more it is dead
+    """How often a job may begin again because its worker or daemon was stopped: at one more it is dead
     (PYTHON.md#stop)."""
     retry_after_max_s: Seconds = 3_600.0
     """The longest pause that a worker may ask for."""

@@ -36,8 +36,7 @@ class SchedulerConfig:
     """What goes first among jobs of equal priority."""
 
     policy: Literal["fair", "strict", "random"] = "fair"
-    """`fair` shares between tenants, then between their jobtypes; `strict` takes the oldest, of whichever tenant;
-    `random` any jobtype by chance (SCHEDULING.md#what-goes-first). The same at all daemons."""
+    """How equal priorities are ordered (SCHEDULING.md#what-goes-first). The same at all daemons."""
     weights: Weights = ()
     """Shares of tenants with `fair`; 1 for those that are not named, nothing before the `=` for jobs of no tenant."""
     ageing_s: Annotated[float, Meta(ge=0, le=AGEING_S_MAX, description="0, or 1 second to 30 days")] = 0.0

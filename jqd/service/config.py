@@ -14,13 +14,11 @@ class JobConfig:
     """What counts for jobs whose pushers, and whoever registered for them, say nothing."""
 
     expires_in_s: Seconds | None = None
-    """A job without its own expires_in (HTTP.md#pushing-jobs-post-v1jobs), from its push or a registration, is dead
-    unless an attempt has begun so long after its date or its push; set it where jobs of types that nobody serves must
-    not stay."""
+    """A job without its own expires_in (HTTP.md#pushing-jobs-post-v1jobs), is dead unless begun so long after its date
+    or its push; set it where jobs that nobody serves must not stay."""
     retry_for_s: Seconds | None = None
-    """No attempt follows one that ends so long after the job's date, its push, or its latest retry by hand. Jobs
-    without their own `max_retry` are tried until then, however often; set it where jobs shall end by age in place of a
-    count."""
+    """No attempt follows one that ends so long after the job's date, push, or latest retry by hand. Jobs without their
+    own `max_retry` are tried until then, however often."""
 
     @property
     def usual(self) -> JobOptions:
@@ -44,13 +42,13 @@ class ServiceConfig:
     array_jobs_max: Count = 10_000
     """Jobs of one push."""
     wait_s_max: Seconds = 60.0
-    """The longest `wait`; keep it below the idle time of your load balancer."""
+    """The longest `wait`; below the idle time of your load balancer."""
     poll_s: Seconds = 1.0
     """How often a waiter looks whether a job has ended elsewhere."""
     cancel_s: Seconds = 2.0
     """How long a cancel or a change waits for the store before it answers that it is recorded."""
     find_s: Seconds = 1.0
-    """How long a request that may not know of other tenants' jobs waits for a job on its way into the store."""
+    """How long a tenant's request waits for a job on its way into the store."""
     store_s: Seconds = 10.0
     """How long `ack=store` waits before it comes down to `fsync`."""
 

@@ -20,27 +20,26 @@ class StoreConfig:
     """Begins every key; set it where two queues share one server.
     Allowed: 1 to 64 letters, digits, `_`, `.` and `-`"""
     urls: tuple[str, ...] = field(default=(), metadata={SECRET: True})
-    """Several servers as one store. Their order is for ever: it says what lies where. `--store`, several times.
+    """Several servers as one store, in this order for ever: it says what lies where. `--store`, several times.
     Allowed: a list of such URLs, instead of `store.url`"""
     partitions: int = 0
-    """Parts of the store, for ever, too; 0 is one for each server. Set 8 if you may need more servers one day.
+    """Parts of the store, for ever, too; 0: one for each server. Set 8 if you may need more servers one day.
     Allowed: 0, or the number of URLs to 32"""
     timeout_s: Seconds = 5.0
-    """For one answer of the server; raise it for one far away."""
+    """For one answer; raise it for a server far away."""
     connections_max: Count = 8
     """Calls to a server at once, beside those that carry pushes."""
     ended_keep_s: Seconds = 86_400.0
-    """How long a job that succeeded or was cancelled is shown, and its `job_id` taken; then it is forgotten. Jobs that
-    failed stay."""
+    """How long a job that succeeded or was cancelled is shown, and its `job_id` taken. Failed jobs stay."""
     ended_keep_jobs: int = 100_000
-    """How many of these are kept at most, in each partition: the oldest are forgotten first, **before their day is
-    over**. About 50 MiB at 200 B a job: raise it if more than that end in a day and a push may be repeated late.
+    """How many of these are kept, in each partition: the oldest are forgotten first, **before their day is over**.
+    About 50 MiB at 200 B a job: raise it if more end in a day and a push may be repeated late.
     Allowed: 0 or more"""
     dead_jobs_warn: Count = 10_000
-    """From how many failed jobs on, in each partition, health warns of them: they stay until somebody deals with them.
-    Raise it if that many are normal, and delete the old ones now and then (`jqd delete --all --older 30d --yes`)."""
+    """From how many failed jobs on, in each partition, health warns. Raise it if that many are normal, and delete old
+    ones now and then (`jqd delete --all --older 30d --yes`)."""
     result_ttl_s: Seconds = 3_600.0
-    """How long a result pushed with `keep_result` waits to be fetched."""
+    """How long a result waits to be fetched."""
     tombstone_keep_s: Seconds = 172_800.0
     """Notes about jobs that may still come out of a journal; keep it at twice `journal.retention_s`."""
     history_max: Count = 10
@@ -50,9 +49,9 @@ class StoreConfig:
     alone_s: Seconds = 60.0
     """How long a job that was in flight at two deaths of daemons runs alone."""
     name_reserve_s: Seconds = 30.0
-    """How long a `job_id` of your own is reserved until its job is in a journal; raise it for a very slow disk."""
+    """How long a `job_id` is reserved until its job is in a journal; raise it for a very slow disk."""
     i_accept_loss: bool = False
-    """Use a server although its settings would lose jobs; `jqd doctor` says which. `--i-accept-loss`"""
+    """Use a server although its settings would lose jobs. `--i-accept-loss`"""
     partition: int = field(default=0, metadata={INTERNAL: True})
     """Which one a store object is; set by `parts`."""
     neighbours: tuple[int, ...] = field(default=(0,), metadata={INTERNAL: True})
