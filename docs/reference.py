@@ -72,7 +72,7 @@ def _foreign(title: str, routes: list[Route]) -> str:
     """Calls of foreign interfaces, by role: a page of their own has what they take and answer."""
     by_role: dict[str, list[str]] = {}
     for route in routes:
-        by_role.setdefault(" ".join(route.needs) or "a key in the request", []).append(
+        by_role.setdefault(" ".join(route.needs) or ("a key in the request" if route.heeds else "none"), []).append(
             f"`{route.method} {_path(route)}`"
         )
     calls = "".join(f"* {role}: {', '.join(paths)}\n" for role, paths in by_role.items())

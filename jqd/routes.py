@@ -58,6 +58,8 @@ ENROLLED = {201: lightjq.LightRegistered}
 LIGHT: Facts = {"query": lightjq.AnyQuery, "plain": {"": media.MSGPACK}, "refuse": lightjq.refuse}
 POLLED = LIGHT | {"query": lightjq.Polling, "polls": True, "refuses": (404, 408)}
 LINED = {200: miniq.Added}
+HANDLED = {200: miniq.AddedHandler}, (miniq.MiniqHandler, Document(miniq.TEXT))
+SAYS_OK = {200: Document(miniq.TEXT)}
 SKY = {200: skygear.SkyResult}
 SKYGEAR: Facts = {
     "query": lightjq.AnyQuery,
@@ -87,6 +89,7 @@ PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
 KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
 LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
+NEW: Facts = {"plain": miniq.PLAIN}
 PAGES = Pages()
 
 ROUTES = [
@@ -161,6 +164,14 @@ ROUTES = [
     Route("POST", "/done", lightjq.done, {204: None}, DONE, headers=WORKER, **LIGHT, refuses=(400, 404), **REPORT),
     Route("POST", "/add", miniq.add, LINED, Document(miniq.TEXT), miniq.Adding, **LINES),
     Route("POST", "/<client>/job/<jobtype>/add", miniq.add_for, LINED, Document(miniq.TEXT), **LINES),
+    Route("POST", "/<client>/handler/add/<jobtype>/add", miniq.add_handler, *HANDLED, miniq.AddingHandler, **NEW),
+    Route("GET", "/<client>/handler/get/<jobtype>", miniq.get_handler, {200: miniq.StoredHandler}, **SOURCE),
+    Route("POST", "/<client>/handler/del/<jobtype>/delete", miniq.delete_handler, {200: miniq.GoneHandler}),
+    Route("GET", "/", miniq.here, SAYS_OK, **OPEN),
+    Route("GET", "/start", miniq.get_start, SAYS_OK, **OPERATE, **ALL),
+    Route("POST", "/start", miniq.start, SAYS_OK, **ALL),
+    Route("GET", "/stop", miniq.get_stop, SAYS_OK, **OPERATE, **ALL),
+    Route("POST", "/stop", miniq.stop, SAYS_OK, **ALL),
     Route("POST", "/", skygear.act, SKY, (skygear.SkyEnqueue, skygear.SkyCancel), **SKYGEAR),
     Route("POST", "/job/enqueue", skygear.enqueue, SKY, skygear.SkyEnqueue, **SKYGEAR),
     Route("POST", "/job/cancel", skygear.cancel_job, SKY, skygear.SkyCancel, **SKYGEAR),

@@ -19,6 +19,7 @@ from jqd.api.message import refuse
 from jqd.api.path_match import Found, RouteTable
 from jqd.api.problems import Problem, as_problem
 from jqd.api.route import NoQuery, Refuse, Route
+from jqd.domain import media
 from jqd.domain.errors import Foreign, JqdError
 from jqd.domain.log import get_logger
 from jqd.domain.tokens import is_token_id
@@ -280,7 +281,8 @@ class Api:
         try:
             if route.query is NoQuery and request.heading.query:
                 read_query(request, NoQuery)  # the others read their own
-            if len(request.body) > AT_ONCE_BYTES and not route.any_size:  # these read theirs piece by piece
+            is_value = len(request.body) > AT_ONCE_BYTES and media.language_of(request.media_type()) is not None
+            if is_value and not route.any_size:  # these read theirs piece by piece
                 request.packed = await packed_body(parts, request)
             return await route.handler(parts, request, **names)
         except JqdError as error:

@@ -33,9 +33,10 @@ TAGS = {
     "workers": "Who runs jobs here",
     "daemon": "How this daemon is, and this interface itself",
     "lightjq": "The interface of LightJQ; MessagePack unless JSON is asked for",
-    "miniq": "The pushes of miniq: a job for each line of text",
+    "miniq": "The calls of miniq: jobs as lines of text, and what runs them",
     "skygear": "The interface of Skygear's job queue",
 }
+SURFACES = ("lightjq", "miniq", "skygear")
 PROBLEMS = {
     "4XX": ("Refused", "The request is refused; `detail` and `errors` say why. Nothing was done unless they say so."),
     "5XX": ("Unable", "The daemon cannot do it now, or made a mistake; `detail` says which."),
@@ -103,8 +104,11 @@ def _tell_generators(schema: dict[str, Any]) -> None:
         _tell_generators(each)
 
 
-def tag_of(path: str) -> str:
-    """Under which of TAGS a path stands."""
+def tag_of(route: Route) -> str:
+    """Under which of TAGS a call stands."""
+    path, surface = route.path, route.handler.__module__.rpartition(".")[2]
+    if surface in SURFACES:
+        return surface
     if path.startswith(("/v1/jobs", "/v1/types")):
         return "jobs"
     if path.startswith("/v1/schedules"):
@@ -113,11 +117,7 @@ def tag_of(path: str) -> str:
         return "constraints"
     if path.startswith(("/v1/workers", "/v1/leases", "/v1/outcomes")):
         return "workers"
-    if path in ("/", "/job/enqueue", "/job/cancel"):
-        return "skygear"
-    if path.endswith("/add"):
-        return "miniq"
-    return "lightjq" if path.startswith(("/job", "/worker", "/done")) else "daemon"
+    return "daemon"
 
 
 def _kinds(route: Route) -> Iterator[Any]:
@@ -136,7 +136,7 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
     surface = route.path.split("/")[2] if surface.endswith("api") else surface  # of an optional feature
     call: dict[str, Any] = {
         "operationId": f"{surface}_{route.handler.__name__}",
-        "tags": [tag_of(route.path)],
+        "tags": [tag_of(route)],
         "summary": summary[:1].upper() + summary[1:],
         "responses": {str(status): _answer(kinds, schema) for status, kinds in route.answers.items()},
     }
@@ -179,9 +179,10 @@ def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
-    if isinstance(kinds, Document):
-        return {kinds.kind: {"schema": {"type": "string"}}}
-    content = _content(kinds, schema, media.JSON)
+    several = kinds if type(kinds) is tuple else (kinds,)
+    values = tuple(kind for kind in several if not isinstance(kind, Document))
+    content = _content(values, schema) if values else {}
+    content |= {kind.kind: {"schema": {"type": "string"}} for kind in several if isinstance(kind, Document)}
     if type(kinds) is tuple and any(map(_is_array, kinds)):
         content[LINES] = {"schema": {"type": "string", "description": "the items of the array, one JSON value a line"}}
     return content

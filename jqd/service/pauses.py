@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jqd.domain.errors import Denied, Fault, Invalid, NotFound
+from jqd.domain.errors import Denied, Fault, Invalid, NotFound, NotYet
 from jqd.domain.job import is_name
 from jqd.domain.pauses import BAN, DRAIN, HALT, PAUSE, Pauses, all_of, body_of
 from jqd.domain.settings import NIL
@@ -79,6 +79,8 @@ def _daemon(services: Services, name: str) -> str:
     for peer in services.control.daemons():
         if peer.sysid == name or (peer.is_this and name == THIS):
             return peer.sysid
+    if name == THIS:
+        raise NotYet("this daemon has no name in its store yet, and begins no job; try again when the store is there")
     raise NotFound(f"there is no daemon {name[:64]!r} here; `jqd daemons` lists those of this store")
 
 

@@ -58,6 +58,8 @@ async def test_who_drains_is_told_since_when_also_if_it_is_resumed_in_the_same_m
 async def test_a_daemon_that_is_not_there(edge: Edge) -> None:
     told = await ask(edge, "POST", "/v1/daemons/d3/drain", 404)
     assert told["detail"] == "there is no daemon 'd3' here; `jqd daemons` lists those of this store"
+    edge.control.peers.clear()
+    assert "begins no job" in (await ask(edge, "POST", "/v1/daemons/this/drain", 503))["detail"]
     await ask(edge, "POST", "/v1/daemons/d3/resume", 404)
 
 

@@ -166,7 +166,7 @@ async def test_a_path_is_never_written_another_way():
 @pytest.mark.parametrize(
     ("method", "path", "status", "told"),
     [
-        ("GET", "/", 405, "it takes POST; jobs are pushed with POST /v1/jobs"),
+        ("PUT", "/", 405, "it takes GET, POST; jobs are pushed with POST /v1/jobs"),
         ("POST", "/nothing", 404, "there is no path '/nothing'; jobs are pushed with POST /v1/jobs"),
         ("POST", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),
         ("GET", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),

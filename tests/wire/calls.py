@@ -14,6 +14,9 @@ ODD_PATH = "a%2Fb%20%C3%BC%25%3F"
 ARRAY_JOBS = 10_000
 
 
+HANDLER = (("POST", "add/<jobtype>/add"), ("GET", "get/<jobtype>"), ("POST", "del/<jobtype>/delete"))  # miniq's
+
+
 async def drive(surface: Surface, worker_url: str) -> None:
     """All of it."""
     await _pushes(surface)
@@ -28,6 +31,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _many(surface)
     await _skygear(surface)
     await _lines(surface)
+    await _lines_runners(surface, worker_url)
     await _tokens(surface)
     await _health(surface)
     for route in ROUTES:
@@ -269,6 +273,23 @@ async def _lines(surface: Surface) -> None:
         await surface.ask(
             call, 403, b"x", into=into, query=query, kind=TEXT, fields={"origin": "http://elsewhere.example"}
         )
+
+
+async def _lines_runners(surface: Surface, worker_url: str) -> None:
+    ask, handler = surface.ask, "/<client>/handler/"
+    add, get, delete = (f"{word} {handler}{rest}" for word, rest in HANDLER)
+    await ask(add, 200, worker_url.encode(), into="-", kind=TEXT)
+    await ask(add, 422, {"body": worker_url, "lang": "cobol"}, into="-")
+    await ask(add, 403, {"body": "x"}, into="-", query="?method=sh", kind=MSGPACK)
+    await ask(get, 200, into="-", accept=MSGPACK)
+    await ask(delete, 200, into="-")
+    await ask(get, 404, into="-")
+    await ask(delete, 404, into="-")
+    await ask("GET /", 200)
+    for method in ("POST", "GET"):
+        for path in ("/stop", "/start"):
+            await ask(f"{method} {path}", 200)
+    await ask("GET /stop", 403, fields={"referer": "http://localhost/"})
 
 
 async def _health(surface: Surface) -> None:

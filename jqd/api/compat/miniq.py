@@ -1,33 +1,50 @@
-"""Pushes as miniq has them (seed miniq-queue): lines of text, each the payload of one job of the same type.
+"""The calls of miniq (seed miniq-queue): jobs as lines of text, and what runs them.
 
     POST /{client}/job/{type}/add           POST /add?jobtype=&client=           → 200 {ok, count, ids}
+    POST /{client}/handler/add/{type}/add?method=                                → 200 {ok, id}
+    GET  /{client}/handler/get/{type}                                            → 200 {id, type, client, dt, data}
+    POST /{client}/handler/del/{type}/delete                                     → 200 {ok}
+    GET  /                                  POST or GET /start, /stop            → 200 OK
 
 A client is a tenant; `-` is the tenant "". The payload is the line as it stands, as a text. Blank lines, and those that
-begin with #, are none. All jobs of a request are taken, or none.
+begin with #, are none. All jobs of a request are taken, or none. A handler's type may be of one version: `mail@3`.
 """
 
 import re
 from itertools import islice
+from typing import Annotated, Any
 
 import msgspec
 import trio
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.api.auth import speaking_for
+from jqd.api.auth import AUTHORIZATION, speaking_for
 from jqd.api.context import ApiContext
-from jqd.api.decode import read_query
+from jqd.api.decode import read_body, read_query, unpack
 from jqd.api.message import answer
 from jqd.api.problems import Problem
 from jqd.domain.array_split import finish
-from jqd.domain.errors import Unreadable
+from jqd.domain.dates import iso
+from jqd.domain.errors import Fault, Invalid, Unreadable
+from jqd.domain.job_spec import JobOptions
+from jqd.domain.tenant import IN_WORDS, bare, is_tenant
 from jqd.http import SOME_BYTES, Request, Response
-from jqd.service import push
+from jqd.runner.handler import Body, Definition, HandlerOptions, Lang, Source, Version, id_of, is_version
+from jqd.runner.worker import Batch as Jobs
+from jqd.service import handlers, pauses, push
 from jqd.service.batch import Batch, expect_size, read_in_pieces
 from jqd.service.config import ServiceConfig
+from jqd.service.server_only import expect_allowed
 
 TEXT = "text/plain"
 PLAIN = dict.fromkeys(("", TEXT, "application/x-www-form-urlencoded"), TEXT)  # the last is what curl says by itself
 NOBODYS = "-"  # no tenant is called so
+BY_PAGES = {"origin", "referer", "sec-fetch-site"}  # one of them with what a page asks for on loopback
+
+# Of node-miniq, where a handler says nothing else: a job is tried every 5 minutes for 6 hours, 2 minutes each.
+BATCH_OF_URL, BATCH_OF_CODE = 10, 5  # jobs
+MINIQ = JobOptions(max_retry=72, backoff=(300.0, 300.0), timeout=120.0)
+
 _LINE = re.compile(rb"^(?!#)[^\n]*\S[^\n]*", re.MULTILINE)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -50,6 +67,60 @@ class Added(Struct, frozen=True):
     ok: bool = True
 
 
+class AddingHandler(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a new handler."""
+
+    method: Annotated[Lang | None, Meta(description="one of http, python, node, sh")] = None
+    """How it is run: as `lang`, which it stands for where that is left out; both left out: http."""
+
+
+class MiniqOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many jobs its runner gets at once, and what counts for these where nothing is said of it: node-miniq's."""
+
+    batch: bool | UnsetType = UNSET
+    """Whether it gets several jobs at once; left out: code does."""
+    batch_size: Jobs | UnsetType = msgspec.field(default=UNSET, name="batchSize")
+    """At most so many; left out: 10, or 5 of code."""
+
+
+class MiniqHandler(Struct, frozen=True, forbid_unknown_fields=True):
+    """What runs a jobtype."""
+
+    body: Body
+    """The URL of a line runner, or code."""
+    lang: Lang | None = None
+    eid: Source | None = None
+    before: Source | None = None
+    before_each: Source | None = msgspec.field(default=None, name="beforeEach")
+    after_each: Source | None = msgspec.field(default=None, name="afterEach")
+    options: MiniqOptions = MiniqOptions()
+
+
+class AddedHandler(Struct, frozen=True):
+    """The version that was made."""
+
+    id: str
+    """By which it is found, and jobs are pushed for it alone."""
+    ok: bool = True
+
+
+class GoneHandler(Struct, frozen=True):
+    """It is deleted with all its versions."""
+
+    ok: bool = True
+
+
+class StoredHandler(Struct, frozen=True):
+    """One version of a handler."""
+
+    id: str
+    type: str
+    client: str
+    dt: str
+    """When it was made."""
+    data: MiniqHandler
+
+
 async def add(parts: ApiContext, request: Request) -> Response:
     """`POST /add?jobtype=`: a job for each line → 200 {ok, count, ids}: on this daemon's disk, synced."""
     asked = read_query(request, Adding)
@@ -61,11 +132,83 @@ async def add_for(parts: ApiContext, request: Request, client: str, jobtype: str
     return await _add(parts, request, client, jobtype)
 
 
+async def add_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+    """`POST /{client}/handler/add/{type}/add?method=`: a new version of what runs a jobtype: its body alone as text, or
+    a map → 200 {ok, id}."""
+    asked = read_query(request, AddingHandler)
+    parts = _for_client(parts, client)
+    told = _read_handler(request)
+    if asked.method is not None and told.lang not in (None, asked.method):
+        why = f"lang is {told.lang}, and method in the query {asked.method}: leave one of them out"
+        raise Invalid(why, [Fault("/lang", why)])
+    definition = _definition(told, told.lang or asked.method or "http")
+    expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
+    version = await handlers.put(parts.services, jobtype, definition, peer=request.peer)
+    return answer(200, AddedHandler(id_of(jobtype, version.number)), request.answer_language())
+
+
+async def get_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+    """`GET /{client}/handler/get/{type}`: what runs a jobtype; of the type `name@3` version 3 of it."""
+    parts = _for_client(parts, client)
+    name, _, number = jobtype.rpartition("@") if is_version(jobtype) else (jobtype, "", "0")
+    _, version = await handlers.look(parts.services, name, int(number[:16]))
+    return answer(200, _stored(parts.services.principal.tenant, name, version), request.answer_language())
+
+
+async def delete_handler(parts: ApiContext, request: Request, client: str, jobtype: str) -> Response:
+    """`POST /{client}/handler/del/{type}/delete`: delete it with all its versions → 200 {ok}."""
+    parts = _for_client(parts, client)
+    expect_allowed(parts.services, [parts.services.qualified_name(jobtype)])
+    await handlers.delete(parts.services, jobtype)
+    return answer(200, GoneHandler(), request.answer_language())
+
+
+async def here(parts: ApiContext, request: Request) -> Response:
+    """`GET /` → 200 OK, while the process turns its loop."""
+    return _ok()
+
+
+async def stop(parts: ApiContext, request: Request) -> Response:
+    """`POST /stop`: this daemon begins no job, through restarts, and takes pushes as before: it is drained."""
+    await pauses.drain(parts.services, pauses.THIS)
+    return _ok()
+
+
+async def start(parts: ApiContext, request: Request) -> Response:
+    """`POST /start`: this daemon begins jobs again."""
+    await pauses.resume_daemon(parts.services, pauses.THIS)
+    return _ok()
+
+
+async def get_stop(parts: ApiContext, request: Request) -> Response:
+    """`GET /stop`: the same as a POST, from programs."""
+    _expect_program(parts, request)
+    return await stop(parts, request)
+
+
+async def get_start(parts: ApiContext, request: Request) -> Response:
+    """`GET /start`: the same as a POST, from programs."""
+    _expect_program(parts, request)
+    return await start(parts, request)
+
+
+def _expect_program(parts: ApiContext, request: Request) -> None:
+    """Raises Problem 403 for a GET that a web page may have sent: of those that ask for an image, say, browsers tell
+    nothing but to addresses that they trust, as loopback."""
+    is_told = parts.guard.loopback and not BY_PAGES & request.headers.keys()
+    if not is_told and AUTHORIZATION not in request.headers:
+        raise Problem(403, f"it changes what the daemon does, and any web page can send a GET: POST {request.path}")
+
+
+def _ok() -> Response:
+    return Response(200, b"OK\n", TEXT)
+
+
 async def _add(parts: ApiContext, request: Request, client: str | None, jobtype: str) -> Response:
     if request.media_type() != TEXT:
         raise Problem(415, f"jobs are lines of text here: send {TEXT}, or jobs as maps to POST /v1/jobs")
     if client is not None:
-        parts = parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
+        parts = _for_client(parts, client)
     push.expect_open(parts.services)
     if len(request.body) <= SOME_BYTES:
         batch = _read(request.body, jobtype, parts.config)
@@ -74,6 +217,13 @@ async def _add(parts: ApiContext, request: Request, client: str | None, jobtype:
     pushed = await push.push(parts.services, batch, atomic=True)
     ids = [str(job_id) for job_id in pushed.job_ids]
     return answer(200, Added(len(ids), ids), request.answer_language())
+
+
+def _for_client(parts: ApiContext, client: str) -> ApiContext:
+    """Raises Problem 403, 422."""
+    if client != NOBODYS and not is_tenant(client):
+        raise Problem(422, f"a client is a tenant, {IN_WORDS}, or {NOBODYS} for none, not {client[:64]!r}")
+    return parts.as_principal(speaking_for(parts.services.principal, "" if client == NOBODYS else client))
 
 
 def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
@@ -87,3 +237,45 @@ def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
     except UnicodeDecodeError as error:
         raise Unreadable(f"a line is no UTF-8: {error.reason}; push bytes with POST /v1/jobs") from error
     return finish(read_in_pieces(_encoder.encode(jobs), config))
+
+
+def _read_handler(request: Request) -> MiniqHandler:
+    """Raises Invalid, Unreadable; Problem 415."""
+    if request.media_type() != TEXT:
+        return read_body(request, MiniqHandler)
+    try:
+        return unpack(_encoder.encode({"body": request.body.decode()}), MiniqHandler)
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"the body of a handler is text, and this is no UTF-8: {error.reason}") from error
+
+
+def _definition(told: MiniqHandler, lang: Lang) -> Definition:
+    is_code, options = lang != "http", told.options
+    batch, size = options.batch, options.batch_size
+    is_batch = is_code if batch is UNSET else batch
+    jobs = (size or (BATCH_OF_CODE if is_code else BATCH_OF_URL)) if is_batch else 1
+    of_jobs: dict[str, Any] = dict(MINIQ.said()) | dict(options.said())
+    return Definition(
+        lang=lang,
+        # A URL that came as text, from a file perhaps, ends with its line.
+        body=told.body if is_code else told.body.strip(),
+        eid=told.eid,
+        before=told.before,
+        before_each=told.before_each,
+        after_each=told.after_each,
+        options=HandlerOptions(style="webhook" if is_code else "lines", batch=jobs, **of_jobs),
+    )
+
+
+def _stored(client: str, name: str, version: Version) -> StoredHandler:
+    jobs = version.options.batch or 1
+    data = MiniqHandler(
+        body=version.body,
+        lang=version.lang,
+        eid=version.eid,
+        before=version.before,
+        before_each=version.before_each,
+        after_each=version.after_each,
+        options=MiniqOptions(batch=jobs > 1, batch_size=jobs, **dict(version.options.of_jobs.said())),
+    )
+    return StoredHandler(id_of(bare(name), version.number), name, client or NOBODYS, iso(version.set_at_ms) or "", data)
