@@ -9,10 +9,10 @@ import trio
 from msgspec import Struct
 
 from jqd.api.auth import AUTHORIZATION, ApiKeys
-from jqd.api.body_limits import BodyBudget, Disconnected, Reservation, check_head, read_body
 from jqd.api.config import ApiConfig
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_query
+from jqd.api.head_limits import check_head
 from jqd.api.large_bodies import AT_ONCE_BYTES, packed_body
 from jqd.api.lists import ListLimit
 from jqd.api.message import refuse
@@ -25,8 +25,11 @@ from jqd.domain.log import get_logger
 from jqd.domain.tokens import is_token_id
 from jqd.http import (
     SOME_BYTES,
+    BodyBudget,
     Guard,
     LargeBodyQueue,
+    Owner,
+    Refused,
     Request,
     RequestHead,
     Response,
@@ -79,51 +82,55 @@ class Api:
         self._parts = parts
         self._large = LargeBodyQueue()
         self._lists = ListLimit()
-        self._room = BodyBudget(parts.config.bodies_bytes_max, self._large.others.ask)
+        self._bodies = BodyBudget(parts.config.bodies_bytes_max, self._whose_body, self._large.others.ask)
         self._log = get_logger("api")
         self._second = self._looked = 0
         self._take_keys(parts.config)
 
     async def __call__(self, request: Request) -> Response | None:
         """Answer one request; None when its client went away before it was whole."""
-        heading = request.heading
-        verdict: Admission = heading.verdict or self._admit(heading)
-        route, parts = verdict.route, self._parts
-        is_report = route is not None and route.method != "GET" and bool(route.urgency)
-        with Reservation(self._room, lambda: self.whose(request), is_report) as part:
+        verdict: Admission = request.heading.verdict or self._admit(request.heading)
+        try:
             try:
-                try:
-                    if verdict.bytes_max < 0:
-                        self._check(heading, verdict)
-                    if route is not None:  # before the body is read; each time, for tokens are revoked
-                        request.plain = route.plain
-                        who = parts.auth.principal(request.headers, route)
-                        parts = parts if who is parts.services.principal else parts.as_principal(who)
-                    request.body = await read_body(request, part, verdict.bytes_max)
-                    if request.body and "content-type" not in request.headers:
-                        parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
-                except Disconnected:
+                parts = self._let_in(request, verdict)
+                body = await self._bodies.read(request, verdict.bytes_max)
+                if body is None:
                     self._log.info("api.disconnected", path=request.path)
                     return None
-                except (Foreign, Problem) as error:
-                    response = self._render(request, verdict, error)
-                    response.headers["connection"] = "close"  # what is left of the body is not read
+                request.body = body
+                if body and "content-type" not in request.headers:
+                    parts.guard.check_type(request.headers, has_body=True, plain=request.plain)
+            except (Foreign, Problem, Refused) as error:
+                response = self._render(request, verdict, error)
+                response.headers["connection"] = "close"  # what is left of the body is not read
+                return response
+            route = verdict.route
+            if route is None:
+                return self._unrouted(request, verdict)
+            call = Call(route, verdict.names, parts, request)
+            if route.method == "GET":  # nothing of it is to be kept
+                with request.while_there() as work:
+                    response = await self._serve(call)
+                if not work.cancelled_caught:
                     return response
-                if route is None:
-                    return self._unrouted(request, verdict)
-                call = Call(route, verdict.names, parts, request)
-                if route.method == "GET":  # nothing of it is to be kept
-                    with request.while_there() as work:
-                        response = await self._serve(call)
-                    if not work.cancelled_caught:
-                        return response
-                    self._log.debug("api.left", path=request.path)
-                    return None
-                if route.polls or route.lists or len(request.body) > SOME_BYTES:
-                    return await self._serve(call)
-                return await self._answer(call)
-            finally:  # the answer may be written for long, and the budget counts them no more
-                request.body, request.packed = b"", None
+                self._log.debug("api.left", path=request.path)
+                return None
+            if route.polls or route.lists or len(request.body) > SOME_BYTES:
+                return await self._serve(call)
+            return await self._answer(call)
+        finally:
+            self._bodies.release(request)
+
+    def _let_in(self, request: Request, verdict: Admission) -> ApiContext:
+        """What acts for who makes a request, known before its body is read. Raises Foreign, Problem, Refused."""
+        route, parts = verdict.route, self._parts
+        if verdict.bytes_max < 0:
+            self._check(request.heading, verdict)
+        if route is None:
+            return parts
+        request.plain = route.plain
+        who = parts.auth.principal(request.headers, route)  # each time, for tokens are revoked
+        return parts if who is parts.services.principal else parts.as_principal(who)
 
     def whose(self, asked: Request) -> str:
         """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
@@ -138,6 +145,11 @@ class Api:
             self._large.others.note(owner)
         return owner
 
+    def _whose_body(self, request: Request) -> Owner:
+        """Reports count as another owner's than the pushes beside them."""
+        route = self._admit(request.heading).route
+        return self.whose(request), route is not None and route.method != "GET" and bool(route.urgency)
+
     def urgent(self, asked: Request) -> Urgency:
         """Whether it waits behind nothing else that they ask, as its route has it."""
         route = self._admit(asked.heading).route
@@ -148,7 +160,7 @@ class Api:
         self._parts.config = self._parts.services.config = config
         self._parts.guard = guard
         self._take_keys(config)
-        self._room.bytes_max = config.bodies_bytes_max
+        self._bodies.bytes_max = config.bodies_bytes_max
 
     def _take_keys(self, config: ApiConfig) -> None:
         self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))

@@ -8,9 +8,9 @@ from msgspec import Meta
 
 from jqd.domain.setting_text import SECRET, WHOLE
 from jqd.domain.units import Bytes, Seconds
+from jqd.http import PUSHES
 from jqd.service import ServiceConfig
 
-PUSHES = 12 / 16  # of the room for bodies, for all pushes that may wait for a turn
 NamedUrls = Annotated[
     tuple[Annotated[str, Meta(pattern=r"^[^=]+=https?://.+$(?!\n)")], ...],
     Meta(description="a list of name=URL, such as mailer=http://127.0.0.1:8000"),

@@ -7,18 +7,34 @@ from jqd.http.config import ListenerConfig
 from jqd.http.fairness import Urgency, by_address
 from jqd.http.guard import Guard
 from jqd.http.internal_error import log_internal_error, place_of
-from jqd.http.large_bodies import SOME_BYTES, LargeBodyQueue
+from jqd.http.large_bodies import LargeBodyQueue
 from jqd.http.listener import Listener, serve_http
-from jqd.http.request import Request, RequestHead, Response, Stream, Write
+from jqd.http.request import (
+    PUSHES,
+    SOME_BYTES,
+    BodyBudget,
+    Owner,
+    Refused,
+    Request,
+    RequestHead,
+    Response,
+    Stream,
+    Write,
+    too_large,
+)
 from jqd.http.tls import tls_context
 
 __all__ = [
+    "PUSHES",
     "SOME_BYTES",
+    "BodyBudget",
     "Certificate",
     "Guard",
     "LargeBodyQueue",
     "Listener",
     "ListenerConfig",
+    "Owner",
+    "Refused",
     "Request",
     "RequestHead",
     "Response",
@@ -34,5 +50,6 @@ __all__ = [
     "place_of",
     "serve_http",
     "tls_context",
+    "too_large",
     "url_of",
 ]

@@ -5,7 +5,7 @@ llhttp reads on over the end of a request, so it cannot say where the next begin
 
 import re
 
-from jqd.http.head import Refused
+from jqd.http.request import Refused
 
 CHUNK_LINE_MAX = 1_024  # bytes of a chunk's size and what may stand behind it
 TRAILER_BYTES_MAX = 4_096  # of headers behind the last chunk; they are read over

@@ -14,8 +14,9 @@ from jqd.http.config import ListenerConfig
 from jqd.http.connection_limit import ConnectionLimit, address_of
 from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
 from jqd.http.fairness import HANDSHAKE, AddressQueues, Urgent, Whose, by_address, not_urgent
-from jqd.http.head import Head, Refused, check_start, read_head
+from jqd.http.head import Head, check_start, read_head
 from jqd.http.internal_error import log_event, log_internal_error, place_of
+from jqd.http.request import Refused
 from jqd.http.response import TOO_SLOW, Dates, problem_answer, render_whole
 from jqd.http.transport import NotAgreedError, Transport
 

@@ -9,8 +9,8 @@ import trio
 
 from jqd.http.body import Chunked
 from jqd.http.config import ListenerConfig
-from jqd.http.head import Head, Headers, Refused
-from jqd.http.request import Request, Response, Stream
+from jqd.http.head import Head, Headers
+from jqd.http.request import Refused, Request, Response, Stream
 from jqd.http.response import BODILESS, CONTINUE, Dates, render_head
 from jqd.http.transport import Transport
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
-from jqd.http.request import RequestHead
+from jqd.http.request import Refused, RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,15 +37,6 @@ _LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
 _FIELD = re.compile(_TOKEN + rb":" + _VALUE)
 _TARGET = re.compile(rb"/(?!/)[!\"$->@-~]*(?:\?[!\"$-~]*)?")
 _HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
-
-
-class Refused(Exception):
-    """What came is no request that we take: it is answered with `status`, and the connection closed."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
 
 
 @dataclass(slots=True, eq=False)

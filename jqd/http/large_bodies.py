@@ -8,10 +8,10 @@ import trio
 
 from jqd.domain.clock import processor_s
 from jqd.http.fairness import EACH, OTHERS_S, PAUSE_S, PAUSES, WEIGHT_BYTES, OtherAddresses
+from jqd.http.request import SOME_BYTES
 
 LARGE_BYTES = EACH * WEIGHT_BYTES  # of a body: a turn of its own, and its beginning is the least of it
 DISK_RATE = 256 << 20  # bytes a second of the disk, where the pushes of all stand in one line
-SOME_BYTES = 4_096  # of a body: a hundred wrong jobs, of which each takes as long as twenty good requests
 COSTLY_S = 0.005  # of the loop in one piece: five times as long as others wait behind four small requests
 LARGE_S_MAX = 1.0  # the next waits for a large one no longer: it may wait for the store; and it counts for no more
 

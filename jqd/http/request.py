@@ -1,5 +1,9 @@
-"""What a door hands to an application, and what it takes back: plain values, whichever door it is."""
+"""What a door hands to an application, and what it takes back: plain values, whichever door it is.
 
+No body is in memory outside of the one budget that all requests share.
+"""
+
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +14,25 @@ import trio
 from msgspec import Struct
 
 from jqd.domain import media
+from jqd.domain.errors import JqdError
 from jqd.domain.media import Language
+
+SOME_BYTES = 4_096  # of a body: a hundred wrong jobs, of which each takes as long as twenty good requests
+PUSHES, REPORTS = 12 / 16, 15 / 16  # of the budget, up to which such bodies are taken that are larger than that
+AGAIN_S = 1  # until a body may be sent again for which there was no room: most are answered within it
+
+Owner = tuple[str, bool]
+"""Who makes a request, and whether it is a worker's report of its jobs."""
+
+
+class Refused(JqdError):
+    """What came is no request that we take: it is answered with `status`, and the connection closed."""
+
+    def __init__(self, status: int, detail: str, retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +61,10 @@ class Request:
     """Whether its body was read to its end."""
     patient = False
     """Whether it waited behind others of whoever makes it, while somebody else asks, too: it may wait for more."""
+    held_bytes = 0
+    """What its body takes of the budget."""
+    owner: Owner | None = None
+    """Who has that; known above SOME_BYTES."""
     packed: bytes | None = None
     """The body as MessagePack, where it was large and was made so aside."""
     plain: Mapping[str, str] = MappingProxyType({})
@@ -93,6 +119,70 @@ class Request:
         """What the client wants to read: by Accept, else the language it wrote in."""
         headers = self.headers
         return media.answer_language(headers.get("content-type", ""), headers.get("accept", ""), otherwise)
+
+
+class BodyBudget:
+    """The memory that the bodies of all requests take together: one number, and who finds it used up is refused.
+
+    Large pushes are refused first, so none of whomever makes a report of a worker fail; then reports, so that small
+    bodies have room. Large ones may wait in line for a turn, and stay for long: so while others ask, too, each owner's
+    take at most half of what those of other owners leave. One always may, if there is room.
+    """
+
+    def __init__(self, bytes_max: int, whose: Callable[["Request"], Owner], shared: Callable[[], bool]) -> None:
+        """`shared`: whether there is more than one who asks."""
+        self.bytes, self.bytes_max = 0, bytes_max
+        self._whose, self._shared = whose, shared
+        self._owners: Counter[Owner] = Counter()
+
+    async def read(self, request: Request, bytes_max: int) -> bytes | None:
+        """The whole body, which is held until `release`; None: the client has left, and a cut body is no body.
+
+        Raises Refused 413, 503.
+        """
+        piece: bytes | None = request.read_nowait()
+        pieces: list[bytes] = []
+        while piece is not None:
+            if request.held_bytes + len(piece) > bytes_max:
+                raise too_large(bytes_max)
+            self.take(request, len(piece))
+            pieces.append(piece)
+            if request.whole:
+                return b"".join(pieces)
+            piece = await request.read()
+        return None
+
+    def take(self, request: Request, size: int) -> None:
+        """Hold so many bytes more. Raises Refused 503 when there is no room."""
+        held, most = request.held_bytes, self.bytes_max
+        if held + size > SOME_BYTES:
+            if request.owner is None:
+                request.owner = self._whose(request)
+                self._owners[request.owner] += held
+            own, most = self._owners[request.owner], int(most * (REPORTS if request.owner[1] else PUSHES))
+            if own > held and self._shared():
+                most = min(most, self.bytes + (most - self.bytes - own) // 2)
+        if self.bytes + size > most:
+            raise Refused(503, "too many bodies are being read already; try again", AGAIN_S)
+        self._add(request, size)
+
+    def release(self, request: Request) -> None:
+        """Let go of its body: its answer may be written for long."""
+        request.body, request.packed = b"", None
+        self._add(request, -request.held_bytes)
+
+    def _add(self, request: Request, size: int) -> None:
+        self.bytes += size
+        request.held_bytes += size
+        if request.owner is not None:
+            self._owners[request.owner] += size
+            if not self._owners[request.owner]:
+                del self._owners[request.owner]
+
+
+def too_large(bytes_max: int) -> Refused:
+    """Of a body that is longer than its call takes."""
+    return Refused(413, f"the body has more than {bytes_max} bytes; push smaller jobs, or fewer in one request")
 
 
 Write = Callable[[bytes], Awaitable[bool]]

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from jqd.domain.errors import ConfigError
-from jqd.http.head import Refused
+from jqd.http.request import Refused
 from jqd.http.transport import NotAgreedError, Transport, Turn
 
 HELLO = b"\x16"  # the first byte of a handshake

@@ -21,9 +21,9 @@ from jqd.domain.errors import AnswerGarbled, JournalError, ServiceError
 from jqd.domain.job_spec import JobSpec
 from jqd.domain.jobid import IdSource
 from jqd.domain.record import DECODERS, Head, Lane, encode_jobs
-from jqd.http import Request, RequestHead
+from jqd.http import Refused, Request, RequestHead
 from jqd.http.body import Chunked
-from jqd.http.head import Refused, check_start, read_head
+from jqd.http.head import check_start, read_head
 from jqd.journal.frame import SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.inspect import snapshot, walk
 from jqd.journal.recover import recover

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from jqd.http.body import Chunked
 from jqd.http.exchange import Exchange
-from jqd.http.head import Head, Refused, check_start, read_head
+from jqd.http.head import Head, check_start, read_head
+from jqd.http.request import Refused
 from tests.wire.corpus import BAD_CHUNKS, REFUSED, head
 
 

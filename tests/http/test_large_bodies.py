@@ -10,8 +10,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.http.fairness import OTHERS_S, PAUSES, WEIGHT_BYTES, WEIGHT_UNSAID, OtherAddresses, weight_of
-from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, SOME_BYTES, LargeBodyQueue
-from jqd.http.request import RequestHead
+from jqd.http.large_bodies import COSTLY_S, LARGE_BYTES, LARGE_S_MAX, LargeBodyQueue
+from jqd.http.request import SOME_BYTES, RequestHead
 
 LONG_S = 0.05  # that the loop has with one
 

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from jqd.api.body_limits import TARGET_LENGTH_MAX
+from jqd.api.head_limits import TARGET_LENGTH_MAX
 from jqd.store.queries import CURSOR_BYTES_MAX, _decode_cursor, _encode_cursor
 
 
