@@ -3,21 +3,23 @@
 Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exception.
 """
 
+import json
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Any
 
 import trio
 
+from jqd.domain import media
 from jqd.http.config import ListenerConfig
 from jqd.http.connection_limit import ConnectionLimit, address_of
-from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
+from jqd.http.exchange import AT_LOOK, READ_BYTES, Address, App, Dates, Ends, Exchange, Wire, render_head
 from jqd.http.fairness import HANDSHAKE, AddressQueues, Urgent, Whose, by_address, not_urgent
 from jqd.http.head import Head, check_start, read_head
 from jqd.http.internal_error import log_event, log_internal_error, place_of
-from jqd.http.request import Refused
-from jqd.http.response import TOO_SLOW, Dates, problem_answer, render_whole
+from jqd.http.request import Refused, Response
 from jqd.http.transport import NotAgreedError, Transport
 
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
@@ -25,6 +27,8 @@ KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
 KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
 NO_CERTIFICATE = frozenset({"PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"})  # by OpenSSL's names
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
+
+TOO_SLOW = "the request came too slowly, or was not complete in time; nothing was taken"
 
 
 class ServerContext:
@@ -299,3 +303,25 @@ def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
     if b"\n" not in buffer[:LINE_MAX]:
         return Refused(414, f"the first line has more than {LINE_MAX} bytes")
     return Refused(431, f"the head of the request has more than {bytes_max} bytes")
+
+
+def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Response:
+    """Says what is wrong (RFC 9457), and closes the connection."""
+    told: dict[str, object] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
+    if fault:
+        told["id"] = fault
+    headers = {"connection": "close"}
+    if retry_after_s is not None:
+        headers["retry-after"] = str(retry_after_s)
+    return Response(status, json.dumps(told).encode(), media.PROBLEM, headers)
+
+
+def render_whole(answer: Response, date: bytes) -> bytes:
+    """An answer that stands for itself, outside of any exchange."""
+    length = (b"content-length", b"%d" % len(answer.body))
+    return render_head(answer.status, [*answer.fields(), length], date, b"") + answer.body

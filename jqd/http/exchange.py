@@ -3,21 +3,26 @@
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import NamedTuple
 
 import trio
 
+from jqd.domain.clock import Clock, SystemClock
 from jqd.http.body import Chunked
 from jqd.http.config import ListenerConfig
 from jqd.http.head import Head, Headers
 from jqd.http.request import Refused, Request, Response, Stream
-from jqd.http.response import BODILESS, CONTINUE, Dates, render_head
 from jqd.http.transport import Transport
 
 OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
 READ_BYTES = 65_536
 AT_LOOK = -1.0  # a time that is none, see Wire
 AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+BODILESS = frozenset((204, 304))  # and all below 200: no body, and no word of its length
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
 Address = tuple[str, int]
 
@@ -28,6 +33,23 @@ class Ends(NamedTuple):
     client: Address
     server: Address
     scheme: str
+
+
+class Dates:
+    """The Date header, made once a second."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._second = -1
+        self._line = b""
+
+    def line(self) -> bytes:
+        """The header, with its line end."""
+        second = self._clock.wall_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self._line = f"date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._line
 
 
 class Wire:
@@ -299,6 +321,15 @@ class Exchange(Request):
             if self._owed < 0 or (self._owed and not more):
                 raise RuntimeError(f"the answer is {-self._owed} bytes longer than its Content-Length (less: shorter)")
         return body
+
+
+def render_head(status: int, headers: Sequence[tuple[bytes, bytes]], date: bytes, more: bytes) -> bytes:
+    """`more`: whole lines that the connection adds. Raises ValueError for a header that would be more than one."""
+    line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
+    fields = b"\r\n".join(map(b": ".join, headers))
+    if len(fields.splitlines()) != len(headers) or b"\0" in fields:
+        raise ValueError("a header of the answer has a line end within")
+    return b"".join((line, date, fields, b"\r\n" if fields else b"", more, b"\r\n"))
 
 
 App = Callable[[Exchange], Awaitable[Response | None]]

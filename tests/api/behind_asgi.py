@@ -8,8 +8,9 @@ import trio
 
 from jqd.http.asgi import AsgiApp, Message, Receive, Send
 from jqd.http.config import ListenerConfig
+from jqd.http.connection import TOO_SLOW, problem_answer
+from jqd.http.exchange import BODILESS
 from jqd.http.request import Core, Request, RequestHead, Response, Stream
-from jqd.http.response import BODILESS, TOO_SLOW, problem_answer
 
 HTTP_1 = ("1.0", "1.1")
 
