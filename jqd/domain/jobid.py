@@ -17,6 +17,7 @@ partitions there are (docs/adr/0009).
 
 import re
 import zlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,6 +36,7 @@ SALT_BITS = 15
 HOME_BITS = 5
 HOMES = 1 << HOME_BITS  # and so no more partitions
 HOMES_KEPT = 20_000  # at most 14 MiB, if they are of the longest letters; the ids of two of the largest arrays
+BATCHES_MAX = 20_000  # noted, some 5 MiB; older ones are forgotten first, and only the store can tell of them then
 ORDER_LENGTH = 14  # of an id's first characters, which say in what order a journal gave its ids
 
 _SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
@@ -83,7 +85,8 @@ class IdRange(Struct, frozen=True, gc=False):
 
 
 class IdSource:
-    """Gives ids of one journal, ever growing. Not shared between journals or threads."""
+    """Gives ids of one journal, ever growing, and knows of the latest where they stand in it: so which are surely not
+    in the store yet. Not shared between journals or threads."""
 
     def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
         """`after_ms`: no id is given at or before this millisecond (what an earlier life may have used)."""
@@ -97,6 +100,10 @@ class IdSource:
         self._next_sequence = SEQUENCES  # forces a new millisecond first
         self.last_id = ""
         """With the greatest home: no id given so far sorts behind it."""
+        self._firsts: list[str] = []
+        self._lasts: list[str] = []
+        self._ends: list[int] = []
+        self._tenants: list[str] = []
 
     def take(self, count: int, homes: str = ALPHABET[0]) -> IdRange:
         """Give `count` consecutive ids (1 … 1,048,576). `homes`: the home of each, or one for all."""
@@ -112,6 +119,30 @@ class IdSource:
         first_id = self._head + _PAIRS[first >> 10] + _PAIRS[first & 1023] + self._tail
         self.last_id = (first_id if count == 1 else self._spell(first + count - 1)) + ALPHABET[-1]
         return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
+
+    def note(self, first: str, end: int, tenant: str = "") -> None:
+        """The ids given last were written to the journal, up to position `end`: those of a tenant's batch."""
+        self._firsts.append(first)
+        self._lasts.append(self.last_id)
+        self._ends.append(end)
+        self._tenants.append(tenant)
+        if len(self._ends) > 2 * BATCHES_MAX:
+            for rows in (self._firsts, self._lasts, self._ends, self._tenants):
+                del rows[:BATCHES_MAX]
+
+    def awaits(self, job_id: str, read_point: int) -> bool:
+        """Whether the job was journaled behind `read_point`, up to which the store has applied. False: nobody knows."""
+        index = self._batch(job_id)
+        return index is not None and self._ends[index] > read_point
+
+    def is_of(self, job_id: str, tenant: str) -> bool:
+        """Whether it was given to a job of that tenant. False: nobody knows."""
+        index = self._batch(job_id)
+        return index is not None and self._tenants[index] == tenant
+
+    def _batch(self, job_id: str) -> int | None:
+        index = bisect_left(self._lasts, job_id)
+        return index if index < len(self._lasts) and self._firsts[index] <= job_id else None
 
     def _begin(self, at_ms: int) -> None:
         self.last_ms, self._next_sequence = at_ms, 0

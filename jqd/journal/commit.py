@@ -1,8 +1,8 @@
 """Group commit: what is written, what is on disk, and the one task that brings the first to the second.
 
-    add ──▶ pending ──commit──▶ durable: waiters return
-               │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
-               └── while it refuses, nothing is added
+    write ──▶ pending ──commit──▶ durable: waiters return
+                 │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
+                 └── while it refuses, nothing is taken
 
 While one commit runs, frames gather for the next one, so one sync serves all waiters, however many they are. Patient
 frames gather for a moment more, unless others come, and go with these. All disk calls are made in a thread. The cost of
@@ -21,6 +21,7 @@ import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
+from jqd.domain.jobid import IdSource, journal_number
 from jqd.domain.log import get_logger
 from jqd.domain.record import Lane
 from jqd.journal.config import JournalConfig
@@ -69,10 +70,15 @@ class Figures:
 
 
 class Commits:
-    """The writing half of a journal. `wait` returns only while `run` runs."""
+    """The writing half of a journal. `wsync` returns only while `run` runs."""
 
-    def __init__(self, files: Files, writer: Writer, found: Recovered, config: JournalConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
+    ) -> None:
+        assert found.journal_id is not None
         self._files, self._writer, self._config, self._clock = files, writer, config, clock
+        self.journal_id = found.journal_id.hex()
+        self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self.segments = found.segments
         """Oldest first; with those of earlier lives."""
         self.end = self.written = found.end
@@ -96,8 +102,9 @@ class Commits:
         self._waiting = trio.CancelScope()
         self._moved = trio.Event()
         self._came = {int(lane): trio.Event() for lane in Lane}
+        """Set by a commit that has frames of the lane: most of 2,000 a second have none."""
         self._parked: list[tuple[int, trio.lowlevel.Task]] = []
-        self._limiter = trio.CapacityLimiter(1)
+        self._limiter = trio.CapacityLimiter(1)  # of the one thread that writes
         self._log = get_logger("journal")
 
     @property
@@ -111,14 +118,43 @@ class Commits:
                 )
         return self._refusal
 
-    def add(self, lane: Lane, records: int, body: bytes, *, after_ms: int, patient: bool) -> int:
-        """Queue one frame; returns the position after it. Its date: now, `after_ms` or the last date, the latest."""
-        self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, after_ms)
-        start = self.written
-        self.written = end = start + FRAME_HEADER_BYTES + len(body)
+    @property
+    def refusing(self) -> str | None:
+        """Why nothing can be written now, or None."""
+        refusal = self.refusal
+        return refusal.why if refusal else None
+
+    @property
+    def refusing_full(self) -> bool:
+        """Whether writes are refused because the disk is full."""
+        refusal = self.refusal
+        return refusal is not None and refusal.full
+
+    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
+        """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
+
+        `patient`: it waits a few milliseconds for more, so that syncs are fewer, unless others are to be written. No
+        disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already."""
+        if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
+            raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
+        if (refusal := self.refusal) is not None:
+            raise refusal.error()
+        size, bytes_max = FRAME_HEADER_BYTES + len(body), self._config.pending_bytes_max
+        if lane is Lane.OUTCOMES:
+            bytes_max += FRAME_HEADER_BYTES + self._config.frame_bytes_max
+        if self.pending_bytes + size > bytes_max:
+            raise JournalRefused(
+                f"{self.pending_bytes} bytes wait for the disk already (limit {bytes_max}); "
+                "nothing of this was accepted, try again in a moment",
+                full=False,
+            )
+        # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
+        self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, self.ids.last_ms)
+        start, end = self.written, self.written + size
+        self.written = end
         self._pending.append(Pending(start, end, self._next_seq, self._last_at_ms, lane, records, body))
         self._next_seq += 1
-        self.pending_bytes += end - start
+        self.pending_bytes += size
         if not patient:
             self._due = end
             self._work.set()
@@ -129,11 +165,13 @@ class Commits:
             self._waiting.deadline = self._due_s
         return end
 
-    async def wait(self, position: int, *, shielded: bool = False) -> None:
-        """Return once all up to `position` is on disk; raise JournalRefused when it never will be.
+    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
+        """Return once everything up to `position` (all that was written so far) is on disk.
 
-        `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at every commit cost a push a
-        tenth of its time."""
+        Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
+        waiting and nothing else. `shielded`: not cancelled, at no cost, and woken once: a cancel scope and a check at
+        every commit cost a push a tenth of its time."""
+        position = self.written if position is None else position
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
             if self._voids:
@@ -151,10 +189,6 @@ class Commits:
         at = bisect_left(self._voids, position, key=lambda void: void.end)
         if at < len(self._voids) and self._voids[at].start < position:
             raise self._voids[at].refusal.error()
-
-    async def wait_came(self, lane: Lane) -> None:
-        """Return after the next commit that has frames of the lane: most of 2,000 commits a second have none."""
-        await self._came[lane].wait()
 
     def begin(self) -> None:
         """Make the first segment of this life; while the disk refuses one, writes are refused. Blocks: for a thread."""

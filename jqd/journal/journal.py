@@ -9,24 +9,22 @@ own in every lane: what lies before it is in the store. Idea of the method names
 
 import errno
 import itertools
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 import trio
 
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalDamaged, JournalRefused
-from jqd.domain.jobid import IdSource, journal_number
-from jqd.domain.log import get_logger
 from jqd.domain.record import CARRIED, Lane
 from jqd.journal.commit import Commits
 from jqd.journal.config import MIB, JournalConfig
 from jqd.journal.files import Files
-from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
+from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.reader import Reader, Reservation, Slice
 from jqd.journal.recover import Recovered, Retired, write_retired
 from jqd.journal.segment import Segment
-from jqd.journal.writer import FULL
+from jqd.journal.writer import FULL, Writer
 
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
 
@@ -53,92 +51,37 @@ class JournalStats:
     """One sentence for each place that cannot be read; health is degraded while there is any."""
 
 
-class Journal:
+class Journal(Commits):
     """Made by `open_journal` (opening.py) only."""
 
     def __init__(
-        self, config: JournalConfig, clock: Clock, files: Files, commits: Commits, found: Recovered, salt: int
+        self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
     ) -> None:
-        assert found.journal_id is not None
+        super().__init__(config, clock, files, writer, found, salt)
         self.opened_at = found.end
         """Where this life begins: frames before it were written by earlier lives."""
+        self.unsure_to = found.end
+        """Up to here may stand changes that no store has confirmed."""
         self.is_new = found.is_new
         """Begun by this life, so none before it can have been in any store."""
-        self.journal_id = found.journal_id.hex()
-        self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
-        self._config, self._files, self._clock, self._commits = config, files, clock, commits
         self._retired = found.retired
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
         self._read_points: dict[tuple[Lane, int], int] = {}
         self._readers: dict[tuple[Lane, int], Reader] = {}
         self._read_limiter = trio.CapacityLimiter(1)  # for a range; every reader brings its own
-        self._log = get_logger("journal")
-
-    # ------------------------------------------------------------ writing
-
-    @property
-    def refusing(self) -> str | None:
-        """Why nothing can be written now, or None."""
-        refusal = self._commits.refusal
-        return refusal.why if refusal else None
-
-    @property
-    def refusing_full(self) -> bool:
-        """Whether writes are refused because the disk is full."""
-        refusal = self._commits.refusal
-        return refusal is not None and refusal.full
-
-    @property
-    def end(self) -> int:
-        """Position up to which everything is on disk."""
-        return self._commits.end
-
-    def write(self, lane: Lane, records: int, body: bytes, *, patient: bool = False) -> int:
-        """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
-
-        `patient`: it waits a few milliseconds for more, so that syncs are fewer, unless others are to be written. No
-        disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already."""
-        if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
-            raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
-        if (refusal := self._commits.refusal) is not None:
-            raise refusal.error()
-        pending, size = self._commits.pending_bytes, FRAME_HEADER_BYTES + len(body)
-        bytes_max = self._config.pending_bytes_max
-        if lane is Lane.OUTCOMES:
-            bytes_max += FRAME_HEADER_BYTES + self._config.frame_bytes_max
-        if pending + size > bytes_max:
-            raise JournalRefused(
-                f"{pending} bytes wait for the disk already (limit {bytes_max}); "
-                "nothing of this was accepted, try again in a moment",
-                full=False,
-            )
-        # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
-        return self._commits.add(lane, records, body, after_ms=self.ids.last_ms, patient=patient)
-
-    def wsync(self, position: int | None = None, *, shielded: bool = False) -> Awaitable[None]:
-        """Return once everything up to `position` (all that was written so far) is on disk.
-
-        Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
-        waiting and nothing else; one that is `shielded` waits on."""
-        return self._commits.wait(self._commits.written if position is None else position, shielded=shielded)
 
     # ------------------------------------------------------------ reading
 
     @property
     def start(self) -> int:
         """The oldest position that is kept."""
-        return next((segment.first for segment in self._commits.segments), self.end)
+        return next((segment.first for segment in self.segments), self.end)
 
     @property
     def retired(self) -> int:
         """Jobs before that position are never read again: they have ended, or were copied behind it."""
         return self._retired.position
-
-    @property
-    def written(self) -> int:
-        """Position up to which positions were given out."""
-        return self._commits.written
 
     @property
     def others_s(self) -> float:
@@ -164,7 +107,7 @@ class Journal:
         At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before and
         behind `retired` is given apart: the first holds less than its range."""
         start = self.read_point(lane, reader) if start is None else start
-        if start >= self._commits.last_end[lane]:
+        if start >= self.last_end[lane]:
             return None
         end = self.retired if start < self.retired else self.end
         return Reservation(lane, start, end, records_max, bytes_max, reader)
@@ -195,7 +138,7 @@ class Journal:
 
     async def _read(self, reader: Reader, token: Reservation) -> list[Slice]:
         while True:
-            segments = list(self._commits.segments)
+            segments = list(self.segments)
             try:
                 slices = await trio.to_thread.run_sync(reader.read, token, segments, limiter=self._read_limiter)
             except OSError as error:
@@ -235,23 +178,23 @@ class Journal:
 
     def place_of(self, position: int) -> str:
         """The segment and byte of a position, for people."""
-        for segment in self._commits.segments:
+        for segment in self.segments:
             if segment.first <= position < segment.end:
                 return f"{segment.path.name}, byte {HEAD_BYTES + position - segment.first} (position {position})"
         return f"position {position}"
 
     def reached(self, lane: Lane, position: int) -> int:
         """`position`, or the end when nothing of the lane follows it."""
-        return self.end if position >= self._commits.last_end[lane] else position
+        return self.end if position >= self.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
         """Whether the lane has durable records that are not rsync'd yet."""
-        return self.read_point(lane, reader) < self._commits.last_end[lane]
+        return self.read_point(lane, reader) < self.last_end[lane]
 
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""
         while not self.is_behind(lane, reader):
-            await self._commits.wait_came(lane)
+            await self._came[lane].wait()
 
     # ------------------------------------------------------------ space
 
@@ -264,15 +207,15 @@ class Journal:
 
         It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever."""
         config, now_ms = self._config, self._clock.wall_ms()
-        retirable, left = self.retired, sum(one.size for one in self._commits.segments if one.end > self.retired)
-        for segment, following in itertools.pairwise(self._commits.segments):
+        retirable, left = self.retired, sum(one.size for one in self.segments if one.end > self.retired)
+        for segment, following in itertools.pairwise(self.segments):
             if segment.end <= retirable:
                 continue
             age_s = (now_ms - following.header.created_at_ms) / 1000
             if segment.end > position or (age_s < config.retention_s and left <= config.retention_bytes):
                 return retirable
             retirable, left = segment.end, left - segment.size
-        opened = self._commits.segments[-1:]
+        opened = self.segments[-1:]
         age_s = (now_ms - opened[0].header.created_at_ms) / 1000 if opened else 0.0
         # The whole frame: it must not be retired in part.
         whole = position >= self.end and age_s > max(config.retention_s, config.segment_age_s)
@@ -281,7 +224,7 @@ class Journal:
     def overdue(self, position: int) -> int:
         """The position up to which closed segments, if they end by `position`, need not be kept for other daemons."""
         config, overdue, left = self._config, self.start, self._bytes()
-        for segment, following in itertools.pairwise(self._commits.segments):
+        for segment, following in itertools.pairwise(self.segments):
             age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
             too_old = age_s >= config.retention_s + config.others_s
             if segment.end > position or not (too_old or left > config.retention_bytes + config.others_bytes):
@@ -291,7 +234,7 @@ class Journal:
 
     def closed(self, position: int) -> int:
         """The end of the last closed segment that ends at or before `position`; the journal's start when none does."""
-        return max((one.end for one in self._commits.segments[:-1] if one.end <= position), default=self.start)
+        return max((one.end for one in self.segments[:-1] if one.end <= position), default=self.start)
 
     async def retire(self, position: int) -> None:
         """Note durably that jobs before that position are never read again. Raises JournalRefused."""
@@ -309,21 +252,21 @@ class Journal:
 
         Returns the bytes of frames they hold.
         """
-        segments = self._commits.segments
+        segments = self.segments
         freed = 0
         doomed: list[Segment] = []
         while len(segments) > 1 and segments[0].end <= position:
             freed += segments[0].size
             doomed.append(segments.pop(0))
         if doomed:
-            self._commits.delete(doomed)
+            self.delete(doomed)
         return freed
 
     def _bytes(self) -> int:
-        return sum(segment.size for segment in self._commits.segments)
+        return sum(segment.size for segment in self.segments)
 
     def stats(self) -> JournalStats:
-        figures = self._commits.figures
+        figures = self.figures
         commits = max(1, figures.commits)
         damaged = [*self._damaged, *self._unreadable.values()]
         for reader in self._readers.values():
@@ -331,10 +274,10 @@ class Journal:
         return JournalStats(
             journal_id=self.journal_id,
             bytes=self._bytes(),
-            segments=len(self._commits.segments),
-            written=self._commits.written,
+            segments=len(self.segments),
+            written=self.written,
             synced=self.end,
-            pending_bytes=self._commits.pending_bytes,
+            pending_bytes=self.pending_bytes,
             commits=figures.commits,
             commit_ms_last=figures.ms_last,
             commit_ms_max=figures.ms_max,

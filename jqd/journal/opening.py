@@ -9,7 +9,6 @@ import trio
 from jqd.domain.clock import Clock
 from jqd.domain.errors import JournalRefused
 from jqd.domain.jobid import SALT_BITS
-from jqd.journal.commit import Commits
 from jqd.journal.config import JournalConfig
 from jqd.journal.files import Files, holding
 from jqd.journal.journal import Journal
@@ -52,13 +51,12 @@ async def open_journal(
         writer = Writer(
             disk, config.directory, found.journal_id, before=found.before, lock=lock, random_bytes=random_bytes
         )
-        commits = Commits(disk, writer, found, config, clock)
         salt = int.from_bytes(random_bytes(3), "big") & (1 << SALT_BITS) - 1
         try:
-            await trio.to_thread.run_sync(commits.begin)
-            journal = Journal(config, clock, disk, commits, found, salt)
+            journal = Journal(config, clock, disk, writer, found, salt)
+            await trio.to_thread.run_sync(journal.begin)
             try:
-                async with _at_work(commits):
+                async with _at_work(journal):
                     yield journal
             finally:
                 journal.close()
@@ -67,11 +65,11 @@ async def open_journal(
 
 
 @asynccontextmanager
-async def _at_work(commits: Commits) -> AsyncIterator[None]:
+async def _at_work(journal: Journal) -> AsyncIterator[None]:
     """Run the commit task while the block runs. An error of the block is raised as it is, not wrapped in a group."""
     failed: BaseException | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(commits.run)
+        await nursery.start(journal.run)
         try:
             yield
         except BaseException as error:  # noqa: BLE001  raised again below, outside the nursery

@@ -31,7 +31,7 @@ async def cancel(services: Services, given: str) -> State:
         if ids is None or never_given(services, ids, job_id):
             raise not_found(job_id) from None
         if services.principal.is_bound and (
-            services.principal.scopes or not services.recent_pushes.is_of(job_id, services.principal.tenant)
+            services.principal.scopes or not services.journal.ids.is_of(job_id, services.principal.tenant)
         ):
             raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.

@@ -110,7 +110,7 @@ async def find(
             return found
         if not services.principal.is_bound:
             return found
-        if not services.principal.scopes and (named or services.recent_pushes.is_of(job_id, services.principal.tenant)):
+        if not services.principal.scopes and (named or services.journal.ids.is_of(job_id, services.principal.tenant)):
             return found
         if trio.current_time() >= deadline_s:
             raise NotYet(f"whether there is a job {(given or job_id)[:64]!r} is not known yet; try again")
@@ -123,7 +123,7 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
         raise not_found(job_id)
     # This daemon knows by itself what it journaled and has not applied yet.
     where = services.where(job_id)
-    awaited = services.recent_pushes.awaits(
+    awaited = services.journal.ids.awaits(
         job_id, min(services.journal.read_point(Lane.JOBS, partition) for partition in where)
     )
     try:
@@ -150,7 +150,7 @@ async def expect_promised(services: Services, given: str) -> None:
     name = services.qualified_name(given)
     where = {partition_of_name(name, services.partitions)}
     applied = min(services.journal.read_point(Lane.CHANGES, partition) for partition in where)
-    if applied < services.recent_pushes.unsure_to:
+    if applied < services.journal.unsure_to:
         return
     if await once_settled(services, where, partial(services.store.resolve, name, promised=True)) is None:
         raise NotFound(
@@ -247,7 +247,7 @@ async def watch(
         read_point = services.journal.read_point(Lane.JOBS, partition)
         awaited: dict[str, list[trio.Event]] = {}
         for event, job_id in services.polls.get(partition, {}).items():
-            if not services.recent_pushes.awaits(job_id, read_point):
+            if not services.journal.ids.awaits(job_id, read_point):
                 awaited.setdefault(job_id, []).append(event)
         job_ids = list(awaited)
         for at in range(0, len(job_ids), JOBS_PER_CALL):

@@ -157,7 +157,7 @@ async def confirm_ids(
             some = [rows[place] for place in due[at : at + NAMES_PER_CALL]]
             stands += await services.store.confirm_names(some, written)
     except StoreError as error:
-        services.recent_pushes.unsure_to = (
+        services.journal.unsure_to = (
             services.journal.written
         )  # also of what was told with ack=memory, and is not on disk
         raise NotYet(

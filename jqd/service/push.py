@@ -11,8 +11,9 @@ from msgspec import Raw, Struct, structs
 from jqd.domain.charge import FREE, Charge
 from jqd.domain.errors import Closed, Conflict, Fault, Incomplete, Invalid, JournalRefused, StoreError
 from jqd.domain.job_spec import JobSpec
-from jqd.domain.jobid import IdRange, home_of, homes_of
+from jqd.domain.jobid import homes_of
 from jqd.domain.record import Head, Lane, encode_jobs
+from jqd.domain.tenant import annotate
 from jqd.service.batch import Batch
 from jqd.service.concurrent_pushes import Turn
 from jqd.service.id_reservations import Changes, ReservedIds, confirm_ids, has_names, refusals, release_ids, reserve_ids
@@ -257,7 +258,7 @@ async def take(
                 # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
                 await services.journal.wsync(frame.position, shielded=True)
             elif frame.lane is Lane.CHANGES:
-                services.recent_pushes.unsure_to = frame.position
+                services.journal.unsure_to = frame.position
             written.append(frame)
             if charge is not FREE:
                 charge.taken(services.partitions_of(frame.job_ids), frame.size_bytes)
@@ -310,8 +311,8 @@ def write(
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
     """
     tenant = services.principal.tenant
-    homes = home_of(services.qualified_name(jobs[0].name)) if len(jobs) == 1 else _homes(services, jobs)
-    ids: IdRange = services.journal.ids.take(len(jobs), homes)
+    names = [annotate(tenant, job.name) for job in jobs] if tenant else [job.name for job in jobs]
+    ids = services.journal.ids.take(len(jobs), homes_of(names))
     now_ms = services.clock.wall_ms()
     eligible: dict[int, int] = {}
     for index, job in enumerate(jobs):
@@ -326,14 +327,8 @@ def write(
     position = services.journal.write(lane, len(jobs), encode_jobs(head, array), patient=patient)
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))], len(array))
-    services.recent_pushes.note(ids.first, services.journal.ids.last_id, position, tenant)
+    services.journal.ids.note(ids.first, position, tenant)
     return Written(lane, position, [ids.first] if len(jobs) == 1 else ids.ids(), len(array))
-
-
-def _homes(services: Services, jobs: Sequence[JobSpec]) -> str:
-    names = [job.name for job in jobs]
-    own = {name: services.qualified_name(name) for name in {*names}}
-    return homes_of([own[name] for name in names])
 
 
 def _write_parts(

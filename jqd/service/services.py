@@ -29,7 +29,6 @@ from jqd.service.hooks import Hooks
 from jqd.service.partition_breaker import PartitionBreaker
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
-from jqd.service.recent_pushes import RecentPushes
 from jqd.service.registered_options import RegisteredOptions
 from jqd.store import EdgeStore
 
@@ -79,7 +78,6 @@ class Services:
     """Whether handlers may be code."""
     sandbox: str = "none"
     """What code workers run it in."""
-    recent_pushes: RecentPushes = field(default_factory=RecentPushes)
     recent_outcomes: RecentOutcomes = field(default_factory=RecentOutcomes)
     concurrent_pushes: ConcurrentPushes = field(default_factory=ConcurrentPushes)
     partition_breaker: PartitionBreaker = field(default_factory=PartitionBreaker)
@@ -100,7 +98,6 @@ class Services:
     """What optional features keep, made when it is first asked for."""
 
     def __post_init__(self) -> None:
-        self.recent_pushes.unsure_to = self.journal.end  # it may be a journal of an earlier life
         read_notes(self.workers.settings)
         self.options = RegisteredOptions(self.workers.settings)
         self.pauses = Pauses(self.workers.settings, PAUSE)

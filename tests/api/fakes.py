@@ -45,6 +45,7 @@ class FakeJournal:
         self.refuse: JournalRefused | None = None
         self.synced = 0
         self.written = 0
+        self.unsure_to = 0
         self.read_points = dict.fromkeys(Lane, 0)
         self.hold: trio.Event | None = None
         self.waiting = trio.Event()

@@ -32,7 +32,7 @@ async def _written(frames: Frames, files: MemoryFiles) -> tuple[list[Segment], i
         for lane, records in frames:
             journal.write(lane, records, bytes(records))
         await journal.wsync()
-        return list(journal._commits.segments), journal.end
+        return list(journal.segments), journal.end
 
 
 def read_all(files: MemoryFiles, segments: list[Segment], end: int, reserve: int) -> list[int]:

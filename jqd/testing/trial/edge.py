@@ -204,7 +204,7 @@ class Journal:
         self.ids = IdSource(journal=NUMBER, salt=0, clock=clock)
         self.journal_id = f"{NUMBER:032x}"
         self.frames: list[tuple[Lane, bytes]] = []
-        self.end = 0
+        self.end = self.unsure_to = 0
 
     @property
     def written(self) -> int:
