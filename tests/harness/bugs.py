@@ -212,7 +212,7 @@ def _rejoin_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 BUGS = {
-    "ack-before-sync": Bug("a push is acknowledged before its sync", Journal, "wsync", _ack_at_once),
+    "ack-before-sync": Bug("a push is acknowledged before its sync", Commits, "wsync", _ack_at_once),
     "skip-sync": Bug("a commit is written and never synced", Writer, "commit", _with_calls(sync=_nothing)),
     "retry-failed-sync": Bug(
         "a failed sync is made again on the same file", Writer, "commit", _with_calls(sync=_sync_again)
