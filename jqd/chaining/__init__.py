@@ -1,1 +1,1 @@
-"""Chaining: jobs that follow the success of another job (docs/adr/0047)."""
+"""Jobs that follow the success of another job (docs/adr/0047)."""

@@ -1,4 +1,4 @@
-"""Pushes jobs that follow others: each once, whoever does it and however often."""
+"""Pushes jobs that follow others: each counts once, by whichever daemon and however often."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack

@@ -45,14 +45,14 @@ UNREADABLE = "they cannot be read"
 
 
 class OutboxDone(NamedTuple):
-    """What has to wait for the quota of a tenant."""
+    """Entries of an outbox that must wait for a tenant's quota."""
 
     why: str
     entries: list[bytes]
 
 
 class OutboxLeft(NamedTuple):
-    """What was not pushed of entries of an outbox; all others are done."""
+    """Entries of an outbox that were not pushed; all others are done."""
 
     waits: dict[bytes, str]
     """Those that have to wait, and why."""
@@ -82,7 +82,7 @@ NO_REST = OutboxRest(0.0, "", math.inf, 0.0)
 
 
 class Outbox:
-    """One for each partition of the store."""
+    """Pushes the followers of one partition of the store."""
 
     def __init__(self, *, store: Store, push: Push, clock: Clock, source: random.Random) -> None:
         self.backoff = LoopBackoff("outbox", source=source)
@@ -174,7 +174,7 @@ class Outbox:
                 return found.shelves > 0
 
     async def _push_found(self, found: Waiting) -> int:
-        """Returns how many stay where they are."""
+        """Push entries. Returns how many stay where they are."""
         left, over = await self._push_some(found.entries, None)
         for tenant, its in over.items():
             await self._store.put_off(tenant, its, SHELF_S)

@@ -47,7 +47,7 @@ class ScheduleView(Plan, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
 
 class SchedulePage(Struct, frozen=True):
-    """One page of them."""
+    """One page of schedules."""
 
     schedules: Sequence[ScheduleView]
     cursor: str
@@ -55,7 +55,7 @@ class SchedulePage(Struct, frozen=True):
 
 
 class SchedulesQuery(ListQuery, frozen=True, forbid_unknown_fields=True):
-    """The query of a list: how many at once, and from where on."""
+    """The query of a list: page size and cursor."""
 
     limit: PageLimit = LIST_SCHEDULES
 
@@ -97,18 +97,18 @@ async def delete(parts: ApiContext, request: Request, name: str) -> Response:
 
 
 async def run_now(parts: ApiContext, request: Request, name: str) -> Response:
-    """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
+    """201 {job_id}: its job is pushed once, apart from its dates, also while it is paused."""
     return answer(201, Pushed(await service.run_now(parts.services, name)), request.answer_language())
 
 
 async def pause(parts: ApiContext, request: Request, name: str) -> Response:
-    """200 and the schedule: none of its dates is fired until it is resumed."""
+    """200 and the schedule: no date is fired until it is resumed."""
     await service.pause(parts.services, name)
     return _shown(parts, request, name)
 
 
 async def resume(parts: ApiContext, request: Request, name: str) -> Response:
-    """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
+    """200 and the schedule: dates are fired again, from now on."""
     await service.resume(parts.services, name)
     return _shown(parts, request, name)
 

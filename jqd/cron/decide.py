@@ -38,7 +38,7 @@ class Firing(NamedTuple):
 
     @property
     def job_id(self) -> str:
-        """Of the job that it pushes, if it fires."""
+        """Return the id of the job that it pushes, if it fires."""
         return self.one.job_id(self.step.through_ms)
 
 

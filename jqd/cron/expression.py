@@ -43,7 +43,7 @@ _WORD = re.compile(r"\S+")
 
 
 class Recurrence(Struct, frozen=True, omit_defaults=True):
-    """When something is to happen, again and again."""
+    """The dates of a schedule, from a cron expression or a period."""
 
     cron: str = ""
     every_ms: int = 0

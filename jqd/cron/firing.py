@@ -170,7 +170,8 @@ def _batch(firings: Sequence[Firing]) -> Batch:
 
 
 def _fired(each: Firing, now_ms: int, given: Mapping[str, str]) -> FiredDate:
-    """`given`: names of jobs → ids that the store has them under, also of dates that another daemon fired: either of
+    """Return the setting that notes a fired date. `given`: names of jobs → ids that the store has them under, also of
+    dates that another daemon fired: either of
     two settings of one date may stay."""
     before, step = each.one.fired, each.step
     after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)

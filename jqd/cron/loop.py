@@ -101,7 +101,7 @@ class CronLoop:
         return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
 
     def _put_off(self, one: KnownSchedule, why: str) -> None:
-        """Try it again a little later; the API shows why."""
+        """Try a schedule again a little later; the API shows why."""
         if why != one.trouble:
             self._log.info("schedules.waits", name=one.name, why=why)
         one.trouble = why

@@ -61,7 +61,7 @@ class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A schedule, as it is wished: `cron` or `every`."""
+    """A schedule as a client sets it: `cron` or `every`."""
 
     job: Template
     cron: Cron | None = None
@@ -73,12 +73,12 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     until: Date | None = None
 
     def said(self) -> dict[str, Any]:
-        """Field by field, whatever else a subclass adds."""
+        """Return its fields, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Plan.__struct_fields__}
 
 
 class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
-    """A schedule, as it holds: the body of the setting `schedule`."""
+    """A schedule in force: the body of the setting `schedule`."""
 
     anchor_ms: int = 0
     """From here `every` counts."""
@@ -89,7 +89,7 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def when(self) -> Recurrence:
-        """Raises ValueError for an `until` that is no date."""
+        """Return its dates. Raises ValueError for an `until` that is no date."""
         until_ms = 0 if self.until is None else max(1, instant_ms(self.until))
         if self.every is not None:
             return Recurrence(every_ms=round(self.every * 1000), anchor_ms=self.anchor_ms, until_ms=until_ms)
@@ -97,7 +97,7 @@ class Schedule(Plan, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def packed_job(self) -> bytes:
-        """Its job as a push has it."""
+        """Return its job, packed as a push is."""
         return _encoder.encode(self.job)
 
 
@@ -136,7 +136,7 @@ class KnownSchedule(Struct):
 
     @property
     def through_ms(self) -> int:
-        """Only dates after this are still to be fired."""
+        """Return the instant after which dates are still to be fired."""
         return max(self.schedule.since_ms, self.fired.through_ms)
 
     def job_id(self, date_ms: int) -> str:
@@ -159,12 +159,13 @@ def fired_setting(name: str, fired: FiredDate, *, now_ms: int) -> Setting:
 
 
 def forgotten(setting: Setting, *, now_ms: int) -> Setting:
-    """What deletes the setting together with its schedule. A later date under that name beats it."""
+    """Return the setting that deletes this one together with its schedule. A later date under that name beats it."""
     return Setting(FIRED, setting.name, setting.revision | FORGOTTEN, now_ms)
 
 
 def _seen_to(setting: Setting) -> FiredDate:
-    """A deleted one counts, too: a daemon that did not learn of the deletion may change the schedule afterwards, which
+    """Note up to which date a name was fired. A deleted schedule counts, too: a daemon that did not learn of the
+    deletion may change the schedule afterwards, which
     restores it. No setting of a date up to that one would hold then."""
     return FiredDate(setting.revision // ORIGINS) if setting.is_deleted else _fired_decoder.decode(setting.body)
 
@@ -212,7 +213,7 @@ class Schedules:
             yield
 
     def now_ms(self) -> int:
-        """By the clock of the store, which decides when jobs start, too."""
+        """Return the time by the clock of the store, which also decides when jobs start."""
         return self._settings.now_ms(self._clock)
 
     def due(self) -> list[KnownSchedule]:
@@ -236,7 +237,7 @@ class Schedules:
         return None
 
     def overdue(self) -> Iterator[tuple[KnownSchedule, int]]:
-        """Schedules whose date passed long ago, and that date. This needs none of the daemons that are to fire them."""
+        """Return schedules whose date passed long ago, and that date, whatever the firing daemons report."""
         now_ms = self.now_ms()
         for one in self.known.values():
             if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:

@@ -108,7 +108,7 @@ async def known(services: Services, name: str) -> KnownSchedule:
 
 
 def find(services: Services, name: str) -> KnownSchedule:
-    """Raises NotFound."""
+    """Return a schedule that is known here. Raises NotFound."""
     one = services.feature(Schedules).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")

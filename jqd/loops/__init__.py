@@ -1,1 +1,1 @@
-"""The daemon's roles: one file, one loop, one task. The only place where rooms meet."""
+"""The daemon's loops: one file, one loop, one task. Only here do journal, store, scheduler and runner meet."""

@@ -40,7 +40,7 @@ class LoopBackoff:
         self.failures, self.reason, self.stuck = 0, None, False
 
     async def wait_after_failure(self, error: StoreAway | StoreRefused | JournalError) -> None:
-        """What needs a human is logged as an error."""
+        """Log the failure once, as an error if it needs a human, and wait longer after each try."""
         self.failures += 1
         self.stuck = isinstance(error, JournalError)
         if self.reason is None:

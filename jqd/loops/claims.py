@@ -143,7 +143,7 @@ class Claims:
         return self.runner.is_working
 
     def wake(self) -> None:
-        """Something may be ready. A hint: losing it costs the time between two looks."""
+        """Note that something may be ready. It is a hint: losing it costs the time between two looks."""
         self.is_stale = True
         self.changed()
 
@@ -287,7 +287,10 @@ class Claims:
     async def _claim_with_permits(
         self, offer: Offer, owner: Owner, jobtype: str, priority_max: int, ages: Ages | None, suspects: Suspects
     ) -> Claimed:
-        """The last try takes what there is: a claim brings something, or the store sets aside what has to wait."""
+        """Claim; ask other partitions for the permits that it lacks, and claim again.
+
+        The last try takes what there is.
+        """
         permits: list[Permit] = []
         began_s = self._clock.mono_s()
         for tries_left in reversed(range(PERMIT_TRIES if self._permits is not None else 1)):

@@ -51,7 +51,7 @@ class Dispatch:
         self._hint.set()
 
     async def _note_free(self) -> None:
-        """Workers are shared by the partitions: each slot that frees wakes them all."""
+        """Wake all partitions whenever a slot is free, as they share the workers."""
         while True:
             await self._claims[0].runner.wait_free()
             for each in self._claims:

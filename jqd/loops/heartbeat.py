@@ -23,7 +23,7 @@ MOTION_S = 0.25  # between renewals while other daemons are waited for: claims b
 
 
 class Heartbeat:
-    """Renews while there is a membership; `recovery` takes it, and takes it anew."""
+    """Renews the lease while there is a membership; `recovery` takes it, and takes it anew."""
 
     def __init__(
         self,

@@ -136,17 +136,18 @@ class Ingest(Generic[Record]):
 
     @property
     def _mark(self) -> tuple[int | None, int]:
-        """Changes with every step forward."""
+        """Return a value that changes with every step forward."""
         return self._position, self._journal.read_point(self.lane, self.reader)
 
     @property
     def position(self) -> int | None:
-        """What the store has applied of this lane, as far as we know; None while it has to be asked."""
+        """Return what the store has applied of this lane, as far as we know; None while it has to be asked."""
         return None if self._recheck else self._position
 
     @property
     def done(self) -> int | None:
-        """Up to where nothing is left to apply: beyond `position` there may be no records of this lane for long."""
+        """Return up to where nothing is left to apply: after `position` there may be no records of this lane for
+        long."""
         return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
 
     @property
@@ -155,7 +156,7 @@ class Ingest(Generic[Record]):
         return self._position
 
     def recheck(self) -> None:
-        """The store may have forgotten: ask it for the position before anything else is sent."""
+        """Ask the store for its position before anything else is sent: it may have forgotten."""
         self._recheck = True
         self._rechecks += 1
         self._waiting.cancel()
@@ -275,7 +276,7 @@ class Ingest(Generic[Record]):
 
     @property
     def _end(self) -> int:
-        """Up to where all was sent."""
+        """Return up to where all was sent."""
         assert self._position is not None
         return self._flights[-1].end if self._flights else self._position
 
@@ -323,7 +324,7 @@ class Ingest(Generic[Record]):
             self._drop_done()
 
     def _drop_done(self) -> None:
-        """Drop flights from the front that are done. The store applies calls in order: one that failed while a later
+        """Drop finished calls from the front. The store applies calls in order: one that failed while a later
         one is done was applied, too, and only its answer was lost. One still unanswered is kept, and those behind it as
         well."""
         while (flights := self._flights) and (

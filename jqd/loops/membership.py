@@ -35,7 +35,7 @@ class Membership:
 
     @property
     def seated(self) -> Owner | None:
-        """The owner while the membership is good, as far as we know; None while it is being taken anew."""
+        """Return the owner while the membership is good, as far as we know; None while it is being taken anew."""
         return self.state.owner if isinstance(self.state, Seated | Through) else None
 
     @property
@@ -59,7 +59,7 @@ class Membership:
 
     @property
     def trust_left_s(self) -> float:
-        """How long that lasts, unless renewed."""
+        """Return for how many seconds jobs may still be started, unless the lease is renewed."""
         return self._trust.until_s - self._clock.boot_s()
 
     def not_ready_reason(self) -> str | None:
@@ -80,7 +80,7 @@ class Membership:
     # ------------------------------------------------------------ what happened
 
     def looked(self, look: StoreLook) -> None:
-        """The store has identified itself. An answer from before a disturbance is ignored."""
+        """Note that the store has identified itself. An answer from before a disturbance is ignored."""
         if self._disturbed.is_set():
             return
         known = Known(look.identity, self._clock.mono_s(), look.settled)
@@ -93,7 +93,7 @@ class Membership:
                 raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """The store gave us a new epoch."""
+        """Note the new epoch that the store gave us."""
         self.owner = owner
         match self.state:
             case Looked(back, known) | Seated(back, known):
@@ -103,7 +103,7 @@ class Membership:
         self._notify(hurry=True)
 
     def came_through(self) -> None:
-        """The store knows all that it has to know from us."""
+        """Note that the store has all that our journal knows."""
         match self.state:
             case Seated(_, known, owner):
                 self.state = Through(known, owner)
@@ -112,7 +112,7 @@ class Membership:
         self._notify(hurry=True)
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
-        """A renewal sent at `sent_at_s`, since boot, was confirmed."""
+        """Note a confirmed renewal; `sent_at_s`: when it was sent, since boot."""
         self._trust.renewed(sent_at_s)
         others = ((sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch)
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
@@ -122,14 +122,17 @@ class Membership:
         self._notify(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
-        """The store is another one, or burnt our epoch: it must be looked at, and the membership taken anew.
+        """Note that the store is another one, or burnt our epoch: it must be looked at, and the membership taken anew.
 
         Jobs in flight stay trusted for their lease: whoever burnt our epoch waited longer than that."""
         self.state = store_standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """A position went back. Returns whether that is news: in another life than the one we knew it is not."""
+        """Note that a position went back.
+
+        Returns whether that is news: in another life than the one we knew it is not.
+        """
         match self.state:
             case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
                 return False
@@ -158,12 +161,12 @@ class Membership:
 
     @property
     def past(self) -> Past | str:
-        """The life of the store that we came through last, or why there is none."""
+        """Return the life of the store that we came through last, or why there is none."""
         return store_standing.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:
-        """The life of the store in which positions went back, until it is looked at anew."""
+        """Return the life of the store in which positions went back, until it is looked at anew."""
         return self.state.past if isinstance(self.state, Suspect) else None
 
     @property
@@ -172,7 +175,7 @@ class Membership:
         return isinstance(self.state, Left)
 
     def watch_disturbance(self) -> trio.Event:
-        """An event for the next disturbance, from now on."""
+        """Return an event that is set at the next disturbance."""
         self._disturbed = trio.Event()
         return self._disturbed
 
@@ -189,7 +192,7 @@ class Membership:
         return not self._noted
 
     def hurry(self) -> None:
-        """Have the store asked before the next renewal is due."""
+        """Ask the store before the next renewal is due."""
         self._hurry.set()
 
     async def wait_hurry(self) -> None:

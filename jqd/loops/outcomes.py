@@ -84,7 +84,7 @@ class OutcomesLoop:
                 await self.backoff.attempt(self._release if self._returned else self._release_undelivered)
 
     def _take(self) -> Sequence[Outcome]:
-        """Outcomes to be written. All else goes to `run_returns`."""
+        """Take stopped jobs. Returns outcomes to be written; all else goes to `run_returns`."""
         stopped = self._runner.get_stopped_jobs(OUTCOMES)
         jobtypes = [one.jobtype for one in stopped.outcomes] + [one.job.jobtype for one in stopped.returned]
         for jobtype, count in Counter(jobtypes).items():
@@ -112,7 +112,10 @@ class OutcomesLoop:
         self._runner.mark_durable()
 
     def _hand_back(self, outcomes: Sequence[Outcome], error: JournalRefused) -> Sequence[Outcome]:
-        """Return interrupted jobs, of these or stopped since. Gives the outcomes that wait for the disk."""
+        """Return interrupted jobs to the store, of these or stopped since.
+
+        Returns the outcomes that wait for the disk.
+        """
         self._runner.refused(error)
         cut = [(one.job_id, one.fence) for one in outcomes if one.reason == INTERRUPTED]
         self._returned += ((Release.UNGET, claim) for claim in cut)
@@ -153,7 +156,7 @@ class OutcomesLoop:
 
 
 def _alike(queue: Sequence[tuple[Release, T]]) -> tuple[Release, list[T]]:
-    """The head of a queue, which is not empty, that one call can give back: all released in one way."""
+    """Return the head of a queue that one call can give back: all released in one way."""
     how, _ = next(iter(queue))
     return how, [one for _, one in islice(takewhile(lambda one: one[0] is how, queue), OUTCOMES)]
 

@@ -41,7 +41,7 @@ class Reap:
             self._found.set()
 
     def store_changed(self) -> None:
-        """The store was away, or is another one: earlier heartbeats say nothing."""
+        """Forget earlier heartbeats: the store was away, or is another one."""
         self._heartbeats.forget()
         self._dead.clear()
 

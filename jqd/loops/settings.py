@@ -144,7 +144,7 @@ class SettingsSync:
         return life is None or (self._life == life and self._published >= revision)
 
     async def _rest(self) -> None:
-        """Wait until the next question is due, or somebody wants to know what is new."""
+        """Wait until the next question is due, or a caller wants the news."""
         if not self._settings.told.is_set():
             await trio.sleep(FIRST_S)
             return
@@ -155,7 +155,7 @@ class SettingsSync:
                 await asked.wait()
 
     async def _ask(self) -> bool:
-        """Returns whether there is more."""
+        """Ask the store for news. Returns whether there is more."""
         if self._life != self._membership.life:
             # Numbers of another life mean nothing, and it may lack our view.
             self._life, self.rules_at, self._signs_at, self._published = self._membership.life, 0, 0, 0
@@ -283,7 +283,7 @@ class SettingsUpkeep:
 
 
 def _pieces(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Such as fit one frame."""
+    """Cut settings into pieces that fit one frame."""
     piece: list[Setting] = []
     size_bytes = 0
     for setting in settings:

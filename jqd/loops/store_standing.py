@@ -31,7 +31,7 @@ NAMED_MAX = 3  # of the daemons that are waited for: an operator looks at one af
 
 
 class Past(Enum):
-    """Why a daemon is through no life of the store."""
+    """Why this daemon has not come through any life of the store."""
 
     START = "start"
     RESIGNED = "resigned"
@@ -100,7 +100,7 @@ State = Out | Suspect | Looked | Seated | Through | Left
 
 
 def back(state: State) -> Out | Suspect | Left:
-    """Where a disturbance takes us: what we know of the store holds no longer."""
+    """Return the state after a disturbance: what we know of the store holds no longer."""
     match state:
         case Looked() | Seated():
             return state.back

@@ -42,12 +42,12 @@ class SystemdNotifier:
         self._log = get_logger("systemd")
 
     def ready(self) -> None:
-        """Jobs are taken. From here on the dispatcher is watched: before, it may not have begun."""
+        """Note that jobs are accepted. From here on the dispatcher is watched: before, it may not have begun."""
         self._ready = True
         self._send("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
-        """Shutdown has begun; the dispatcher is not watched any more."""
+        """Note that shutdown has begun; the dispatcher is not watched any more."""
         self._stopping = True
         self._send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain_s + ENDING_S) * 1e6)}", f"STATUS={self._status()}")
 

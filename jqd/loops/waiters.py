@@ -1,4 +1,4 @@
-"""Who waits for which job to end: long polls register here, ingest of outcomes and cancels wakes them."""
+"""Long polls that wait for jobs to end: they register here, and ingest of outcomes and cancels wakes them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -45,13 +45,16 @@ class Watch:
 
     @property
     def warnings(self) -> list[str]:
-        """Losses that are accepted, and passing conditions of a server that was set up well."""
+        """Return accepted losses, and passing conditions of a server that was set up well."""
         accepted = refusals(self._findings) if self._accept_loss else []
         passing = [finding for finding in self._findings if finding.code in PASSING]
         return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 
     async def start(self) -> None:
-        """Look before anything else is done. Raises StoreUnsafe; a store that is away is looked at when it is back."""
+        """Examine the store before anything else is done.
+
+        Raises StoreUnsafe; a store that is away is examined when it is back.
+        """
         try:
             await self.look()
         except StoreAway as error:
@@ -73,7 +76,7 @@ class Watch:
             await trio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Raises StoreAway."""
+        """Examine the store. Raises StoreAway."""
         self._known = False
         try:
             findings = await self._examine()
@@ -88,7 +91,7 @@ class Watch:
             self._log.info("watch.mended", code=code)
 
     def guard(self, apply: Apply[Record]) -> Apply[Record]:
-        """`apply`, but only into a store that keeps what it takes. Raises StoreUnsafe, or StoreAway, before it."""
+        """Return `apply` for a store that is safe only: it raises StoreUnsafe, or StoreAway, before it applies."""
 
         async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
             if not self._known or self.reason is not None:  # while it is bad, each try examines it anew
@@ -109,7 +112,7 @@ def watch_over(settings: StoreConfig) -> Watch:
 
 
 def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
-    """The disk may hang: each look waits for at most one thread."""
+    """Examine the disk again and again. It may hang: each look waits for at most one thread."""
     limiter = trio.CapacityLimiter(1)
 
     async def look() -> list[Diagnostic]:
@@ -124,7 +127,7 @@ def watch_disk(*looks: Callable[[], Iterable[Diagnostic]]) -> Watch:
 
 
 def watch_nothing() -> Watch:
-    """For a store that has no server."""
+    """Return a watch for a store without a server."""
 
     async def nothing_to_say() -> list[Diagnostic]:
         return []

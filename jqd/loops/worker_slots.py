@@ -13,7 +13,7 @@ LOOK_S = 0.25  # a slot may be free for so long before it is used; an outcome re
 
 
 class WorkerSlots:
-    """One for each partition of the store. Looking renews no lease."""
+    """Frees slots, one task for each partition of the store. Looking renews no lease."""
 
     def __init__(self, *, store: Store, gates: Capacity, mine: Callable[[str], bool], source: random.Random) -> None:
         """`mine`: whether a job, by its id, lives in this partition."""

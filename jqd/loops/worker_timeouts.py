@@ -67,7 +67,7 @@ class WorkerTimeouts:
             await trio.sleep(LOOK_S)
 
     async def _look(self) -> bool:
-        """Returns whether there is more."""
+        """End the attempts of leases that timed out. Returns whether there is more."""
         life, now_s = self._membership.life, self._clock.mono_s()
         if life != self._life:
             self._life = life

@@ -37,7 +37,7 @@ class ConstraintView(Limit, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
 
 class ConstraintPage(Struct, frozen=True):
-    """One page of them, by name."""
+    """One page of constraints, by name."""
 
     constraints: Sequence[ConstraintView]
     cursor: str
@@ -52,7 +52,7 @@ class PutQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def put(parts: ApiContext, request: Request, name: str) -> Response:
-    """201 and the constraint, 200 where there was one of that name. With `dry_run` 200 and what it would match.
+    """201 and the constraint, 200 where it replaces one. With `dry_run` 200 and what it would match.
 
     It holds within a second at all daemons, for waiting jobs too.
     """

@@ -268,13 +268,13 @@ def _position(entry: bytes) -> tuple[int, int]:
 
 
 def _is_gathered(given: list[bytes]) -> bool:
-    """Whether it is the list that map and filter make, which nothing else knows, with one more item."""
+    """Return whether a node is the list that map and filter gather, with one more item."""
     name, items = _message(given[0]).get(4), _message(given[1]).get(7)
     return name is not None and _message(name[0])[1][0] == b"@result" and items is not None
 
 
 def _append(of: Run, added: Run) -> Run:
-    """To a copy each round of a loop would take as long as all rounds before it."""
+    """Return a run that appends to the list in place: a copy each round would take as long as all rounds before it."""
 
     def run(scope: Scope, steps: Steps) -> Any:
         found = of(scope, steps)
@@ -285,7 +285,7 @@ def _append(of: Run, added: Run) -> Run:
 
 
 def _text(node: bytes) -> str | None:
-    """The text that a node is, if it is one that is written out."""
+    """Return the text of a node that is a text literal, else None."""
     constant = _message(node).get(3)
     raw = None if constant is None else _message(constant[0]).get(6)
     return None if raw is None else raw[0].decode()

@@ -73,19 +73,19 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     on_error: OnError = "hold"
 
     def said(self) -> dict[str, Any]:
-        """Field by field, whatever else a subclass adds."""
+        """Return its fields, without those that a subclass adds."""
         return {name: getattr(self, name) for name in Limit.__struct_fields__}
 
 
 class Limits(Limit, frozen=True, kw_only=True):
-    """A constraint, as it is wished: which jobs, and one or more of rate, concurrency and pause."""
+    """A constraint as a client sets it: which jobs, and one or more of rate, concurrency and pause."""
 
     pause: bool | Date | None = None
     """Until a date, or (true) until it is set again."""
 
 
 class Constraint(Limit, frozen=True, omit_defaults=True):
-    """A constraint, as it holds: the body of the setting. Scripts read it, too."""
+    """A constraint in force: the body of the setting. Scripts read it, too."""
 
     until_ms: int = 0
     """None starts before that; 0: it is no pause."""
@@ -175,7 +175,10 @@ class KnownConstraint:
         return cost, "" if self._key is None else key_text(_value("key", self._key, fields, steps))
 
     def _is_meant(self, fields: Mapping[str, Any], steps: Steps) -> bool:
-        """A job without a field that `match` names does not match: else all other jobtypes would be held up."""
+        """Return whether a job matches.
+
+        A job without a field that `match` names does not: else all other jobtypes would be held up.
+        """
         try:
             return bool(self._match.value(fields, steps))
         except Missing:
@@ -193,7 +196,7 @@ class KnownConstraint:
 
 
 def _value(field: str, expression: Expression, fields: Mapping[str, Any], steps: Steps) -> Any:
-    """Raises Failed, which names the field."""
+    """Evaluate an expression. Raises Failed, which names the field."""
     try:
         return expression.value(fields, steps)
     except Failed as error:
@@ -245,7 +248,7 @@ class Constraints:
         settings.watch(CONSTRAINT, self._ruled)
 
     def complaints(self) -> list[str]:
-        """Of some constraints that hold up jobs because they fail on them, for `/readyz`."""
+        """Return why some constraints hold up jobs on which they fail, for `/readyz`."""
         return [*islice((why for one in self.known.values() if (why := one.complaint)), COMPLAINTS_MAX)]
 
     def queue_of(self, job: Job) -> str:

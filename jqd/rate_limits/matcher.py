@@ -1,4 +1,4 @@
-"""Expressions in CEL on a job: whether it is meant, what it costs, by which value it is told from others.
+"""CEL expressions on a job: whether a constraint matches it, what it costs, and the value of its key.
 
     job.name == "mail" && job.argument.customer == "acme"
 
@@ -45,10 +45,10 @@ class NotUnderstood(ValueError):
 
 
 class Expression:
-    """One that was understood."""
+    """An expression that was understood."""
 
     def __init__(self, text: str, types: tuple[str, ...]) -> None:
-        """`types`: what may come of it, as CEL names them. Raises NotUnderstood."""
+        """`types`: what it may evaluate to, as CEL names them. Raises NotUnderstood."""
         if len(text) > EXPRESSION_LENGTH_MAX:
             raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
         self.text = text
@@ -73,10 +73,7 @@ class Expression:
         """Whether its value may be another one for each job. `job["arg" + "ument"]` reads it, too."""
 
     def value(self, job: Mapping[str, Any], steps: Steps | None = None) -> Any:
-        """What comes of it for a job. `steps`: that are left for it and others; it takes STEPS_MAX at most.
-
-        Raises Failed.
-        """
+        """Return its value for a job. `steps`: left for it and others; it takes STEPS_MAX at most. Raises Failed."""
         steps = steps or Steps(STEPS_MAX)
         own = Steps(min(STEPS_MAX, steps.left))
         before = own.left
@@ -93,7 +90,7 @@ class Expression:
         return found
 
     def explained(self, error: Failed) -> str:
-        """Why it has no value, in words: which field of what there is not, where that is plain to see."""
+        """Return why it has no value, in words: which missing field, where that is plain to see."""
         if not isinstance(error, Missing):
             return str(error)
         if not (key := error.key):
@@ -106,12 +103,15 @@ class Expression:
 
     @property
     def shown(self) -> str:
-        """Its text, or how it begins."""
+        """Return its text, or how it begins."""
         return self.text if len(self.text) <= SHOWN_CHARS else f"{self.text[: SHOWN_CHARS - 1]}…"
 
 
 def _matcher(pattern: str) -> tuple[int, float, Callable[[str], bool]]:
-    """What to match it takes, in steps, and for each character; and how. Raises Failed for what is no pattern."""
+    """Return how to match a pattern, and what that costs in steps, at once and for each character.
+
+    Raises Failed for what is no pattern.
+    """
     places = places_of(pattern)
     if places > PLACES_MAX:
         raise Failed(

@@ -19,7 +19,7 @@ class Failed(Exception):
 
 
 class Missing(Failed):
-    """It asks for a field that this job does not have."""
+    """An expression reads a field that this job does not have."""
 
     def __init__(self, why: str, key: str = "") -> None:
         super().__init__(why)
@@ -27,11 +27,11 @@ class Missing(Failed):
 
 
 class TooLong(Failed):
-    """Its steps are used up. Nothing in an expression goes on after that."""
+    """An expression has used up its steps. Nothing in it goes on after that."""
 
 
 class Steps:
-    """What is left to be done."""
+    """The steps that are left."""
 
     __slots__ = ("left",)
 
@@ -39,7 +39,7 @@ class Steps:
         self.left = left
 
     def spend(self, steps: int) -> None:
-        """Raises TooLong."""
+        """Spend steps. Raises TooLong."""
         self.left -= steps
         if self.left < 0:
             raise TooLong("it takes too many steps")
@@ -71,7 +71,7 @@ def no_such(name: str, *values: Any) -> Failed:
 
 
 def equal(left: Any, right: Any, steps: Steps) -> bool:
-    """Numbers are equal by what they are worth, and all else only within its type."""
+    """Return whether two values are equal: numbers by their value, all else only within its type."""
     kind = type(left)
     if kind is not type(right):
         return kind in _NUMBERS and type(right) in _NUMBERS and bool(left == right)
@@ -268,7 +268,8 @@ FUNCTIONS: Mapping[tuple[str, int], Callable[..., Any]] = {
 
 
 def _decided(by: bool, left: Run, right: Run) -> Run:
-    """`&&` (decided by false) and `||` (by true): an error of one side counts only if the other does not decide."""
+    """Return `&&` (decided by false) or `||` (by true): an error of one side counts only if the other does not
+    decide."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         trouble: Failed | None = None
@@ -302,7 +303,7 @@ def _choice(asked: Run, yes: Run, no: Run) -> Run:
 
 
 def _not_false(of: Run) -> Run:
-    """Whether a loop goes on: an error may yet be made up for."""
+    """Return whether a loop goes on: an error may still be made up for by a later item."""
 
     def run(scope: Scope, steps: Steps) -> bool:
         try:

@@ -51,7 +51,7 @@ class Permits:
         self._log = get_logger("permits")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Holds calls that nobody waits for any more: a call that was sent is not cancelled."""
+        """Hold calls that nobody waits for any more: a call that was sent is not cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -61,12 +61,12 @@ class Permits:
                 self._nursery = None
 
     def took(self, seconds: float) -> None:
-        """How long it took from the lack to the claim with permits: rates are asked for with that in mind."""
+        """Note how long it took from the lack to the claim with permits: rates are asked for with that in mind."""
         least_s = max(LASTING_MIN_S, 0.9 * self._lasting_s)
         self._lasting_s = min(LASTING_MAX_S, max(least_s, LASTING_ROUNDS * seconds))
 
     async def get(self, lacking: Sequence[Lack]) -> list[Permit]:
-        """The grants; a partition that does not answer in time grants nothing."""
+        """Return the grants; a partition that does not answer in time grants nothing."""
         told: dict[bytes, Permit] = {}
         homes = {one.home for one in lacking}
         async with trio.open_nursery() as nursery:
@@ -99,7 +99,10 @@ class Permits:
             told |= {one.bucket: one for one in permits(granted)} if granted else {}
 
     def _lasting_us(self, one: RateWanted) -> int:
-        """In which it is to be used: the window is longer by that, so it is long where that matters little."""
+        """Return for how long a rate's permit may be used.
+
+        The window is longer by that, so slow rates get more time.
+        """
         return max(round(self._lasting_s * 1_000_000), min(round(LASTING_MAX_S * 1_000_000), one.window_us // WINDOWS))
 
     async def _slots(self, home: int, wanted: Sequence[SlotsWanted], told: dict[bytes, Permit]) -> None:
@@ -209,7 +212,7 @@ class _PermitRequest:
 
 
 def _refused(lack: Lack) -> Permit:
-    """For when no partition that counts it could be asked."""
+    """Return the grant for when no counting partition could be asked."""
     if isinstance(lack, RateWanted):
         return Permit("rate", lack.bucket, (0, lack.at_us + round(LASTING_MAX_S * 1_000_000), WAIT_US, 0), False)
     return Permit("slots", lack.bucket, (0, 0, 0, 0), True)

@@ -77,7 +77,10 @@ async def put(services: Services, name: str, wish: Limits) -> bool:
 
 
 def _rated_on(constraint: Constraint, before: KnownConstraint | None) -> Constraint:
-    """A rate that is set again was spent before: a store that lost its count takes all of it as spent."""
+    """Return since when a rate counts.
+
+    One that is set again was spent before: a store that lost its count takes all of it as spent.
+    """
     if constraint.rate is None or before is None or before.constraint.rate is None:
         return constraint
     return replace(constraint, rated_ms=before.constraint.rated_ms or before.said_ms)
@@ -97,7 +100,7 @@ async def known(services: Services, name: str) -> KnownConstraint:
 
 
 def find(services: Services, name: str) -> KnownConstraint:
-    """Raises NotFound."""
+    """Return a constraint that is known here. Raises NotFound."""
     one = services.feature(Constraints).known.get(services.qualified_name(name))
     if one is None:
         raise NotFound(f"there is no constraint {name[:64]!r}")
@@ -105,7 +108,7 @@ def find(services: Services, name: str) -> KnownConstraint:
 
 
 async def try_out(services: Services, name: str, wish: Limits) -> Trial:
-    """What it would do to waiting jobs if it were set now. Raises Invalid, StoreAway."""
+    """Return what a constraint would do to waiting jobs if it were set now. Raises Invalid, StoreAway."""
     constraint = understood(services, name, wish)
     settings = SettingTable()
     alone = Constraints(settings)
@@ -213,7 +216,7 @@ def _may_know(services: Services, constraint: str) -> bool:
 
 
 def _counted(services: Services, name: str, key: str) -> str:
-    """Which partition counts that, if there are several: while it is away nothing of it starts."""
+    """Return which partition counts it, in words, if there are several: while it is away nothing of it starts."""
     known = services.feature(Constraints).known.get(name)
     if services.partitions == 1 or known is None or not known.counts:
         return ""

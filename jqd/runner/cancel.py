@@ -1,4 +1,4 @@
-"""Tells workers that a job in their hand was cancelled; how, their style says.
+"""Tells workers that a job in flight at them was cancelled; how, their protocol says.
 
 This is a courtesy. The job stays in hand until its worker answers for it or its time is over, and nothing is held
 against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
@@ -26,7 +26,10 @@ log = get_logger("runner")
 
 
 class Teller:
-    """Bounds how many workers are spoken to at once. As many tasks wait as cancelled jobs are at work here."""
+    """Tells workers of cancelled jobs.
+
+    It talks to a bounded number of workers at once; one task waits for each cancelled job.
+    """
 
     def __init__(self, shared: DeliveryContext) -> None:
         self._shared = shared
@@ -54,7 +57,7 @@ class Teller:
                 self._by_worker.pop(worker_id, None)
 
     async def _told(self, post: Post, delivery: Delivery, job_id: str) -> bool:
-        """Whether there is nothing more to say: the worker took it, or takes no such calls."""
+        """Send the cancel once. Returns whether no further try is needed: the worker took it, or takes no cancels."""
         assert delivery.sent is not None, "what was not sent is withdrawn instead"
         told = await post.cancel(delivery.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
         if told is None:

@@ -1,4 +1,5 @@
-"""The gates of all workers: what each may have in hand, from all runners together, and which of them ask for jobs."""
+"""Capacity of all workers: how many jobs each may have in flight from all runners together, and which of them ask
+for jobs."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ Claim = tuple[str, int]
 
 
 class Remaining(NamedTuple):
-    """That another daemon gives a worker nothing for now."""
+    """For how long another daemon gives a worker no jobs."""
 
     until_s: float
     registered_at_ms: int
@@ -50,7 +51,7 @@ class Capacity:
         clock: Clock,
         connections_max: int = 0,
     ) -> None:
-        """`connections_max`: to all workers together; 0: as configured."""
+        """`connections_max`: connections to all workers together; 0: as configured."""
         self._config = config
         self._reach = SsrfGuard(config.worker_networks)
         self._workers = workers
@@ -102,7 +103,10 @@ class Capacity:
         return demand.wanted(), bool(posting)
 
     def offer(self, jobtype: str, priority: int, waiting: int | None, linger: Linger) -> Offer | None:
-        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free."""
+        """Return the worker with most free capacity for such a job, None when none is free.
+
+        A worker that pulls counts as wholly free.
+        """
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
@@ -124,7 +128,7 @@ class Capacity:
         return Offer(worker, free, self._config.batch_bytes_max)
 
     def gate(self, worker: Worker) -> CircuitBreaker:
-        """The gate of one worker, as wide as our share of what it registered."""
+        """Return the circuit breaker of one worker, as wide as this daemon's share of the slots that it registered."""
         share = self._workers.share
         max_jobs, batch = max(1, share(worker.max_jobs)), STYLES[worker.style].batch(worker)
         if batch is not None and batch > worker.max_jobs:
@@ -153,7 +157,7 @@ class Capacity:
         return gate
 
     def isolate(self, endpoint: str) -> Site:
-        """From now on it is watched who has what to itself at that host and port."""
+        """Begin to watch a host and port for crash isolation: which of its requests run alone."""
         if endpoint not in self.sites:
             site = Site(request for request in self.requests if request.worker.endpoint == endpoint)
             self.sites[endpoint] = site
@@ -165,7 +169,7 @@ class Capacity:
         return self._heard.get(daemon, NO_RESTS)
 
     def heard(self, daemon: str, rests: Mapping[str, Remaining]) -> None:
-        """Which workers another daemon gives nothing for now, by their ids: all of them."""
+        """Take another daemon's whole list of workers that it gives nothing for now, by worker id."""
         before = self._heard.pop(daemon, NO_RESTS)
         if rests:
             self._heard[daemon] = rests
@@ -184,9 +188,9 @@ class Capacity:
             gate.hear(its.until_s, yields=not (gate.failures and its.yields))
 
     def _begin(self, gate: CircuitBreaker, worker: Worker) -> None:
-        """A worker that left and came back, or moved, begins anew.
+        """Start a breaker anew for a worker that came back or moved.
 
-        Unless nobody could be reached there a moment ago: then it is tried with one job first, when its pause is over.
+        If its host and port was unreachable just now, a probe of one job goes first.
         """
         now_s = self._clock.mono_s()
         moved = gate.endpoint != worker.endpoint
@@ -195,7 +199,8 @@ class Capacity:
             gate.begin(now_s)
 
     def ailing(self) -> dict[str, CircuitBreaker]:
-        """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
+        """Return, by worker id, the breakers of workers whose last request failed, that somebody has to mend, or
+        that this daemon may not reach."""
         return {name: gate for name, gate in self.gates.items() if gate.failures or gate.complaint or gate.barred}
 
     def in_hand(self, worker_id: str) -> int:
@@ -203,18 +208,18 @@ class Capacity:
         return gate.in_hand if gate is not None else 0
 
     def at(self, endpoint: str) -> list[CircuitBreaker]:
-        """Of all workers at that host and port: when one cannot be reached there, none can."""
+        """Return the breakers of all workers at a host and port: when one cannot be reached there, none can."""
         return [gate for gate in self.gates.values() if gate.endpoint == endpoint]
 
     def lend(self, gate: CircuitBreaker, held: Held) -> None:
-        """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""
+        """Keep a slot taken for a job that its worker holds by itself, until the job's end is known."""
         self._lent[held.job.id, held.fence] = gate, held.job.jobtype
 
     def lent(self) -> list[Claim]:
         return [*self._lent]
 
     def ended(self, claims: Iterable[Claim]) -> None:
-        """These are in no worker's own hand any more. Others are passed over."""
+        """Free the slots of jobs that workers held by themselves. Unknown claims are passed over."""
         now_s = self._clock.mono_s()
         for claim in claims if self._lent else ():
             if (lent := self._lent.pop(claim, None)) is not None:
@@ -226,9 +231,9 @@ class Capacity:
         self.freed.set()
 
     async def wait_free(self) -> None:
-        """Until a slot may be free, or a worker registered. This is a hint and may come for nothing.
+        """Return when a slot may be free or a worker registered.
 
-        The end of a back-off gives no hint: look again by time.
+        It is a hint and may come for nothing; the end of a back-off gives none, so look again by time.
         """
         if self.freed.is_set():
             self.freed = trio.Event()  # only now: every job that ends tells, and few are waited for

@@ -42,7 +42,7 @@ _ROUNDING = 1e-9  # sixteen sixteenths are one
 
 @dataclass(slots=True)
 class Speed:
-    """How many jobs of one jobtype a worker ends in a second while it has any."""
+    """Measures how many jobs of one jobtype a worker ends in a second while it has any."""
 
     in_hand: int = 0
     rate: float = 0.0
@@ -57,7 +57,7 @@ class Speed:
         self.in_hand += count
 
     def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """So many left. Busy time only is measured: a worker without such jobs is not slow."""
+        """Take `count` jobs out of the measurement. Only busy time counts: a worker without such jobs is not slow."""
         self.in_hand -= count
         self.ended += count if ended else 0
         self.busy_s += now_s - self.busy_since_s
@@ -124,12 +124,15 @@ class CircuitBreaker:
         return max((speed.rate for speed in self._speeds.values()), default=0.0)
 
     def window(self, jobtype: str | None = None) -> int:
-        """Jobs that may be in hand at once if all were of that type, at least 1. None: of the quickest."""
+        """Return how many jobs may be in flight at once if all were of that type, at least 1.
+
+        None: of the quickest type.
+        """
         rate = self.rate if jobtype is None else self._rate_of(jobtype)
         return max(1, int(self._full_window(rate) * self._share + _ROUNDING))
 
     def free(self, jobtype: str, now_s: float) -> int:
-        """Jobs of that type that may be handed over now; at least one where `has_room`."""
+        """Return how many jobs of that type may be sent now; at least one where `has_room`."""
         if not self.has_room(now_s):
             return 0
         full = self._full_window(self._rate_of(jobtype))
@@ -138,7 +141,7 @@ class CircuitBreaker:
         return 1 if self.failures or self.told_until_s > float("-inf") else free
 
     def has_room(self, now_s: float) -> bool:
-        """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
+        """Return whether jobs of any type may be sent now. False while a probe or a suspect is under way."""
         if self.is_open(now_s) or self._probes or (self.site is not None and self.site.is_kept(self.url, now_s)):
             return False
         used, wide = self._usage()
@@ -148,11 +151,11 @@ class CircuitBreaker:
         return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
 
     def is_open(self, now_s: float) -> bool:
-        """Whether nothing may be sent now, not even jobs that were handed over already."""
+        """Return whether nothing may be sent now, not even jobs that were claimed for this worker already."""
         return now_s < max(self.open_until_s, self.told_until_s + self._grace_s)
 
     def is_shut(self, now_s: float) -> bool:
-        """The same, by what this daemon itself was told."""
+        """Return whether this daemon itself backed the worker off, whatever other daemons say."""
         return now_s < self.open_until_s
 
     def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
@@ -165,7 +168,10 @@ class CircuitBreaker:
             self._probes.update(job_ids)
 
     def give(self, jobtype: str, job_ids: Collection[str], now_s: float, *, ended: bool) -> None:
-        """Some of them left. `ended`: the worker has run them, so they count for its speed."""
+        """Take jobs that have left the worker out of the count.
+
+        `ended`: the worker has run them, so they count for its speed.
+        """
         if not job_ids:
             return  # else the time since then would count as busy
         speed = self._speeds.get(jobtype) or Speed()
@@ -188,7 +194,8 @@ class CircuitBreaker:
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
     def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "") -> bool:
-        """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
+        """Stop sending to a worker that is overloaded or away. False when the request was sent before the last
+        back-off: merged into it.
 
         `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures. `why`:
         for people.
@@ -210,7 +217,10 @@ class CircuitBreaker:
         return True
 
     def complain(self, why: str, now_s: float) -> bool:
-        """Somebody has to mend the worker. Whether that is to be logged: the first time, and then every minute."""
+        """Note what somebody has to mend at the worker.
+
+        Returns whether to log it: the first time, then every minute.
+        """
         self.complaint = why
         if now_s - self._complained_at_s < COMPLAINT_S:
             return False
@@ -222,7 +232,7 @@ class CircuitBreaker:
         self.unreached = True
 
     def begin(self, now_s: float) -> None:
-        """The worker registered afresh, or elsewhere: what it did before does not count against it."""
+        """Forget what happened before: the worker registered afresh, or elsewhere."""
         self.complaint = ""
         self.failures = 0
         self.unreached = False
@@ -234,12 +244,15 @@ class CircuitBreaker:
         self._not_taken.clear()
 
     def resume(self, until_s: float, why: str) -> None:
-        """An earlier life of this daemon backed the worker off until then."""
+        """Go on with a back-off that an earlier life of this daemon began."""
         self.failures, self.why = self.failures or 1, why
         self.open_until_s = max(self.open_until_s, until_s)
 
     def hear(self, until_s: float, *, yields: bool) -> None:
-        """Another daemon backed the worker off until then; -inf: none does. `yields`: that one is to try it first."""
+        """Note another daemon's back-off of this worker, until when; -inf: none.
+
+        `yields`: the other daemon probes first.
+        """
         self.told_until_s = until_s if until_s > self._disproved_s else float("-inf")
         self._grace_s = PROBE_S if yields else 0.0
 
@@ -248,9 +261,9 @@ class CircuitBreaker:
         self.told_until_s = float("-inf")
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
-        """The worker had no room for a job and handed it back: it gets no more than it still has in hand.
+        """Shrink the window to what is in flight: the worker handed a job back for want of room.
 
-        A worker that has nothing in hand and no room, or that asks for a pause, is backed off.
+        A worker with nothing in flight, or one that asks for a pause, is backed off.
         """
         if self.in_hand and self._asked(retry_after_s) is None:
             self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
@@ -258,7 +271,10 @@ class CircuitBreaker:
             self.back_off(sent_at_s, now_s, retry_after_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
-        """The pause a worker asked for. None for no pause: also for a date that has passed by our clock."""
+        """Return the pause that a worker asked for, bounded.
+
+        None for no pause, also for a date that has passed by our clock.
+        """
         if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
             return None
         return min(retry_after_s, self._retry_after_max_s)
@@ -268,7 +284,10 @@ class CircuitBreaker:
         self._not_taken[jobtype] = now_s + NOT_TAKEN_S
 
     def takes(self, jobtype: str, now_s: float) -> bool:
-        """False when it said lately that it does not know this jobtype."""
+        """Return whether the worker may be offered this jobtype.
+
+        False for a while after it said that it does not know it.
+        """
         return self._not_taken.get(jobtype, now_s) <= now_s
 
     def not_taken_now(self, now_s: float) -> frozenset[str]:
@@ -286,13 +305,14 @@ class CircuitBreaker:
         return speed.rate if speed is not None else 0.0
 
     def _full_window(self, rate: float) -> int:
-        """What is at work, and of quick jobs up to one batch ahead of that."""
+        """Return how many jobs may be in flight: what runs at once, and of quick jobs up to one batch ahead."""
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs
         return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))
 
     def _usage(self) -> tuple[float, bool]:
-        """The share of the worker that jobs in hand take, and whether there are some of a wide window among them."""
+        """Return the share of the worker that jobs in flight take, and whether some of them are of a type with a
+        wide window."""
         if self._used is None:
             used, wide = 0.0, False
             for speed in self._speeds.values():

@@ -1,4 +1,4 @@
-"""What the runner may be told by configuration."""
+"""The runner's settings."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -47,7 +47,7 @@ COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, als
 
 
 class Extent(IntEnum):
-    """What went down with a job, as far as is known, and what it has to itself therefore."""
+    """How much went down with a job, as far as is known; so much it needs for itself when it is tried alone."""
 
     OWN = 0
     """Its worker."""
@@ -83,12 +83,12 @@ class Burst:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it was a process that several workers are."""
+        """Return whether one process that serves several workers broke."""
         return len(self.workers) > 1 and not self.is_refuted
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something there outlived it."""
+        """Return whether something at that host and port outlived the burst."""
         return self.outlived or bool(self.spared)
 
     def take(self, number: int, worker: str) -> None:
@@ -119,14 +119,14 @@ class _Loss(NamedTuple):
 
 
 class Suspects:
-    """One for all workers of a daemon: a job that was lost at one is run alone at the next."""
+    """The suspects of a daemon: a job that was lost at one worker runs alone at the next."""
 
     def __init__(self) -> None:
         self.known: dict[str, _Loss] = {}
         """While this is empty nothing need be asked here."""
 
     def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
-        """The connection of one request broke, with these jobs at work. `burst`: all that broke with it."""
+        """Note jobs that were at work when their connection broke. `burst`: all connections that broke with it."""
         burst = burst or Burst()
         burst.jobs += len(job_ids)
         for job_id in job_ids:
@@ -150,7 +150,7 @@ class Suspects:
 
 
 class _Owner(NamedTuple):
-    """A request of suspects that has the worker, with others of its group or alone."""
+    """A request of suspects that the worker is reserved for, with others of its group or alone."""
 
     jobs: int
     group: int
@@ -160,8 +160,10 @@ class _Owner(NamedTuple):
 
 
 class Isolation:
-    """Who has one worker, or one host and port, to itself. A request enters when it is sent, and its jobs leave one by
-    one."""
+    """Reserves one worker, or one host and port, for a request of suspects.
+
+    A request enters when it is sent; its jobs leave one by one.
+    """
 
     def __init__(self) -> None:
         self.at_work = 0
@@ -185,7 +187,7 @@ class Isolation:
         self._number = 0
 
     def is_kept(self, now_s: float) -> bool:
-        """Whether nothing new is to be handed over: a suspect has the worker to itself, or waits for that."""
+        """Return whether nothing new may be sent: a suspect runs alone there, or waits to."""
         return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
     def turn(
@@ -217,7 +219,7 @@ class Isolation:
         return max(0.0, left_s)
 
     def _own(self, request: object, owner: _Owner, now_s: float) -> float:
-        """It has the worker now, unless suspects had it for long enough."""
+        """Reserve the worker for this request, unless suspects have had it for long enough."""
         if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
         if now_s - self._held_since_s >= HELD_S:
@@ -230,7 +232,7 @@ class Isolation:
         return 0.0
 
     def set_out(self, request: object) -> None:
-        """It is no suspect, and had its turn: whoever is to be alone waits until it came and ended."""
+        """Note a request of plain jobs that may go out: suspects wait until it was sent and ended."""
         self._coming.add(request)
 
     def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
@@ -249,14 +251,11 @@ class Isolation:
             self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
-        """Whether no other request was at work there since it was sent, and none had just broken then."""
+        """Return whether no other request was at work there since this one was sent, and none had just broken then."""
         return self._alone is request
 
     def lost(self, now_s: float, request: object = None) -> Burst:
-        """A connection broke. What is sent now may go to the dead, on another that nobody has seen break yet.
-
-        Returns with what else it broke.
-        """
+        """Note a broken connection. Returns the burst: the connections that broke with it."""
         self._settled_at_s = now_s + SETTLE_S
         if now_s - self._burst.begun_s >= SETTLE_S:
             self._burst = Burst(now_s, self._number, spared={number for number, _ in self._there.values()})
@@ -264,7 +263,7 @@ class Isolation:
         return self._burst
 
     def answered(self, request: object) -> None:
-        """Something there lives. What was sent before a burst says nothing: its answer may have been on the way."""
+        """Note an answer: the host lives. It refutes no burst that began after the request was sent."""
         self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
 
     def left(self, request: object, now_s: float) -> None:
@@ -281,14 +280,15 @@ class Isolation:
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
 
     def others_s(self, worker: str, now_s: float) -> float:
-        """Seconds after which to ask again whether no other worker's suspects are at work there; 0: none are."""
+        """Return the seconds after which to ask again whether other workers' suspects are at work there; 0: none
+        are."""
         left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
         if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
             return 0.0
         return min(left_s, HELD_S)
 
     def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
-        """This worker's suspects are the ones that are at work there."""
+        """Note that this worker's suspects are at work at the host."""
         if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
             self._bearer, self._borne_since_s = worker, now_s
         self._borne[request] = now_s + send_s

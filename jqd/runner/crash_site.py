@@ -14,7 +14,7 @@ from jqd.runner.worker import Worker
 
 
 class Stay:
-    """One request at a worker, and at the host and port where that is one of several perhaps."""
+    """One request at a worker, and at its host and port where several workers may share that."""
 
     def __init__(self, worker: str, own: Isolation, house: Isolation) -> None:
         self._worker, self._own, self._house = worker, own, house
@@ -29,7 +29,8 @@ class Stay:
         now_s: Callable[[], float],
         wait_free: Callable[[], Awaitable[None]],
     ) -> None:
-        """Until it may go out: a suspect when nothing else is at its worker, others when none has that to itself."""
+        """Wait until the request may go out: a suspect needs the worker to itself; other requests wait while a
+        suspect has it."""
         try:
             while True:
                 # A group is larger than when it was packed, if more broke since; the extent changes with that, too.
@@ -45,7 +46,7 @@ class Stay:
             self._wait_at(None)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
-        """As that of an `Isolation`. A suspect that has to wait is waited for, by the extent it has now."""
+        """As `Isolation.turn`. A suspect that has to wait reserves the place that its present extent needs."""
         house = self._house
         if not losses:
             wait_s = max(self._own.wait_s(now_s), house.wait_s(now_s))
@@ -68,7 +69,7 @@ class Stay:
         return wait_s
 
     def _wait_at(self, place: Isolation | None) -> None:
-        """That is to become empty for it from now on, and where it waited before need not for it any more."""
+        """Let that place become empty for this request, and no longer the place where it waited before."""
         if self._waits_at is not None:
             self._waits_at.waiting -= 1
         if place is not None:
@@ -88,14 +89,14 @@ class Stay:
             place.at_work -= jobs
 
     def is_alone(self) -> bool:
-        """Whether nothing else was at work at its host and port since it was sent."""
+        """Return whether nothing else was at work at its host and port since it was sent."""
         return self._house.is_alone(self)
 
     def answered(self) -> None:
         self._house.answered(self)
 
     def lost(self, now_s: float) -> Burst:
-        """Its connection broke. Returns with what else."""
+        """Note that its connection broke. Returns the burst: what broke with it."""
         self._own.lost(now_s, self)
         return self._house.lost(now_s, self)
 
@@ -136,10 +137,10 @@ class Site:
         return Stay(url, self._workers.setdefault(url, Isolation()), self.house)
 
     def is_kept(self, url: str, now_s: float) -> bool:
-        """Whether a suspect has that worker to itself, or waits for that, there or at all that is there."""
+        """Return whether a suspect has that worker, or the whole host and port, to itself, or waits for that."""
         own = self._workers.get(url)
         return self.house.is_kept(now_s) or (own is not None and own.is_kept(now_s))
 
     def keep(self, urls: Collection[str]) -> None:
-        """Forget the workers that are at none of these, and have nothing at work."""
+        """Forget workers that are at none of these URLs and have nothing at work."""
         self._workers = {url: each for url, each in self._workers.items() if url in urls or each.at_work}

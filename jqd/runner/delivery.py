@@ -1,4 +1,4 @@
-"""The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
+"""The jobs of one POST: which of them still lack an outcome, how the others ended, and when waiting ends.
 
 A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
 when, for its timeout and a margin, neither its own outcome came nor any other of the same delivery. "Begun" counts as
@@ -73,7 +73,10 @@ class DeliveryContext:
         )
 
     def entrust(self, entries: Sequence[InFlightJob], worker_id: str, heartbeat_s: float | None) -> int:
-        """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
+        """Leave jobs to the worker that runs them: it reports them to any daemon.
+
+        Returns how long it may be silent, in seconds.
+        """
         longest_s = max(entry.held.job.timeout for entry in entries)
         silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
         self.in_flight.stop(
@@ -86,7 +89,7 @@ class DeliveryContext:
 
 
 class Delivery:
-    """A `Listener` of the transport, and a `Request` of crash isolation."""
+    """One batch of jobs at a worker: a `Listener` of the transport, and a `Request` of crash isolation."""
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class Delivery:
         *,
         losses: int = 0,
     ) -> None:
-        """`losses`: so often these jobs were lost with the worker that had them; see `crash_isolation.py`."""
+        """`losses`: how often these jobs were lost together with a worker; see `crash_isolation.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
         self.missing: dict[str, InFlightJob] = {}
         self._timeout_min_s = math.inf
@@ -127,7 +130,10 @@ class Delivery:
             self.stay = shared.gates.isolate(worker.endpoint).stay(worker.url or worker.id)
 
     async def send(self, post: Post) -> Ending | None:
-        """Send it when it may go out, and act on what its worker says of the jobs. None: nothing is left to decide."""
+        """Send the batch when its turn has come, and act on the answer.
+
+        Returns how it ended; None: nothing is left to decide.
+        """
         shared, ending = self._shared, None
         with self.scope:
             if self.stay is not None:
@@ -154,7 +160,10 @@ class Delivery:
     # ------------------------------------------------ what the transport tells
 
     def sending(self) -> bool:
-        """The request goes out now, if our lease is trusted and all its jobs are still here: it would start each."""
+        """Mark the jobs as running, just before the request goes out.
+
+        False unless our lease is trusted and all jobs are still here.
+        """
         shared = self._shared
         if not self.missing or len(self.missing) != self.size or not shared.trusts():
             return False
@@ -168,7 +177,7 @@ class Delivery:
         return True
 
     def answered(self, judgement: Judgement) -> None:
-        """The worker lives, and said whether it takes the jobs."""
+        """Note that the worker answered, and whether it takes the jobs."""
         self.has_status = True
         self._shared.workers.reached(self.worker.id)
         if self.stay is not None:
@@ -178,7 +187,7 @@ class Delivery:
             self.gate.answered(self.sent_at_s)
 
     def said(self, answers: Iterable[Answer]) -> None:
-        """The worker speaks of some jobs, or of all. Ends that are told in a row, hundreds often, are taken at once."""
+        """Act on what the worker says of some jobs, or of all. Outcomes in a row, often hundreds, are taken at once."""
         ended: list[Ended] = []
         try:
             for answer in answers:
@@ -213,7 +222,7 @@ class Delivery:
     # ------------------------------------------------ how jobs leave
 
     def report(self, job_id: str, report: Report) -> bool:
-        """An attempt ended. False: the job is not of this delivery, or an earlier outcome stands."""
+        """End one job's attempt with a report. False: the job is not of this delivery, or an earlier outcome stands."""
         entry = self._take(job_id)
         if entry is not None:
             self.end([(entry, report)], self._shared.clock.mono_s(), heard=True)
@@ -223,7 +232,10 @@ class Delivery:
         self.end([(entry, report) for entry in self.take_all()], self._shared.clock.mono_s())
 
     def entrust(self) -> None:
-        """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
+        """Leave the jobs that still lack an outcome to the worker, which reports them later.
+
+        Its slots stay taken until then.
+        """
         entries = self.take_all()
         if self.stay is not None:
             self.stay.fewer(len(entries))  # nobody hears of its death from us any more
@@ -235,19 +247,19 @@ class Delivery:
         self._leave((), self._shared.clock.mono_s())
 
     def release(self, *, refused: bool = False, interruption: str = "") -> None:
-        """Every job still waited for goes back. `refused`: the worker says that it began none."""
+        """Hand back every job that lacks an outcome. `refused`: the worker says that it began none."""
         for entry in self.take_all():
             self._return(entry, refused=refused, interruption=interruption)
 
     def drop(self, entry: InFlightJob) -> None:
-        """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
+        """Hand back a job whose claim is void or was withdrawn, and report nothing of its work."""
         del self.missing[entry.held.job.id]
         self._return(entry)
         if not self.missing:
             self.scope.cancel()
 
     def withdraw(self, job_id: str) -> bool:
-        """Hand a job back that the worker has not seen. False: its request may be there already."""
+        """Hand back a job that the worker has not seen. False: its request may be there already."""
         entry = self.missing[job_id]
         entry.cancelled = True
         if entry.phase is RUNNING:
@@ -256,7 +268,7 @@ class Delivery:
         return True
 
     def expire(self, now_s: float) -> None:
-        """End the attempts that were waited for long enough; end the request when that was all of them."""
+        """End the attempts that are past their time; end the request when those were all."""
         quiet_s = now_s - self._heard_at_s - self._shared.config.timeout_margin_s
         if self.sent_at_s is None or quiet_s < self._timeout_min_s:
             return
@@ -276,7 +288,10 @@ class Delivery:
     # ------------------------------------------------
 
     def end(self, ended: Sequence[Ended], now_s: float, *, heard: bool = False, cleared: bool = True) -> None:
-        """`heard`: the worker told so, and works. `cleared`: it stood, whatever becomes of them."""
+        """End attempts with their reports.
+
+        `heard`: the worker itself said so, and works. `cleared`: it lives, so its suspects are cleared.
+        """
         if not ended:
             return
         if heard:
@@ -294,7 +309,7 @@ class Delivery:
         self._leave(job_ids, now_s, ended=True)
 
     def _return(self, entry: InFlightJob, *, refused: bool = False, interruption: str = "") -> None:
-        """`interruption`: what ends its attempt, if it is at work: what its worker had no room for has not begun."""
+        """Hand back one job. `interruption`: why its attempt ends, if it had begun."""
         shared = self._shared
         is_begun = refused or self._had_room or entry.held.job.id in self._begun
         if interruption and entry.phase is RUNNING and is_begun:
@@ -317,8 +332,10 @@ class Delivery:
             self.scope.deadline = trio.current_time() + self._shared.config.linger_s
 
     def _take(self, job_id: str | None) -> InFlightJob | None:
-        """The job an outcome speaks of, None when it is not waited for. An outcome without an id means the one job of
-        a request of one."""
+        """Return the job that an outcome speaks of, None when none is waited for.
+
+        An outcome without an id means the only job of a request.
+        """
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:
@@ -338,7 +355,7 @@ class Delivery:
         return entries
 
     def _refused(self, job_id: str | None, retry_after_s: float | None, interruption: str) -> None:
-        """The worker has not begun the job and will not, or was interrupted: the job goes back."""
+        """Hand back a job that the worker has not begun, or was interrupted at."""
         if (entry := self._take(job_id)) is not None:
             assert self.sent_at_s is not None
             now_s = self._heard_at_s = self._shared.clock.mono_s()
@@ -346,7 +363,7 @@ class Delivery:
             self.gate.crowded(self.sent_at_s, now_s, retry_after_s)
 
     def _started(self, job_id: str | None) -> None:
-        """The job's time runs from now. This counts once, or a worker could hold a job for ever."""
+        """Begin a job's time anew, once: or a worker could hold a job for ever."""
         if job_id is None and self.size == 1:
             (job_id,) = self._ids
         if job_id is None:

@@ -1,6 +1,6 @@
 """What is claimed next, and for which worker. Pure: time is given.
 
-Demand          what all free workers together would take, in as few wishes as say it:
+Demand          what all free workers together would take, in as few ranges as possible:
 
     workers          any type, 0 to 9     any type, 5 to 20     mail, 0 to 30     bill, 3 to 4
     asked for        any type, 0 to 20                          mail, 0 to 30
@@ -29,17 +29,19 @@ Roomy = tuple[float, int, Worker]
 
 
 class Demand:
-    """Gathers them from one worker after the other. Ranges that touch become one. What is asked for of any type is not
-    asked for again by name."""
+    """Gathers what free workers take.
+
+    Ranges of priorities that touch become one; a range of any type covers those by name.
+    """
 
     def __init__(self, paused: frozenset[str] = frozenset(), halted: frozenset[str] = frozenset()) -> None:
-        """`paused`: jobtypes that are not wished for, whoever takes them; `halted`: tenants, as `all_of` says."""
+        """`paused`: jobtypes that nobody takes; `halted`: tenants that are paused, as `all_of` names them."""
         self._paused, self._halted = paused, halted
         self._any: dict[tuple[str, Span], frozenset[str]] = {}  # by tenant and span
         self._named: dict[str, set[Span]] = {}
 
     def any_type(self, span: Span, besides: frozenset[str], tenant: str = "") -> None:
-        """A worker takes any jobtype of its tenant but these, of priorities in `span`."""
+        """Add a worker that takes any jobtype of its tenant but `besides`, of priorities in `span`."""
         if all_of(tenant) in self._halted:
             return
         besides |= frozenset(name for name in self._paused if tenant_of(name) == tenant)
@@ -66,7 +68,7 @@ class Demand:
 
 
 def _united(spans: Iterable[Span]) -> list[Span]:
-    """Ascending, and apart from each other."""
+    """Return the ranges ascending, with those that touch joined."""
     united: list[Span] = []
     for low, high in sorted(spans):
         if united and low <= united[-1][1] + 1:
@@ -81,16 +83,16 @@ def _in(span: Span, spans: Iterable[Span]) -> bool:
 
 
 class Linger:
-    """What waits for more, of one partition: from the look that first showed jobs of a type, too few for a batch, until
-    some of them are claimed."""
+    """Jobtypes of one partition whose batches wait for more jobs: from the first look that showed too few until some
+    are claimed."""
 
     def __init__(self) -> None:
         self.since: dict[str, tuple[float, float, float]] = {}  # by jobtype: first seen, last seen, waits until
 
     def waits(self, jobtype: str, waiting: int | None, wanted: int, linger_s: float, now_s: float) -> bool:
-        """Whether the jobs of this type that were seen now wait on: fewer than are `wanted` at once.
+        """Return whether jobs of this type wait on, because fewer than `wanted` are there.
 
-        `waiting`: None where nobody looked, so that they are not held back.
+        `waiting`: None where nobody looked, so they are not held back.
         """
         if not linger_s or waiting is None or waiting >= wanted:
             return False
@@ -107,7 +109,7 @@ class Linger:
         self.since.pop(jobtype, None)
 
     def next_s(self, now_s: float) -> float:
-        """Seconds until the first of them waits no longer; infinity when there is none."""
+        """Return the seconds until the first of them waits no longer; infinity when none waits."""
         return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))
 
 
@@ -117,9 +119,9 @@ class VersionShares:
         self._next: dict[str, str] = {}
 
     def among(self, jobtype: str, takers: Iterable[Worker], roomy: list[Roomy]) -> list[Roomy]:
-        """Those with room but for versions that are not to take the next batch.
+        """Return the workers with room, without versions whose turn it is not.
 
-        `takers`: all workers that take such jobs, with room or without; versions stand there oldest first.
+        `takers`: all workers of such jobs; versions oldest first.
         """
         versions = [one for one in takers if one.handler == jobtype]
         if not versions:
@@ -136,6 +138,6 @@ class VersionShares:
         return [one for one in roomy if one[2] is chosen or one[2] not in versions]
 
     def took(self, worker: Worker, jobtype: str, jobs: int) -> None:
-        """It was given so many: they count as those of the version whose turn it was."""
+        """Count jobs that a worker got for the version whose turn it was."""
         if worker.handler == jobtype and jobtype in self._next:
             self._given[jobtype][self._next[jobtype]] += jobs

@@ -1,4 +1,4 @@
-"""Where a worker is: the URL of its registration, and what is filled into it; and the headers it adds. Pure.
+"""The URL of a worker, with the places that are filled in, and the headers that it adds to each request. Pure.
 
 http(s)://host[:port][/path]      of any worker
 …/mail/{name}/{job_id}            of a web hook: the jobtype and the id of the job, percent-encoded
@@ -92,12 +92,12 @@ def fill(url: str, name: str, job_id: str) -> str:
 
 
 def _segment(text: str) -> str:
-    """Percent-encoded. Dots alone would lead up the path, encoded or not: a second time, so that they do not."""
+    """Percent-encode a part of a path. Dots alone would lead up the path, so they are encoded twice."""
     return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")
 
 
 def why_no_headers(headers: Mapping[str, str]) -> str | None:
-    """What is wrong with them; None when nothing is. Values are never repeated: they may be secret."""
+    """Return what is wrong with headers; None when nothing is. Values are never repeated: they may be secret."""
     if len(headers) > HEADERS_MAX:
         return f"at most {HEADERS_MAX} headers can be added, these are {len(headers)}"
     if (size := sum(len(name) + len(value) for name, value in headers.items())) > HEADERS_BYTES_MAX:
@@ -118,7 +118,7 @@ def why_no_headers(headers: Mapping[str, str]) -> str | None:
 
 
 def merge(headers: list[tuple[str, str]], own: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Our headers with those of a registration, which take the place of ours of the same name."""
+    """Return our headers with those of a registration, which replace ours of the same name."""
     if not own:
         return headers
     names = {name.lower() for name in own}

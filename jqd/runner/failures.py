@@ -1,4 +1,4 @@
-"""What the end of a request calls for, where its worker has not told how each of its jobs ended.
+"""What becomes of the jobs of a request that ended without an outcome for each of them.
 
     end of carrying                    one job                    several jobs
     ─────────────────────────────────────────────────────────────────────────────────────────
@@ -43,7 +43,7 @@ log = get_logger("runner")
 
 
 def finish(shared: DeliveryContext, delivery: Delivery, ending: Ending) -> list[Delivery]:
-    """Decide about the jobs still missing. Returns deliveries to be sent."""
+    """Decide about the jobs that lack an outcome. Returns new deliveries to be sent."""
     now_s = shared.clock.mono_s()
     match ending.end:
         case End.COMPLETE:
@@ -138,7 +138,10 @@ def _finish_status(shared: DeliveryContext, delivery: Delivery, ending: Ending) 
 
 
 def _misplaced(delivery: Delivery, ending: Ending, now_s: float) -> str:
-    """What its job is told. Somebody has to mend the worker: that is logged now and then, and shown all the time."""
+    """Return the report for the job of a worker that is not where it registered.
+
+    That somebody has to mend it is logged now and then, and shown.
+    """
     worker, hint = delivery.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
     if delivery.gate.complain(f"answers {ending.status}: {hint}", now_s):
         status, why = ending.status, hint
@@ -161,7 +164,7 @@ def _back_off(shared: DeliveryContext, delivery: Delivery, now_s: float, retry_a
 
 
 def _blame(shared: DeliveryContext, delivery: Delivery, report: Report, why: str) -> list[Delivery]:
-    """A request failed as a whole: its only job did it, or one of several."""
+    """Act on a request that failed as a whole: a single job gets the report, several are sent again in parts."""
     if not delivery.missing:
         return []
     if delivery.size == 1:
@@ -175,7 +178,7 @@ def _blame(shared: DeliveryContext, delivery: Delivery, report: Report, why: str
 
 
 def _hand_on(shared: DeliveryContext, delivery: Delivery) -> list[InFlightJob]:
-    """Leave the jobs still waited for to other deliveries. Cancelled ones go back instead."""
+    """Move the jobs that lack an outcome to new deliveries. Cancelled ones go back instead."""
     for entry in [entry for entry in delivery.missing.values() if entry.cancelled]:
         delivery.drop(entry)
     entries = delivery.take_all()

@@ -1,4 +1,5 @@
-"""Handlers: what runs a jobtype, said by name, without any program that registers. Each version is a worker of its own.
+"""Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker of
+its own.
 
 A batch goes to one version. The newest takes at most `weight` percent of the jobs, what it leaves goes to the one
 before it by that one's weight, and so on; the oldest takes all that is left. A job of type `name@3` is for version
@@ -42,7 +43,7 @@ Lang = Literal["http", "python", "node", "sh"]
 
 
 class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out."""
+    """How a handler is called, and defaults for its jobs."""
 
     style: StyleName = "webhook"
     format: Format | None = None
@@ -56,7 +57,7 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
     priority_max: Priority = PRIORITY_MAX
 
     def __repr__(self) -> str:
-        """Without headers and secrets, whoever asks."""
+        """Leave headers and secrets out."""
         return f"{type(self).__name__}({self.style}, weight={self.weight})"
 
     @property
@@ -65,7 +66,7 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is said of a handler."""
+    """A handler, as it is set."""
 
     lang: Lang
     body: Body
@@ -100,7 +101,7 @@ class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False
 
 
 class Handler(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that is kept of a handler; without versions it is deleted."""
+    """What is stored of a handler; without versions it is deleted."""
 
     last: int
     """Number of the newest version there ever was: a later one goes on counting."""
@@ -112,12 +113,12 @@ DELETED_BYTES = 32  # more than one without versions takes
 
 
 def is_deleted(body: msgspec.Raw) -> bool:
-    """Whether the body of such a rule only says which number comes next."""
+    """Return whether a stored body only keeps the next version number of a deleted handler."""
     return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
 def shares(handler: Handler) -> dict[int, float]:
-    """Number of a version → its part of the batches."""
+    """Return, by version number, the part of the batches that it gets."""
     left, found = 1.0, dict[int, float]()
     running = [version for version in reversed(handler.versions) if not version.out]
     running = [*takewhile(lambda version: version.is_code == running[0].is_code, running)]
@@ -129,14 +130,14 @@ def shares(handler: Handler) -> dict[int, float]:
 
 
 def code_for(handler: Handler, number: int = 0) -> Version | None:
-    """The version in code that jobs of its name are for, or jobs for that number alone; None: no code is for them."""
+    """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
     parts = shares(handler)
     wanted = (one for one in handler.versions if (one.number == number if number else parts.get(one.number)))
     return next((one for one in wanted if one.is_code), None)
 
 
 def spec_of(name: str, definition: Definition) -> WorkerSpec:
-    """What its endpoint would say if it registered. Raises Invalid."""
+    """Return the worker that the endpoint would register as. Raises Invalid."""
     options = definition.options
     return WorkerSpec(
         name=name,
@@ -155,12 +156,12 @@ def spec_of(name: str, definition: Definition) -> WorkerSpec:
 
 
 def id_of(name: str, number: int) -> str:
-    """How a version is called: as a worker, and as the type of jobs that are for it alone."""
+    """Return the name of a version: of its worker, and of the jobtype for it alone."""
     return f"{name}@{number}"
 
 
 def is_version(text: str) -> bool:
-    """Whether a version of some handler may be called so: then no worker and no handler is."""
+    """Return whether a text has the form of a version's name, which workers and handlers may not have."""
     name, _, number = text.rpartition("@")
     return bool(name) and number.isdecimal()
 

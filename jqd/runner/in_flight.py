@@ -1,4 +1,4 @@
-"""The jobs in this daemon's hand, each once, from the claim until the store knows what became of it.
+"""The jobs in flight at this daemon, each once, from the claim until the store knows how it ended.
 
     take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──forget──▶ gone
                │                 │                    ▲
@@ -56,17 +56,17 @@ class InFlightJob:
 
     @property
     def is_entrusted(self) -> bool:
-        """Whether its worker has it in its own hand by now."""
+        """Return whether its worker holds it by itself."""
         return self.outcome is not None and self.outcome.fate is Fate.ENTRUSTED
 
     @property
     def lease(self) -> int:
-        """Under which its worker has it in its own hand; 0 when it has not."""
+        """Return the fence under which its worker holds it by itself; 0 when it does not."""
         return self.held.fence if self.is_entrusted else 0
 
 
 class Stopped(NamedTuple):
-    """What stopped since it was last asked; each job once, with its outcome or untried."""
+    """Jobs that stopped since the last call, each once: with an outcome, or untried."""
 
     outcomes: list[Outcome]
     returned: list[Held]
@@ -105,7 +105,7 @@ class Counters:
 
 
 class InFlightJobs:
-    """Every change of a job's phase goes through here, and is counted."""
+    """The jobs in flight. Every change of a job's phase goes through here, and is counted."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -133,14 +133,14 @@ class InFlightJobs:
         return self._entries.get(job_id)
 
     def fences(self) -> dict[str, int]:
-        """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
+        """Return id → fence of all jobs in flight: queued, running, or stopped and not yet known to the store."""
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def generations(self) -> dict[str, int]:
         return {job_id: entry.held.generation for job_id, entry in self._entries.items() if entry.held.generation}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[InFlightJob]:
-        """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
+        """Add claimed jobs. A job may come again before the store knows that its last attempt stopped."""
         entries: list[InFlightJob] = []
         for each in held:
             known = self._entries.get(each.job.id)
@@ -200,7 +200,7 @@ class InFlightJobs:
                 counters.dead += 1
 
     def release(self, entry: InFlightJob, *, refused: bool = False) -> None:
-        """No attempt took place, or none that we may report. `refused`: the worker says that it did not begin it."""
+        """Stop a job without a counted attempt. `refused`: the worker says that it did not begin it."""
         assert entry.phase is not STOPPED, f"job {entry.held.job.id} stopped twice"
         entry.phase = STOPPED
         self.at_work -= 1
@@ -213,14 +213,14 @@ class InFlightJobs:
         self._some_stopped.set()
 
     def release_undelivered(self, claims: Iterable[tuple[str, int]], *, told: bool = False) -> None:
-        """These are in no hand of ours any more, and their workers do not know that they have them. `told`: one may."""
+        """Forget claims that no worker here has. `told`: a worker may know of them."""
         self._unheard.extend((claim, told) for claim in claims)
         self._some_stopped.set()
 
     def get_stopped(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once.
+        """Return up to `limit` outcomes, fewer when they are large, and up to `limit` untried jobs; each once.
 
-        No outcomes while the journal refuses those that were taken before.
+        While the journal refuses earlier outcomes there are none.
         """
         unsent: list[Held] = []
         unheard = [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))]
@@ -254,9 +254,9 @@ class InFlightJobs:
         self._unnoted.clear()
 
     def refused(self, error: JournalRefused) -> None:
-        """The journal takes no outcomes now. They stay in hand, and it is asked again until `mark_durable`.
+        """Note that the journal takes no outcomes: they stay in flight, and it is asked again until `mark_durable`.
 
-        Nobody was promised that he hears of an interruption: those that were not taken go back.
+        Interrupted jobs that were not taken go back.
         """
         self._refusal = error
         outcomes, self._outcomes = self._outcomes, deque()
@@ -272,16 +272,17 @@ class InFlightJobs:
         self._waiters.clear()
 
     async def wait_durable(self, entry: InFlightJob) -> None:
-        """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
+        """Wait until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
         while not entry.noted:
             if self._refusal is not None:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._waiters.setdefault(entry, trio.Event()).wait()
 
     def forget(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.
+        """Forget claims (id, fence) whose end the store knows.
 
-        The job may be here again under a later claim, whose end the store does not know yet.
+        Returns those that were not in flight. A job may be here again under a later claim, whose end the store does not
+        know yet.
         """
         others = []
         for job_id, fence in claims:
@@ -303,7 +304,7 @@ class InFlightJobs:
 
 
 def posts_of(entries: Sequence[InFlightJob], jobs_max: int, bytes_max: int) -> list[list[InFlightJob]]:
-    """`entries` in order, cut where a POST has enough jobs or bytes."""
+    """Cut `entries`, in order, into requests of at most so many jobs and bytes."""
     posts: list[list[InFlightJob]] = []
     size = 0
     for entry in entries:

@@ -1,7 +1,5 @@
-"""Jobs on their way from this daemon's hand into that of the worker that asked for them.
-
-The hand-over is a record like any outcome: journaled, synced, applied. Who waits gets the jobs when the store knows.
-"""
+"""Hands claimed jobs over to the worker that pulls them. The hand-over is a record like any outcome: journaled, synced,
+applied. The poll is answered when the store knows."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -18,7 +16,7 @@ class LeaseHandover:
         self._coming: dict[Claim, Pull] = {}
 
     def begin(self, pull: Pull, entries: Sequence[InFlightJob]) -> None:
-        """Hand jobs over to who waits; untried back if nobody does any more."""
+        """Begin to hand jobs over to a poll; if nobody waits any more they go back untried."""
         shared = self._shared
         if pull.is_over:
             for entry in entries:

@@ -69,7 +69,7 @@ def timed_out(held: Held, worker: str) -> Report:
 
 
 def interrupted(why: str) -> Report:
-    """It had begun, and whoever ran it was stopped."""
+    """Return the report of a job that had begun when its worker or daemon was stopped."""
     return Report(status=503, reason=INTERRUPTED, retry_after_s=0.0, message=f"INTERRUPTED: {why}")
 
 
@@ -166,13 +166,13 @@ def _outcome(
 
 
 def _delay_s(report: Report, own_s: float) -> float:
-    """Until the next attempt. `own_s`: where the worker does not say."""
+    """Return the seconds until the next attempt. `own_s`: used where the worker names no wait."""
     delay_s = own_s if report.retry_after_s is None else min(max(0.0, report.retry_after_s), RETRY_AFTER_S_MAX)
     return max(SNOOZE_S_MIN, delay_s) if report.reason == SNOOZE else delay_s
 
 
 def is_repeat(outcome: Outcome, report: Report) -> bool:
-    """Whether `report` repeats what led to `outcome`, as a worker does that has not got our answer."""
+    """Return whether `report` repeats what led to `outcome`, as from a worker that did not get our answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
@@ -180,7 +180,7 @@ def is_repeat(outcome: Outcome, report: Report) -> bool:
 
 
 def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, result_bytes_max: int) -> Outcome | None:
-    """The success of an attempt that was given up; None when its result is required, and too large to be kept."""
+    """Return the success of an attempt that was given up; None when its result is required and too large to be kept."""
     dropped = _dropped(report, result_bytes_max) if attempt.keep_result else ""
     if dropped and attempt.keep_result == "required":
         return None
@@ -218,7 +218,7 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
 
 
 def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
-    """What an attempt that is to spend none says once there were too many of them."""
+    """Return the report, as a counted failure if the job was put off or interrupted too often."""
     if report.reason == SNOOZE and held.snoozes >= SNOOZES_MAX:
         return msgspec.structs.replace(report, reason="")
     if report.reason == INTERRUPTED and held.interruptions >= max_interruptions:
@@ -228,7 +228,10 @@ def _bounded(held: Held, report: Report, max_interruptions: int) -> Report:
 
 
 def _fate(held: Held, report: Report, max_interruptions: int, since_ms: int) -> Fate:
-    """Of an attempt that did not succeed. `since_ms`: what began earlier is not tried again."""
+    """Decide what becomes of a job whose attempt failed.
+
+    `since_ms`: a job that began waiting before is not tried again.
+    """
     if report.reason == INTERRUPTED:
         return Fate.RETRY if held.interruptions < max_interruptions else Fate.DEAD
     if report.reason == SNOOZE:

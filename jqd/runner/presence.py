@@ -1,4 +1,4 @@
-"""Which workers are there, and when each was heard of last, by this daemon or another.
+"""Which workers live, and when each gave its last sign of life, at this daemon or another.
 
 Each daemon judges silence by its own clock, and only while it could hear of others. Expiry is noticed when somebody
 looks.
@@ -25,7 +25,7 @@ Server = tuple[str, str | None, str, str]
 
 
 class WorkerIndex:
-    """Workers that registered, by id; oldest registration first. What there is of all of them is known uncounted."""
+    """Registered workers by id, oldest registration first, with totals kept as they change."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
@@ -93,7 +93,7 @@ def _server(worker: Worker) -> Server:
 
 
 class Presence(ABC):
-    """The part of the registry that is asked for each job."""
+    """The part of the registry that is read for each job: which workers live."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -120,12 +120,12 @@ class Presence(ABC):
         return self._workers.get(worker_id) or self._versions.get(worker_id)
 
     def list(self) -> list[Worker]:
-        """All workers, oldest registration first, then those that are versions of handlers."""
+        """Return all workers: oldest registration first, then versions of handlers."""
         self._expire()
         return [*self._workers, *self._versions.values()]
 
     def share(self, of: int) -> int:
-        """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
+        """Return this daemon's part of so many slots: the parts of all daemons add up to all of them."""
         now_s = self._clock.mono_s()
         if now_s >= self._placed_until_s:
             self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
@@ -135,12 +135,13 @@ class Presence(ABC):
     # ------------------------------------------------------------ signs of life
 
     def signs(self) -> set[str]:
-        """A set that gets the ids of workers as they are heard of here; its owner tells others, and empties it."""
+        """A set that collects the ids of workers with a sign of life here; its owner sends them to others, and
+        empties it."""
         self._outgoing.append(told := set[str]())
         return told
 
     def reached(self, worker_id: str) -> None:
-        """The worker answered, or spoke by itself; one that was silent for longer than its ttl is back."""
+        """Note a sign of life: the worker answered or called. One that was silent for longer than its ttl is back."""
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
@@ -155,7 +156,7 @@ class Presence(ABC):
                 told.add(worker_id)
 
     def heard_from(self, ages_ms: Mapping[str, int]) -> None:
-        """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
+        """Note how long ago some daemon heard of these workers. The call also shows that news of others still come."""
         now_s = self._clock.mono_s()
         if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
             self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
@@ -168,9 +169,9 @@ class Presence(ABC):
                 self._back(worker_id)
 
     def unreachable(self, worker_id: str) -> None:
-        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
+        """Note one more failure to reach the worker.
 
-        Unless another daemon heard of it: then the way from here is at fault.
+        After UNREACHABLE_S it is forgotten, unless another daemon heard of it: then the way from here is at fault.
         """
         if worker_id in self._workers:
             now_s = self._now_s()
@@ -179,7 +180,7 @@ class Presence(ABC):
                 self.unregister(worker_id, "unreachable")
 
     def heard_at_ms(self, worker_id: str) -> int:
-        """When somebody heard of it last, by our clock; 0: nobody ever did."""
+        """Return the last sign of life by our wall clock; 0: none."""
         at_s = self._heard_at_s.get(worker_id)
         return 0 if at_s is None else round(self._clock.wall_ms() - (self._clock.mono_s() - at_s) * 1000)
 
@@ -190,10 +191,10 @@ class Presence(ABC):
 
     @abstractmethod
     def _back(self, worker_id: str) -> Worker | None:
-        """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
+        """Return a worker that was silent for too long and speaks again; None when it is unknown or left."""
 
     def _now_s(self) -> float:
-        """Now; while no news of others come, not much later than the last ones came."""
+        """Return the present time; while no news of others come, not much later than the last ones."""
         now_s = self._clock.mono_s()
         return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 

@@ -1,4 +1,4 @@
-"""Workers that ask for jobs: each poll waits here until a batch is in its worker's own hand, or its time is over.
+"""Workers that pull: each poll waits here until its worker holds a batch by itself, or its time is over.
 
     open ──claim──▶ promised ──jobs came──▶ on their way ──the store knows──▶ settled, with the jobs of one claim
       ▲                │ none came
@@ -52,7 +52,7 @@ class Pull:
         return not (self.is_promised or self._closes)
 
     def close(self) -> None:
-        """No jobs are claimed for it any more; a claim that is under way is waited for."""
+        """Claim no more jobs for this poll; a claim under way is waited for."""
         self._closes = True
         if not self.is_promised:
             self._settle()
@@ -68,11 +68,11 @@ class Pull:
                 self._settle()
 
     def bring(self, held: Sequence[Held]) -> None:
-        """These are on their way; `arrived` or `failed` tells of each."""
+        """Note the jobs that are being handed over; `arrived` or `failed` follows for each."""
         self._coming = {each.job.id: each for each in held}
 
     def arrived(self, job_id: str) -> bool:
-        """The store knows that this one is in the worker's hand. False: nobody waits for it any more."""
+        """Note that the store knows the hand-over of this job. Returns False when nobody waits any more."""
         held = self._coming.pop(job_id)
         if not self.is_over:
             self.given.append(held)
@@ -88,7 +88,7 @@ class Pull:
         await self._begun.wait()
 
     async def wait(self) -> None:
-        """Until all that was on its way has come or failed, or it was closed and nothing was."""
+        """Wait until each job that was being handed over has arrived or failed, or until closed without any."""
         await self._settled.wait()
 
     def _after(self) -> None:
@@ -101,7 +101,7 @@ class Pull:
 
 
 class Offer(NamedTuple):
-    """How much the best free worker takes now; which priorities, it says itself."""
+    """How many jobs the best free worker takes now."""
 
     worker: Worker
     jobs_max: int
@@ -115,7 +115,7 @@ class Offer(NamedTuple):
 
 class Pulls:
     def __init__(self, came: Callable[[], None] = lambda: None) -> None:
-        """`came`: told of each poll that begins to wait."""
+        """`came`: called when a poll begins to wait."""
         self._came = came
         self._kinds: dict[Kind, dict[Pull, None]] = {}
         self._number = 0
@@ -150,7 +150,7 @@ class Pulls:
                 pull.close()
 
     def wish(self, wishes: Demand) -> None:
-        """Add what all of them take. As many steps as there are kinds of workers, however many polls wait."""
+        """Add what all waiting polls take: a step for each kind of worker, however many polls wait."""
         for (jobs, low, high), pulls in self._kinds.items():
             first = _first(pulls)
             if first is None:
@@ -162,7 +162,7 @@ class Pulls:
                 wishes.named(jobtype, (low, high))
 
     def best(self, jobtype: str, priority: int) -> Pull | None:
-        """Which has waited longest of those that take such a job."""
+        """Return the poll that has waited longest of those that take such a job."""
         firsts = (
             _first(pulls)
             for (jobs, low, high), pulls in self._kinds.items()
@@ -172,5 +172,5 @@ class Pulls:
 
 
 def _first(pulls: Iterable[Pull]) -> Pull | None:
-    """Few are promised at once: one for each partition, and those that are about to be answered."""
+    """Return the first poll that no claim is under way for. Few have one: about one for each partition."""
     return next((pull for pull in pulls if pull.is_open), None)

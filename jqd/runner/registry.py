@@ -1,4 +1,4 @@
-"""The workers that are known here: who they are, what they take, and whether they are there.
+"""The registered workers: what each takes, and whether it lives.
 
 A registration (`domain/settings.py`): saved at one daemon it reaches all. One with a `ttl` holds while somebody
 hears of its worker in time; one without holds until the worker leaves, or until no daemon reached it for 5 minutes.
@@ -35,9 +35,9 @@ _handlers = msgspec.msgpack.Decoder(Handler)
 
 class WorkerRegistry(Presence):
     def __init__(self, settings: SettingTable | None = None, *, clock: Clock, reach: SsrfGuard | None = None) -> None:
-        """`rules`: where registrations come from and go to; None: of this registry alone.
+        """`settings`: where registrations are kept; None: only here.
 
-        `reach`: which addresses a registration may name; None: as without any setting.
+        `reach`: which addresses a registration may name; None: the default policy.
         """
         super().__init__(clock)
         self.settings = settings or SettingTable()
@@ -91,9 +91,10 @@ class WorkerRegistry(Presence):
         return Worker(**said)
 
     def knows(self, worker: Worker) -> bool:
-        """Whether this very registration holds already: then it is not said again.
+        """Return whether this very registration holds already and need not be saved again.
 
-        Nor when it is repeated from farther away, or at another machine's daemon: each would undo the other's.
+        A repetition from farther away, or at another machine's daemon, does not replace it: each would undo the
+        other's.
         """
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:
@@ -126,7 +127,7 @@ class WorkerRegistry(Presence):
         return silent_s <= known.ttl_s and _saying(worker) in self._former.get(worker.id, ())
 
     def register(self, card: WorkerSpec, *, peer: str | None = None) -> Worker:
-        """Take a registration without a journal: only this process knows of it. Raises Invalid."""
+        """Register a worker in this process alone, without a journal. Raises Invalid."""
         worker = self.check(card, peer=peer)
         if not self.knows(worker):
             bodies = {(KIND, worker.id): body_of(worker)}
@@ -135,14 +136,14 @@ class WorkerRegistry(Presence):
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
-        """Look a URL's name up. Raises Invalid for one that must not be reached for somebody at `peer`."""
+        """Look up a URL's host. Raises Invalid when somebody at `peer` may not name its address."""
         if url is not None:
             _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
 
     def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
-        """Take a worker out, here at once and soon everywhere. False when it was not known.
+        """Take a worker out, here at once and soon at all daemons.
 
-        What it has in hand is waited for all the same.
+        Returns False when it was unknown. Its jobs in flight are still waited for.
         """
         self._expire()
         if self._versions.pop(worker_id, None) is None and not self._remove(worker_id, why):
@@ -151,7 +152,7 @@ class WorkerRegistry(Presence):
         return True
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
-        """What is to be told to all daemons of those that are leaving."""
+        """Return the settings that tell all daemons which workers leave."""
         said, versions = dict[tuple[str, str], bytes](), set[str]()
         for name, handler in self._handlers.items() if self.leaving else ():
             ids = [id_of(name, version.number) for version in handler.versions]
@@ -165,7 +166,7 @@ class WorkerRegistry(Presence):
     # ------------------------------------------------------------ looking
 
     def handler(self, name: str) -> Handler | None:
-        """What is known of a handler, which may be deleted; None when there never was one."""
+        """Return a handler, which may be deleted; None when there never was one."""
         return self._handlers.get(name)
 
     def handlers(self) -> dict[str, Handler]:
@@ -176,13 +177,13 @@ class WorkerRegistry(Presence):
         self._watchers.append(watcher)
 
     def repeated(self, worker_id: str) -> None:
-        """The worker said its registration, for the first time or again."""
+        """Note a registration, new or repeated."""
         self.reached(worker_id)
         for watcher in self._watchers:
             watcher()
 
     def forget_silent(self) -> None:
-        """Take out workers without ttl that ask for jobs, and have not for very long: nobody else notices that."""
+        """Take out workers without ttl that pull and have been silent for very long: nobody else notices that."""
         now_s = self._clock.mono_s()
         for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
@@ -194,7 +195,7 @@ class WorkerRegistry(Presence):
                 del notes[worker_id]
 
     def silent(self) -> Iterator[tuple[float, Setting]]:
-        """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
+        """Return registrations whose ttl ran out, and for how many seconds."""
         now_s = self._now_s()
         for setting in self.settings.all(KIND):
             if setting.name not in self._workers and not setting.is_deleted:
@@ -268,7 +269,7 @@ def _read_handler(setting: Setting) -> tuple[Handler, list[Worker]]:
 
 
 def _saying(worker: Worker) -> bytes:
-    """What it says of itself, but for its trouble, by which a registration may be known again."""
+    """Return a digest of a registration without its `trouble`, to recognise a repetition."""
     said = msgspec.structs.replace(worker, trouble=None, standing=AddressPolicy.LOOPBACK, machine="")
     return hashlib.blake2b(_encoder.encode(said), digest_size=16).digest()
 

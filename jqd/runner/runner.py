@@ -1,4 +1,4 @@
-"""Runs claimed jobs on HTTP workers: offers their free slots, takes jobs in hand, gives back outcomes.
+"""Runs claimed jobs on HTTP workers: offers their free slots, takes claimed jobs, gives back outcomes.
 
 Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in hand from
 `run_jobs` until `forget`; what cannot be delivered comes back untried.
@@ -90,7 +90,7 @@ class Runner:
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in hand."""
+        """Carry deliveries until cancelled. Requests under way end with it; their jobs stay in flight."""
         self._post = Post(self._pool, self._gates.connections, self._config)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -111,7 +111,7 @@ class Runner:
                 self._nursery = None
 
     async def _deliver(self, nursery: trio.Nursery, delivery: Delivery) -> None:
-        """See it through: until each job has stopped, or is in another delivery."""
+        """See a delivery through: until each job has stopped, or is in another delivery."""
         ending, parts = await delivery.send(self._post), list[Delivery]()
         if ending is not None and (delivery.missing or ending.end is not End.COMPLETE):
             parts = finish(self._shared, delivery, ending)
@@ -132,7 +132,8 @@ class Runner:
         return wanted
 
     def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
-        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free.
+        """Return the worker with most free capacity for such a job, None when none is free. A worker that pulls counts
+        as wholly free.
 
         `waiting`: so many jobs of that type wait; where they are too few for a worker it may linger (`linger_s`).
         """
@@ -141,11 +142,11 @@ class Runner:
         return self._gates.offer(jobtype, priority, waiting, self._linger)
 
     def linger_s(self) -> float:
-        """Seconds until the first batch that waits for more jobs waits no longer; infinity when none does."""
+        """Return the seconds until the first lingering batch goes out; infinity when none lingers."""
         return self._linger.next_s(self._clock.mono_s())
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
-        """Take claimed jobs of one jobtype in hand and see them through. Never waits.
+        """Take claimed jobs of one jobtype and see them through. Never waits.
 
         `pull`: who waits for them at that worker; then they are entrusted to it. What is of another jobtype, by a row
         that jqd did not write, goes back to where it belongs.
@@ -202,7 +203,10 @@ class Runner:
 
     @property
     def is_working(self) -> bool:
-        """Whether a job is queued or running here: all others in hand have stopped, and the store is to hear of it."""
+        """Return whether a job is queued or running here.
+
+        All others in flight have stopped, and wait for the store to know.
+        """
         return self._in_flight.at_work > 0
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
@@ -214,29 +218,33 @@ class Runner:
         return stopped
 
     def forget(self, claims: Iterable[tuple[str, int]], epoch: int = 0, void: Collection[str] | None = ()) -> None:
-        """The store knows of these claims (id, fence), ours and others'. `epoch`, `void`: see `LeaseHandover`."""
+        """Forget claims (id, fence) whose end the store knows, ours and others'.
+
+        `epoch`, `void`: see `LeaseHandover`.
+        """
         claims = [*claims]
         self._gates.ended(self._in_flight.forget(claims))
         self._handing.arrived(claims, epoch, void)
 
     def drop_lost(self, job_ids: Iterable[str]) -> None:
-        """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
+        """End the work of jobs that the store says are not ours, and report nothing. Unknown ids are passed over."""
         for job_id in job_ids:
             if (delivery := self._shared.deliveries.get(job_id)) is not None:
                 delivery.drop(delivery.missing[job_id])
 
     def skip_succeeded(self, claims: Iterable[tuple[str, int]]) -> None:
-        """The store knows of a success in each of these (id, fence). Of a job claimed since, nothing more is sent."""
+        """Note that the store knows of a success in each of these claims (id, fence).
+
+        If the job was claimed again and is unsent, it is not sent.
+        """
         for job_id, fence in claims:
             delivery = self._shared.deliveries.get(job_id)
             if delivery is not None and delivery.missing[job_id].held.fence > fence:
                 delivery.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
-        """These claims (id, fence) were cancelled. What is not sent yet goes back untried; else its worker is told.
-
-        A cancel of a claim that is not in hand is remembered for a while: its answer may be on its way.
-        """
+        """Cancel these claims (id, fence). What is not sent yet goes back untried; else its worker is told. A cancel of
+        a claim that is not in flight is remembered for a while: its answer may be on its way."""
         for job_id, fence in claims:
             entry, delivery = self._in_flight.find(job_id), self._shared.deliveries.get(job_id)
             if entry is None or entry.held.fence < fence:
@@ -264,14 +272,14 @@ class Runner:
         return delivery.report(job_id, report)
 
     def ended(self, job_id: str) -> Outcome | None:
-        """How a job's attempt ended here, without its result, until the store knows it; else None."""
+        """Return how a job's attempt ended here, without its result, until the store knows it; else None."""
         entry = self._in_flight.find(job_id)
         return entry.outcome if entry is not None else None
 
     async def wait_durable(self, job_id: str) -> None:
-        """Until what `ended` gives is in the journal, on disk. Raises JournalRefused when that cannot be said in time.
+        """Wait until the outcome of `ended` is in the journal, on disk.
 
-        The outcome stays in hand then, and gets there when the journal takes it.
+        Raises JournalRefused when that takes too long; the outcome then stays in flight and gets there later.
         """
         entry = self._in_flight.find(job_id)
         if entry is None or entry.outcome is None:
@@ -285,18 +293,18 @@ class Runner:
             raise _kept(job_id, str(error), full=error.full) from None
 
     def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
-        """How an attempt ended that a worker, or another daemon, has in hand."""
+        """Return the outcome of an attempt that a worker holds by itself, or another daemon has in flight."""
         return self._shared.end(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
-        """The success of an attempt that was given up, to be journaled; None when its result is too large."""
+        """Return the success of an attempt that was given up, to be journaled; None when its result is too large."""
         now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
         return succeed_late(attempt, report, finished_at_ms=now_ms, result_bytes_max=bytes_max)
 
     def running(self, job_id: str) -> Running | None:
-        """Where a job is at work now; None when it is not at work here.
+        """Return where a job is running here; None when it is not.
 
-        One that its worker keeps for itself is here until the store knows so: it says itself whose that job is then.
+        A job that its worker holds by itself counts until the store knows of the hand-over.
         """
         entry = self._in_flight.find(job_id)
         if entry is None or not (entry.phase is Phase.RUNNING or entry.is_entrusted):
@@ -309,9 +317,9 @@ class Runner:
     # ------------------------------------------------ for membership and shutdown
 
     def stop_work(self, interruption: str = "") -> None:
-        """End all requests, and hand back what has not stopped. Of a lease no longer trusted nothing is told.
+        """End all requests, and hand back what has not stopped, when the lease is no longer trusted.
 
-        It is right however the doubt ends: where the store still takes us for the owner, the jobs would hang otherwise.
+        Nothing is reported. If the store still takes us for the owner, the jobs would otherwise hang.
         """
         if self._shared.open:
             self._log.warning("runner.stop_work", count=self._in_flight.at_work)
@@ -322,7 +330,7 @@ class Runner:
     # ------------------------------------------------
 
     def _posts(self, entries: Sequence[InFlightJob], jobs_max: int) -> Iterator[tuple[list[InFlightJob], int]]:
-        """What goes out in one request each, suspects apart from others, and how often those were lost."""
+        """Cut entries into requests, suspects apart from others; each with how often its jobs were lost."""
         found = [(entry, self._gates.suspects.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
         for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
@@ -334,14 +342,14 @@ class Runner:
                 yield part, kind.losses
 
     def _drop_void(self, held: Held) -> None:
-        """End the attempt at work here of a job that we claimed anew: it was taken from us in between, and is void."""
+        """End the attempt of a job that we claimed anew: it was taken from us in between, so that attempt is void."""
         delivery = self._shared.deliveries.get(held.job.id)
         if delivery is not None and (entry := delivery.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             delivery.drop(entry)
 
     def _keep_sound(self, entries: Sequence[InFlightJob], jobtype: str) -> list[InFlightJob]:
-        """Give back what was cancelled before it came, and what is of another type. Returns the others."""
+        """Give back jobs that were cancelled before they came, and jobs of another type. Returns the others."""
         sound: list[InFlightJob] = []
         back: list[InFlightJob] = []
         for entry in entries:
@@ -355,7 +363,7 @@ class Runner:
             self._in_flight.release(entry)
 
     def _is_backlogged(self) -> bool:
-        """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""
+        """Return whether outcomes pile up because the journal takes none: more jobs would only add to them."""
         here, config = self._in_flight, self._config
         return here.untaken >= config.untaken_jobs_max or here.untaken_bytes >= config.untaken_bytes_max
 

@@ -1,4 +1,4 @@
-"""All runners of a daemon, one for each partition of the store, for whoever has a job's id or wants the sum."""
+"""All runners of a daemon, one for each partition of the store: finds one by a job's id, and sums over all."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ class Runners:
 
     @property
     def in_hand(self) -> int:
-        """Jobs in hand: queued, running, stopped while the store does not know it yet."""
+        """Return the jobs in flight: queued, running, or stopped and not yet known to the store."""
         return sum(runner.in_hand for runner in self._runners)
 
     def stats(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -
 
 @lru_cache(maxsize=256)  # fewer workers than that have secrets
 def _key(secret: str) -> bytes:
-    """Raises ValueError, without the secret in it."""
+    """Return the key of a secret. Raises ValueError, without the secret in it."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
     except (binascii.Error, ValueError):

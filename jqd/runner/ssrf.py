@@ -46,7 +46,7 @@ MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 
 class AddressPolicy(enum.IntEnum):
-    """How near somebody is, or an address. Who is nearer may name addresses that are farther."""
+    """How near a caller or an address is: loopback, private or public. A nearer caller may name farther addresses."""
 
     OUTSIDE = 0
     INSIDE = 1
@@ -58,22 +58,20 @@ class AddressPolicy(enum.IntEnum):
 
 @cache
 def machine() -> str:
-    """What tells this machine from others. Not its id itself, which is nobody else's business.
-
-    With its name: containers of one machine, or of one image, may have the same id.
-    """
+    """Return a digest that tells this machine from others: its id is secret, and containers of one machine may share
+    it, so the name is part of it."""
     said = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
     said += b"\0" + socket.gethostname().encode()
     return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
 
 
 def standing_here(standing: AddressPolicy, where: str) -> AddressPolicy:
-    """Of somebody who was judged on another machine, perhaps: his loopback addresses are not ours."""
+    """Return the policy of a registration made at another machine: loopback addresses there are not ours."""
     return min(standing, AddressPolicy.INSIDE) if where not in ("", machine()) else standing
 
 
 def standing_of(peer: str | None) -> AddressPolicy:
-    """Of whoever speaks to us from there. None: a unix socket, or this very process."""
+    """Return the policy of a caller by its address. None: a unix socket, or this very process."""
     if peer is None:
         return AddressPolicy.LOOPBACK
     address = ip_of(peer)
@@ -85,7 +83,7 @@ def standing_of(peer: str | None) -> AddressPolicy:
 
 
 def place_of(address: IP) -> AddressPolicy:
-    """Where an address leads: NEVER, or how near somebody has to be to name it."""
+    """Return how near a caller must be to name an address, or NEVER."""
     inner = _inner(address)
     if inner is not None:
         return max(place_of(inner), AddressPolicy.INSIDE if address in LOCAL_CARRIER else AddressPolicy.OUTSIDE)
@@ -105,11 +103,11 @@ def place_of(address: IP) -> AddressPolicy:
 
 class SsrfGuard:
     def __init__(self, networks: Sequence[str] = ()) -> None:
-        """Raises ValueError for what is no network."""
+        """Take the networks of the setting. Raises ValueError for what is no network."""
         self._networks = [ip_network(each, strict=False) for each in networks]
 
     def why_not(self, address: str, standing: AddressPolicy) -> str | None:
-        """Why somebody of that standing may not have us connect there; None when he may."""
+        """Return why a caller of that policy may not have us connect to an address; None when he may."""
         parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
@@ -132,13 +130,13 @@ class SsrfGuard:
         )
 
     def judge_host(self, host: str, standing: AddressPolicy) -> str | None:
-        """Why this host of a URL may not be reached, as far as that is known without looking it up; else None."""
+        """Return why a host of a URL may not be reached, as far as that is known without looking it up; else None."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: AddressPolicy) -> str | None:
-        """The same, by all that is known of the name now. Waits LOOK_UP_S at most."""
+        """Return why a host may not be reached, by its addresses as they are now. Waits LOOK_UP_S at most."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):
@@ -152,7 +150,7 @@ class SsrfGuard:
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a name, each once, in the order to try them. Raises OSError."""
+    """Return the addresses of a name, each once, in the order to try them. Raises OSError."""
     rows = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
 

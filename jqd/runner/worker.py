@@ -1,6 +1,6 @@
 """A worker: one frozen type from its registration to the offer that jobs are claimed for.
 
-Card      what a worker says of itself: the body of its registration, whatever surface took it
+WorkerSpec what a worker says of itself: the body of its registration, whatever surface took it
 Worker    the same, and what the registry knows besides: the body of its rule
 """
 
@@ -112,7 +112,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What keeps it from running jobs, in its own words; shown, and nothing else follows from it."""
 
     def __repr__(self) -> str:
-        """Without headers and secrets, whoever asks."""
+        """Leave headers and secrets out."""
         return f"{type(self).__name__}({self.name!r}, {self.id}, {self.style}, {self.url})"
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return name
 
     def _check_style(self) -> None:
-        """Raises Invalid where something was said that the style has no use for."""
+        """Raise Invalid for fields that the style has no use for."""
         style = self.style
         if self.url is None:
             for field in ("style", "format", "method", "headers", "secrets"):
@@ -153,13 +153,13 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DeclaredOptions(TypeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A jobtype that a worker takes, and what counts for its jobs where their pushers leave it out."""
+    """A jobtype that a worker takes, with defaults for its jobs."""
 
     name: Name
 
 
 class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One registration. Fields in its file that this version does not know are passed over."""
+    """One registration, as it is stored. Unknown fields of it are passed over."""
 
     id: str = msgspec.field(name="id")
     jobs: tuple[str, ...] | None = None
@@ -185,12 +185,12 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def language(self) -> Format | None:
-        """What its bodies are written in; None: neither."""
+        """Return the format of its bodies; None: neither."""
         return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
     def standing_here(self) -> AddressPolicy:
-        """How near an address may be that this daemon connects to for it."""
+        """Return how near an address may be that this daemon connects to for it."""
         return standing_here(self.standing, self.machine)
 
     @property
@@ -199,7 +199,7 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def takes_any(self) -> bool:
-        """Whether it takes all jobtypes of its tenant."""
+        """Return whether it takes all jobtypes of its tenant."""
         return self.jobs is None or self.jobs[0].endswith(SEPARATOR)
 
     def takes(self, jobtype: str, priority: int) -> bool:
@@ -210,26 +210,29 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
 
 def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
-    """Whether a worker with such `jobs` takes that type: nobody's worker takes a tenant's, nor the other way round."""
+    """Return whether a worker with such `jobs` takes that type.
+
+    Without a tenant it takes no tenant's jobs, and the other way round.
+    """
     if jobs is None:
         return SEPARATOR not in jobtype
     return jobtype in jobs or (SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs)
 
 
 def jobs_of(card: WorkerSpec, tenant: str) -> tuple[str, ...] | None:
-    """What a tenant's worker takes that says so, as jqd knows it."""
+    """Return the annotated jobtypes that a tenant's registration takes."""
     if card.jobs is None:
         return (any_of(tenant),) if tenant else None
     return tuple(dict.fromkeys(annotate(tenant, name) for name in card.jobs))
 
 
 def new_id(card: WorkerSpec) -> str:
-    """The same for one server at all daemons, before they heard of each other; those that pull cannot be told apart."""
+    """Return a worker's id: the same for one server at all daemons; for those that pull a new one."""
     if card.url is None:
         return secrets.token_hex(8)
     return hashlib.blake2b(f"{card.style}\0{card.name}\0{card.url}".encode(), digest_size=8).hexdigest()
 
 
 def refused(field: str, why: str) -> Invalid:
-    """A registration is wrong in one field; nothing was registered."""
+    """Return the error for one wrong field of a registration."""
     return Invalid(why, [Fault(f"/{field}", why)])

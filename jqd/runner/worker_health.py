@@ -1,7 +1,7 @@
-"""How each daemon sees the workers: whom it reaches, and whom it gives no jobs for now. And where it is reached itself.
-
-A daemon's *view* is a rule under its own name, which stands in no journal: it says it to the store with its questions
-what is new (`loops/settings.py`), so all daemons have all views, and show the same. Only workers that are not well have
+"""How each daemon sees the workers: which it reaches, and which get no jobs for now; and where the daemon is reached
+itself. A daemon's *view* is a setting under its own name, which stands in no journal: it goes to the store with each
+question for news (`loops/settings.py`), so all daemons have all views, and show the same. Only workers that are not
+well have
 a row in it.
 """
 
@@ -60,10 +60,10 @@ _decoder = msgspec.msgpack.Decoder(WorkerView)
 
 
 class WorkerViews:
-    """Ours, and those of the others as far as they were told."""
+    """The view of this daemon, and those of others as far as they are known."""
 
     def __init__(self, daemon: str, workers: WorkerRegistry, gates: Capacity, clock: Clock, pause_s_max: float) -> None:
-        """`pause_s_max`: no worker gets nothing for longer, whatever it asked for."""
+        """`pause_s_max`: the longest pause, whatever a worker asked for."""
         self._daemon = daemon
         self._workers = workers
         self._settings = workers.settings
@@ -80,7 +80,7 @@ class WorkerViews:
         self._settings.watch(VIEW, self._ruled)
 
     def look(self) -> Setting:
-        """Ours as it is now: another rule where something changed since the last look."""
+        """Return our view as it is now: a new setting where something changed since the last look."""
         now_ms = self._clock.wall_ms()
         body = _encoder.encode(WorkerView(self._rows(), self.url, machine()))
         setting = self._settings.get(VIEW, self._daemon)
@@ -91,19 +91,19 @@ class WorkerViews:
         return setting
 
     def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, WorkerHealth]:
-        """How these daemons see a worker; those whose view is not known here are left out."""
+        """Return how these daemons see a worker; daemons whose view is unknown are left out."""
         views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
         return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
 
     def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
-        """Where these daemons are reached by somebody at `peer`: a loopback address leads elsewhere from elsewhere."""
+        """Return where these daemons are reached from `peer`: loopback addresses mean another machine elsewhere."""
         views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
         near = standing_of(peer) is AddressPolicy.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def recent(self) -> list[str]:
-        """Daemons that said theirs not long ago, whether they live or not: while the store is away nobody knows."""
+        """Return daemons with a recent view, living or not: while the store is away nobody knows."""
         now_ms = self._clock.wall_ms()
         return sorted(setting.name for setting in self._settings.all(VIEW) if now_ms - setting.at_ms < RECENT_S * 1000)
 
@@ -112,7 +112,7 @@ class WorkerViews:
         return [setting for setting in self._settings.all(VIEW) if now_ms - setting.at_ms > KEPT_S * 1000]
 
     def _rows(self) -> dict[str, WorkerHealth]:
-        """Also of workers that were taken out just now."""
+        """Return a row for each worker that is not well, also for those taken out just now."""
         ailing = self._gates.ailing()
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
@@ -133,7 +133,7 @@ class WorkerViews:
         return rows
 
     def _until_ms(self, worker_id: str, gate: CircuitBreaker, now_ms: int) -> int:
-        """The end of a pause by the store's clock: said once, unless that clock was set meanwhile."""
+        """Return the end of a pause by the store's clock: computed once, unless that clock was set."""
         until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000)
         until_s, said_ms = self._ends.get(worker_id, (0.0, 0))
         if until_s == gate.open_until_s and abs(until_ms - said_ms) < SAME_MS:
@@ -153,7 +153,7 @@ class WorkerViews:
             self._resume()
 
     def _resume(self) -> None:
-        """An earlier life of this daemon said it: what workers asked for then holds on."""
+        """Go on with pauses that an earlier life of this daemon noted."""
         for worker_id, rest in self._rests(self._daemon, None).items():
             worker = self._workers.get(worker_id)
             if worker is not None and worker.registered_at_ms == rest.registered_at_ms:
@@ -161,10 +161,8 @@ class WorkerViews:
                 self._gates.gate(worker).resume(rest.until_s, why)
 
     def _rests(self, daemon: str, before: WorkerView | None) -> dict[str, Remaining]:
-        """Whom another daemon gives nothing, by our clock.
-
-        Not whom it cannot reach: that is between the two, and who stands elsewhere may reach it.
-        """
+        """Return the workers that another daemon gives nothing, by our clock; not those that it cannot reach: we may
+        reach them."""
         view, known = self._known.get(daemon), self._gates.rests(daemon)
         now_ms, now_s = self._settings.now_ms(self._clock), self._clock.mono_s()
         rests: dict[str, Remaining] = {}
@@ -181,8 +179,8 @@ class WorkerViews:
 
 
 def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s: float) -> list[str]:
-    """Those that get nothing for now first, for that has to come to all; who is away last. Of these one of each tenant,
-    then a second of each: nobody's workers push out those of others."""
+    """Order the rows for a view that has room for some: paused workers first, unreachable ones last, and among these
+    one of each tenant in turn."""
     ranked: list[tuple[int, int, str]] = []
     ranks = Counter[tuple[int, str]]()
     for worker_id in sorted(worker_ids):
@@ -194,7 +192,7 @@ def _fair(worker_ids: Iterable[str], ailing: Mapping[str, CircuitBreaker], now_s
 
 
 def _is_away(gate: CircuitBreaker) -> bool:
-    """Whether it cannot be reached from here: that is between the two."""
+    """Return whether the worker cannot be reached from here."""
     return gate.unreached or bool(gate.barred)
 
 

@@ -51,7 +51,7 @@ class SchedulerConfig:
 
     @property
     def period_ms(self) -> int:
-        """Of ageing; 0: jobs do not age."""
+        """Return the period of ageing in ms; 0: jobs do not age."""
         return round(self.ageing_s * 1000)
 
     @property
@@ -60,7 +60,7 @@ class SchedulerConfig:
 
 
 class Waiting(Protocol):
-    """A jobtype with jobs ready to run, as the store tells it."""
+    """A jobtype with jobs ready to run, as the store reports it."""
 
     @property
     def jobtype(self) -> str: ...
@@ -72,33 +72,36 @@ class Waiting(Protocol):
     def waiting(self) -> int: ...
     @property
     def rank(self) -> int:
-        """The smallest goes first: its priority, less what its head has gained by waiting where jobs age."""
+        """Return what orders rows, smallest first: the priority, less the steps that its best job gained by waiting."""
 
 
 class Policy(Protocol):
     """Orders rows of equal rank."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
-        """The smallest goes first. It stays while nothing begins: who waits at the head for something is not passed."""
+        """Return what orders rows of equal rank, smallest first.
+
+        It changes only when something begins, so a row that waits at the head is not passed.
+        """
 
     def chosen(self, row: Waiting) -> None:
-        """Of all rows that may run now this is the first."""
+        """Note that this row was chosen: of all that may run now it is the first."""
 
     def started(self, jobtype: str, count: int) -> None:
-        """So many jobs of it began."""
+        """Note that `count` jobs of this type began."""
 
 
 class Strict:
-    """The oldest job goes first, whosever it is; names keep one order."""
+    """The oldest job goes first, of whatever tenant; names break ties."""
 
     def rank(self, row: Waiting) -> tuple[Any, ...]:
         return row.head_id, row.jobtype
 
     def chosen(self, row: Waiting) -> None:
-        """Nothing is remembered."""
+        """Nothing to remember."""
 
     def started(self, jobtype: str, count: int) -> None:
-        """Nothing is remembered."""
+        """Nothing to remember."""
 
 
 class Random:
@@ -117,7 +120,7 @@ class Random:
         return draw, row.head_id
 
     def chosen(self, row: Waiting) -> None:
-        """It stays the first until something begins."""
+        """Note nothing: the order stays until something begins."""
 
     def started(self, jobtype: str, count: int) -> None:
         self._draws.clear()
@@ -127,7 +130,7 @@ class Fair:
     """Tenants share by weight, a tenant's jobtypes equally."""
 
     def __init__(self, weights: Mapping[str, int] | None = None) -> None:
-        """`weights`: of tenants; 1 where it is not said."""
+        """`weights`: of tenants; 1 for those not named."""
         self._weights = weights or {}
         self._tenants = _Times()
         self._types: dict[str, _Times] = {}
@@ -153,7 +156,7 @@ class Fair:
 
 
 class _Times:
-    """Virtual times of those that share something. All who are not known stand where the first is."""
+    """Virtual times of tenants, or of one tenant's jobtypes. A name that is unknown stands where the first one is."""
 
     def __init__(self) -> None:
         self._of: dict[str, float] = {}
@@ -164,11 +167,11 @@ class _Times:
         return time if time > self._first else self._first
 
     def reached(self, name: str) -> None:
-        """It is the first of all that wait: nobody stands before it any more."""
+        """Note that this one is the first of all that wait."""
         self._first = self.of(name)
 
     def pass_by(self, name: str, time: float) -> str | None:
-        """Its time goes on by that. Returns who was forgotten for it: too many were more active."""
+        """Add to its virtual time. Returns the name that was forgotten for it, where there are too many."""
         now = self.of(name) + time
         self._of.pop(name, None)
         self._of[name] = now  # the last that began stands last
@@ -180,7 +183,7 @@ class _Times:
 
 
 def make_policy(config: SchedulerConfig, source: random.Random) -> Policy:
-    """The one that is set."""
+    """Return the policy that is configured."""
     match config.policy:
         case "strict":
             return Strict()

@@ -18,7 +18,7 @@ Row = TypeVar("Row", bound=Waiting)
 
 
 class Selection(NamedTuple, Generic[Row]):
-    """A row to claim a batch of."""
+    """A row to claim a batch of, and how far down the batch may reach."""
 
     row: Row
     no_worse_than: int
@@ -26,7 +26,7 @@ class Selection(NamedTuple, Generic[Row]):
 
 
 class Scheduler:
-    """One per daemon. It asserts its counts and never clamps them: a wrong one is a bug to find."""
+    """Chooses what runs next, and counts what runs. A wrong count fails an assertion: it is a bug to find."""
 
     def __init__(self, policy: Policy | None = None, *, period_ms: int = 0) -> None:
         """`policy`: what goes first of equal ranks; fair shares if none is given. `period_ms`: of ageing."""
@@ -37,7 +37,7 @@ class Scheduler:
         self.stopped_total = 0
 
     def ranked(self, waiting: Iterable[Row]) -> list[Row]:
-        """The rows of a partition as they were just seen, best first."""
+        """Return the rows of one partition, best first."""
         return sorted(waiting, key=self._rank)
 
     def select_rows_to_run(
@@ -61,9 +61,9 @@ class Scheduler:
             yield Selection(best, NO_BOUND)
 
     def chosen(self, row: Row) -> None:
-        """It is claimed, the first of all that may run as they were just seen.
+        """Tell the policy that this row was chosen.
 
-        Not what was seen before something else began: that order is over, and says nothing of who had the least.
+        Ignored if something else began since the rows were seen: that order says nothing of shares any more.
         """
         self._policy.chosen(row)
 
@@ -78,7 +78,7 @@ class Scheduler:
         self._policy.started(jobtype, count)
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
-        """`count` of the jobs claimed are out of hand: their end is in the store, or they went back."""
+        """Note that `count` claimed jobs are no longer in flight: the store knows their end, or they went back."""
         assert count > 0, f"{count} jobs of {jobtype!r} cannot have stopped"
         left = self._running.get(jobtype, 0) - count
         assert left >= 0, f"{-left} jobs of {jobtype!r} stopped that never started"
@@ -89,5 +89,5 @@ class Scheduler:
         self.stopped_total += count
 
     def running(self) -> Mapping[str, int]:
-        """Jobtype → jobs in hand, a copy; jobtypes with none are absent."""
+        """Return jobtype → jobs in flight, a copy; jobtypes with none are absent."""
         return dict(self._running)

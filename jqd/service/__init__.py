@@ -1,6 +1,6 @@
-"""The rules of the edge, whatever surface is asked: taking, finding, changing and cancelling jobs, and their workers.
+"""The rules behind all surfaces: taking, finding, changing and cancelling jobs, and workers.
 
-Words and errors are the domain's; nothing here knows of HTTP (adr/0052).
+It uses the domain's words and errors, and knows nothing of HTTP (adr/0052).
 """
 
 from jqd.domain.job_spec import JobSpec

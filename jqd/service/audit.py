@@ -1,4 +1,5 @@
-"""Noting who does what, before it is done: nothing is done that is not noted. What was done without a token is not."""
+"""Audit notes, written before an act is done: what cannot be noted is not done. What was done without a token is
+not."""
 
 import json
 from typing import Any
@@ -11,7 +12,7 @@ from jqd.service.settings import save
 
 
 async def noted(services: Services, act: str, what: str) -> None:
-    """Note an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
+    """Write an audit note of an act on jobs; it is on disk when this returns. Raises NotYet, Invalid, JournalRefused.
 
     What pushers and workers do with single jobs of their own is their daily work, and stands in the job log.
     """
@@ -20,6 +21,6 @@ async def noted(services: Services, act: str, what: str) -> None:
 
 
 def meant(wanted: Any) -> str:
-    """A filter, as far as it says something."""
+    """Return the fields of a filter that are set, as JSON."""
     fields = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value}
     return json.dumps(fields, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""An array of jobs as it came → those to take, and the reasons against the others. Pure.
+"""Checks a pushed array of jobs: which are taken, and why the others are refused. Pure.
 
 The good case costs one decode for the whole array and a few comparisons per job; the bytes then go to the journal as
 they came. Only when something is wrong is the array looked at item by item, so that each bad job is named. A large
@@ -60,7 +60,7 @@ class Batch(Struct):
     """Which jobs lose their ids to those that do not say `replace`."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:
-        """As whoever sent the jobs knows them: one that came alone has no place among others."""
+        """Return the faults as the client knows its jobs: a job that came alone has no place in an array."""
         return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
 
 
@@ -73,7 +73,7 @@ def read_array(data: bytes, single: bool, config: ServiceConfig) -> Batch:
 
 
 def read_in_pieces(data: bytes, config: ServiceConfig) -> Steps[Batch]:
-    """As `read_array`, of an array that is large: nothing that is done between two steps takes long.
+    """As `read_array`, in steps for a large array: no step takes long.
 
     One that is no MessagePack is read up to its fault once more, in one piece: the decoder's words tell what it is.
     """
@@ -109,7 +109,7 @@ def _expect_array(data: bytes, single: bool, config: ServiceConfig) -> None:
 
 
 def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None:
-    """None when something is wrong."""
+    """Return the batch when all of it is good; None when something is wrong."""
     try:
         jobs = _jobs_decoder.decode(data)
     except DECODE_ERRORS:
@@ -124,10 +124,8 @@ def _read_good(data: bytes, single: bool, config: ServiceConfig) -> Batch | None
 
 
 def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool] | None:
-    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument.
-
-    And whether all are plain: see Batch.
-    """
+    """Return the bytes of the longest argument and whether all jobs are plain; None when `faults` would find
+    something."""
     longest, plain = 0, True
     for job in jobs:
         size = len(job.argument)
@@ -152,7 +150,7 @@ def _longest_if_good(jobs: Sequence[JobSpec], bytes_max: int) -> tuple[int, bool
 
 
 def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
-    """Raises TooLarge."""
+    """Raise TooLarge for too many bytes."""
     limit = config.job_bytes_max if single else config.array_bytes_max
     if size > limit:
         what = "one job has" if single else "an array of jobs has"
@@ -160,7 +158,7 @@ def expect_bytes(size: int, single: bool, config: ServiceConfig) -> None:
 
 
 def expect_size(size: int | None, config: ServiceConfig) -> None:
-    """`size`: of an array; None when it is not known, for what comes is none. Raises Unreadable, TooLarge."""
+    """Raise TooLarge for too many jobs, and Unreadable where the body is no array (`size` is None)."""
     if size is None:
         return
     if size == 0:
@@ -170,7 +168,7 @@ def expect_size(size: int | None, config: ServiceConfig) -> None:
 
 
 def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: int) -> Steps[Batch]:
-    """`said_max`: wrong jobs of which all is said."""
+    """Return the good jobs, and the faults of the others. `said_max`: so many wrong jobs are described in full."""
     try:
         items = _items_decoder.decode(data)
     except RecursionError as error:
@@ -200,5 +198,5 @@ def _item_by_item(data: bytes, single: bool, config: ServiceConfig, said_max: in
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """As their jobs stand in the request."""
+    """Sort faults by the place of their job in the request."""
     return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)

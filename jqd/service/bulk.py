@@ -1,4 +1,4 @@
-"""The same done to many jobs: cancel, retry, delete, clean. A request does a bounded piece, and says where to go on."""
+"""Changes many jobs: cancel, retry, delete, clean. Each request does a bounded piece, and says where to go on."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,20 +43,20 @@ Act = Callable[[Sequence[Found], "Tally"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Reserved(Coming):
-    """No job: a pusher's id that was reserved for a push, which did not come in time."""
+    """A pusher's id that was reserved for a push which did not come in time: no job."""
 
     why: str
 
 
 class Filter(JobFilter, frozen=True, forbid_unknown_fields=True):
-    """Which jobs are meant: all that is given must be so of one."""
+    """Which jobs are meant: all fields that are given must match."""
 
     job_ids: JobIds | None = None
     dry_run: bool = False
 
 
 class Clean(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be deleted: what ended before a date, as clients write it."""
+    """What to delete: jobs that ended before a date."""
 
     before: Date
     dry_run: bool = False
@@ -64,7 +64,7 @@ class Clean(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A job that was named, and left as it is."""
+    """A named job that was left as it is."""
 
     job_id: str
     status: Annotated[int, Meta(description="404: there is none; 409: its state, or the filter, does not allow it")]
@@ -72,7 +72,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What a request found and did."""
+    """How many jobs a request found and changed."""
 
     matched: int = 0
     changed: int = 0
@@ -116,7 +116,7 @@ async def delete_many(services: Services, wanted: Filter) -> Tally:
 async def _change_many(
     services: Services, what: str, wanted: Filter, states: Sequence[State], done: str, act: Act
 ) -> Tally:
-    """`states`: of jobs that may be `done`. Raises Invalid for a filter that means nothing, or too much."""
+    """Find jobs in one of `states` and `act` on them. Raises Invalid for a filter that is empty or too large."""
     if all(getattr(wanted, each) is None for each in WORDS):
         raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     if wanted.state is not None and wanted.state not in states:  # a 0 would read as if there were no such jobs
@@ -165,7 +165,10 @@ async def clean(services: Services, wanted: Clean) -> Tally:
 
 @contextmanager
 def _telling(tally: Tally) -> Iterator[None]:
-    """An error half-way names what was done before it. To ask again is right: what is done matches no more."""
+    """Turn an error half-way into Interrupted, which names what was done before.
+
+    The same request goes on: changed jobs no longer match.
+    """
     try:
         yield
     except JqdError as error:
@@ -202,7 +205,7 @@ def _jobs_in(found: Sequence[Found]) -> int:
 
 
 async def _named(services: Services, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
-    """Those named that fit; the others are refused."""
+    """Return the named jobs that fit; the others are noted as refused."""
     found: dict[str, Found | NotFound] = {}
     wished = list(dict.fromkeys(wanted.job_ids or ()))
 
@@ -249,8 +252,10 @@ def _fits(view: Found, wanted: Filter) -> bool:
 
 
 async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
-    """Leaves what somebody else changed meanwhile as it is. Raises the first error once all have ended; for a spent
-    quota with the number of jobs that were left."""
+    """Retry each job that nobody else changed meanwhile.
+
+    Raises the first error once all have ended; where a quota is spent, with the number of jobs left.
+    """
     left = len(views)
     await services.hooks.looked(services)
 
@@ -276,7 +281,7 @@ async def _retry_each(services: Services, views: Sequence[Found], wanted: Filter
 
 
 async def _without_results(services: Services, found: Sequence[Found]) -> list[str]:
-    """The ids of those that have no result, which pages do not have."""
+    """Return the ids of jobs without a kept result: pages do not show that, so each is looked up."""
     free = [job.id for job in found if not (isinstance(job, JobView) and job.keep_result)]
 
     async def one(job_id: str) -> None:
@@ -289,7 +294,7 @@ async def _without_results(services: Services, found: Sequence[Found]) -> list[s
 
 
 async def _concurrently(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-    """Raises the first error once all that had begun have ended."""
+    """Run `act` on several items at a time. Raises the first error once all that had begun have ended."""
     limiter = trio.CapacityLimiter(CHANGES_MAX)
     failed: list[JqdError] = []
 
@@ -310,7 +315,10 @@ async def _concurrently(items: Sequence[T], act: Callable[[T], Awaitable[None]])
 
 
 def _ended_before(view: Found, before_ms: int) -> bool:
-    """By when the last attempt ended, or the job was pushed if there was none; the store itself goes by the end."""
+    """Return whether a job's last attempt, or its push if there was none, is older than that.
+
+    The store itself goes by the end.
+    """
     if not isinstance(view, JobView) or view.state not in (State.SUCCEEDED, State.CANCELLED):
         return False
     return (view.outcome.finished_at_ms if view.outcome is not None else view.created_at_ms) < before_ms

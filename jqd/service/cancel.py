@@ -1,4 +1,4 @@
-"""Cancelling and deleting: what is recorded in the journal, and what the store made of it."""
+"""Cancels and deletes jobs: the journal records it, and the store decides what becomes of the job."""
 
 from collections.abc import Sequence
 
@@ -88,8 +88,8 @@ async def record_cancels(services: Services, found: Sequence[JobView | Coming]) 
 
 
 async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-    """Up to which generation cancels of such jobs are meant: of all content that was pushed before now, in whatever
-    journal. And whether the numbers are the store's for all of them.
+    """Return up to which generation cancels of these jobs count (all content pushed before now, in whatever journal),
+    and whether the store gave all these numbers.
 
     The store's numbers follow its clock in microseconds, so where it cannot be asked our clock is about the same.
     """
@@ -106,7 +106,7 @@ async def _up_to_now(services: Services, job_ids: Sequence[str]) -> tuple[dict[s
 
 
 async def purge(services: Services, given: str) -> None:
-    """Delete for good what has ended. Raises NotFound, Conflict while it has not; StoreAway, StoreRefused."""
+    """Delete an ended job for good. Raises NotFound, Conflict while it has not ended; StoreAway, StoreRefused."""
     if not services.principal.may(Role.OPERATOR):
         raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(services, given)

@@ -1,4 +1,4 @@
-"""Handlers in code: who may set one, what may be said of it, and what its jobs wait for. No daemon runs code.
+"""Handlers in code: who may set one, which options it may have, and why its jobs wait. No daemon runs code.
 
 Whoever sets code runs it, as the user that the code worker is started as: so only the master of the tenant "" may,
 where `runner.allow_code` is on; for other tenants only where code workers run it in a sandbox.
@@ -19,7 +19,7 @@ _USUAL = HandlerOptions()
 
 
 def expect_may_set(services: Services) -> None:
-    """Raises Denied."""
+    """Raise Denied where the principal may not set code."""
     who = services.principal
     if not services.allow_code:
         raise Denied(
@@ -39,7 +39,7 @@ def expect_may_set(services: Services) -> None:
 
 
 def expect_fit(definition: Definition) -> None:
-    """Raises Invalid for options that are of URLs."""
+    """Raise Invalid for options that are of URLs."""
     for field in OF_URLS:
         if getattr(definition.options, field) != getattr(_USUAL, field):
             why = f"{field} says how a URL is called, and this handler is {LANGS[definition.lang]} code: leave it out"
@@ -47,7 +47,7 @@ def expect_fit(definition: Definition) -> None:
 
 
 def why_unserved(workers: WorkerRegistry, jobtype: str) -> str | None:
-    """What jobs of that type wait for, which no worker takes, where their handler is code; None where it is not."""
+    """Return why jobs of a handler in code wait when no worker takes them; None for other jobtypes."""
     name, _, number = jobtype.rpartition("@")
     plain, pinned = workers.handler(jobtype), workers.handler(name)
     version = code_for(plain) if plain is not None else None

@@ -1,4 +1,4 @@
-"""Pushes by pushers' own ids that are under way at this daemon: the same at the same moment waits for the first.
+"""Pushes with pushers' own ids that are under way at this daemon: a repetition waits for the first.
 
 The store gives a name that is only reserved to the same content once more, for who reserved it may be gone. So the same
 push made several times at once would be written, answered `201` and charged each time, though there is one job. The
@@ -21,7 +21,7 @@ AGAIN_S = 1  # later: the first has not been answered for seconds, by its disk o
 
 
 class Turn:
-    """A push that is under way."""
+    """One push that is under way."""
 
     __slots__ = ("first_refused", "names", "over", "refused", "repeats", "taken")
 
@@ -38,20 +38,23 @@ class Turn:
         """The same of the first one, which this repeat waited for."""
 
     def settle(self, refused: Set[int | None]) -> None:
-        """All of the request but these places is safe: repeats go on now."""
+        """Mark the push as safe, but for these places: repetitions go on now."""
         self.refused, self.taken = refused, True
         self.over.set()
 
 
 class ConcurrentPushes:
-    """Of each name the push that came first."""
+    """By name, the first push that is under way."""
 
     def __init__(self) -> None:
         self._first: dict[str, Turn] = {}
 
     @asynccontextmanager
     async def turn(self, names: Set[str]) -> AsyncIterator[Turn]:
-        """Push these names (`with`) when nobody else does. If the first is taken, all that waited go on at once."""
+        """Hold these names (`with`) while one push is under way.
+
+        If the first push succeeds, all waiting ones go on at once.
+        """
         mine, due = Turn(), names
         with trio.move_on_after(WAIT_S):
             while (first := self._any(due)) is not None:
@@ -63,7 +66,8 @@ class ConcurrentPushes:
 
     @asynccontextmanager
     async def request(self, name: str) -> AsyncIterator[Turn]:
-        """The same of a whole request: one is pushed at a time; a repeat that waited has `first_refused`.
+        """As `turn`, for a whole request under a key: one is pushed at a time; a repetition that waited has
+        `first_refused`.
 
         Raises Overloaded for too many of the same, and where the first takes too long.
         """

@@ -1,4 +1,4 @@
-"""Limits of what the service takes, each with its unit and reason."""
+"""Settings of the service: the largest jobs, and the longest waits."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from jqd.domain.units import Bytes, Count, Seconds
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """What counts for jobs whose pushers, and whoever registered for them, say nothing."""
+    """Defaults for jobs where neither pusher nor registration names an option."""
 
     expires_in_s: Seconds | None = None
     """A job without its own expires_in (HTTP.md#pushing-jobs-post-v1jobs), is dead unless begun so long after its date
@@ -22,7 +22,7 @@ class JobConfig:
 
     @property
     def usual(self) -> JobOptions:
-        """As options."""
+        """Return these defaults as options."""
         return JobOptions(
             max_retry=UNSET if self.retry_for_s is None else MAX_RETRY_MAX,
             expires_in=UNSET if self.expires_in_s is None else self.expires_in_s,

@@ -1,4 +1,4 @@
-"""Changing a job that was pushed long ago: other content while it waits, a new life when it has ended.
+"""Changes a pushed job: its content while it waits; when it has ended, it begins anew.
 
 The change is journaled as the whole job once more, under a revision that the store gave; so it survives whatever the
 job survives, and whoever applies the journals in any order ends with the latest content.
@@ -28,7 +28,7 @@ from jqd.store import EditGiven, JobView
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be changed of a job that waits, or is tried anew; what is left out stays as it is."""
+    """What to change of a job that waits or is retried; fields left out stay as they are."""
 
     priority: Priority | msgspec.UnsetType = msgspec.UNSET
     run_at: Date | msgspec.UnsetType | None = msgspec.UNSET
@@ -38,7 +38,7 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Kind(enum.Enum):
-    """What may be done to a job."""
+    """The kinds of change."""
 
     EDIT = "changed"
     RETRY = "tried again"
@@ -55,7 +55,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 async def retry(services: Services, given: str, wanted: Edit | None = None) -> JobView:
-    """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
+    """Retry a failed or cancelled job, with the changes that are `wanted`.
 
     Raises Denied, Invalid, NotFound; as `change`.
     """
@@ -66,14 +66,14 @@ async def retry(services: Services, given: str, wanted: Edit | None = None) -> J
 
 
 async def run_now(services: Services, given: str) -> JobView:
-    """Let a job not wait for its date any longer. Raises Denied, NotFound; as `change`."""
+    """Let a job no longer wait for its date. Raises Denied, NotFound; as `change`."""
     view = await _own(services, given)
     await noted(services, "job run-now", given)
     return await change(services, view, Kind.RUN_NOW)
 
 
 async def edit(services: Services, given: str, wanted: Edit) -> JobView:
-    """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
+    """Change priority, date or argument of a job that waits. Raises Denied, Invalid, NotFound; as `change`."""
     fields = _fields(services, wanted)
     view = await _own(services, given)
     await noted(services, "job change", given)
@@ -81,14 +81,14 @@ async def edit(services: Services, given: str, wanted: Edit) -> JobView:
 
 
 async def _own(services: Services, given: str) -> JobView:
-    """The job, for whoever may change it. Raises Denied; as `latest`."""
+    """Return the job if the principal may change it. Raises Denied; as `latest`."""
     view = await latest(services, given)
     expect_allowed(services, [view.jobtype])
     return view
 
 
 def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
-    """What `change` is told: the limits of a push hold here too. Raises Invalid."""
+    """Return the fields for `change`, checked against the limits of a push. Raises Invalid."""
     if wanted == Edit():
         raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
     run_at = None if wanted.run_at is msgspec.UNSET else wanted.run_at
@@ -112,7 +112,7 @@ def _fields(services: Services, wanted: Edit) -> dict[str, Any]:
 
 
 async def latest(services: Services, given: str) -> JobView:
-    """The job as the store has it; one that is on its way there from here is waited for a moment.
+    """Return the job as the store has it; wait a moment for one on its way there from this daemon.
 
     Raises NotFound, or NotYet while it is on its way; StoreAway, StoreRefused.
     """
@@ -182,7 +182,8 @@ async def _change(services: Services, view: JobView, kind: Kind, fields: dict[st
 
 
 async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
-    """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
+    """Return a revision for the change, and the job to change: the latest content, so that no change in between is
+    lost.
 
     Raises Conflict, Denied or NotYet; StoreUnsettled, StoreAway, StoreRefused.
     """
@@ -206,7 +207,7 @@ async def _reserve(services: Services, view: JobView, kind: Kind) -> tuple[JobVi
 
 
 def _called(view: JobView) -> str:
-    """The pusher's own id, where there is one: its pusher knows no other."""
+    """Return the pusher's own id where there is one, else ours."""
     return bare(view.name) or view.id
 
 
@@ -223,7 +224,7 @@ def _eligible_at_ms(view: JobView, kind: Kind, fields: dict[str, Any]) -> int:
 
 
 def _array(services: Services, view: JobView, kind: Kind, fields: dict[str, Any]) -> bytes:
-    """The job once more, as if it was pushed."""
+    """Return the changed job, packed as a push is."""
     job = JobRecord(
         name=bare(view.jobtype),
         argument=Raw(fields.get("argument", view.argument)),
@@ -252,10 +253,8 @@ def _frame(
 
 
 def _expiry_s(view: JobView, begins_ms: int, now_ms: int, *, dated: bool) -> float | None:
-    """For how long from when it may begin, or was pushed: as long as before with a new date, else to the same instant.
-
-    Who says "at once", or a date that has passed, of a job with a date to come gives it as long from now on.
-    """
+    """Return the `expires_in` of a changed job: counted anew from a new date; else so that it expires at the same
+    instant as before. "At once" for a dated job counts from now."""
     if not view.expires_at_ms or view.state is State.RETRYING:
         return None
     created_ms, until_ms = view.created_at_ms, view.expires_at_ms

@@ -1,4 +1,4 @@
-"""Who listens to what happens to jobs at this daemon, and the events that each has not received yet. Pure.
+"""The listeners to this daemon's job events, and the events that each has not received yet. Pure.
 
 Events are rows of the job log (`domain/joblog.py`). Nobody waits for a listener: what finds its queue full is dropped,
 and the listener receives the count.
@@ -29,7 +29,7 @@ class Listener:
         event: str | None = None,
         tag: str | None = None,
     ) -> None:
-        """All that is given must be so of a row. A row that names no jobtype or no tags, where these matter, is kept,
+        """A row must match all that is given. A row that names no jobtype or no tags, where these matter, is kept,
         to be looked up. `can_access`: the jobtypes that exist for the listener; None: all.
         """
         self.can_access = can_access
@@ -46,7 +46,7 @@ class Listener:
         """Set when there is something to take."""
 
     def receive(self, rows: Sequence[Row]) -> None:
-        """Keep those that fit, as far as there is room."""
+        """Queue the matching rows, as far as there is room."""
         for row in rows:
             if not self._fits(row):
                 continue
@@ -66,7 +66,7 @@ class Listener:
             self.ready.set()
 
     def take(self) -> tuple[list[Row], int]:
-        """What came since the last time, and how many rows were dropped behind it."""
+        """Return the rows queued since the last call, and how many were dropped after them."""
         rows, dropped = [*self._rows, *self._unnamed], self._dropped
         self._rows.clear()
         self._unnamed.clear()

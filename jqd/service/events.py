@@ -1,4 +1,4 @@
-"""Listening to this daemon: its counters each second, and what happens here to the jobs that a filter names."""
+"""Streams this daemon's counters each second, and the events of jobs that a filter names."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ async def listener_for(
 
 
 def _full(services: Services) -> int | str | None:
-    """How many listen already where no more may."""
+    """Return how many listen already where no further listener is allowed; else None."""
     if len(services.listeners) >= LISTENERS_MAX:
         return LISTENERS_MAX
     if not services.principal.is_bound:
@@ -57,7 +57,7 @@ def _full(services: Services) -> int | str | None:
 
 
 async def listen(services: Services, listener: Listener, send: Send, *, counts: bool, jobs: bool, for_s: float) -> None:
-    """Send what happens, and each second at least nothing, until nobody listens or the time is over."""
+    """Send events as they happen, and counters each second, until the client leaves or the time is over."""
     if _full(services) is not None:
         return  # others were quicker: it ends as it begins, and is asked for again
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ async def listen(services: Services, listener: Listener, send: Send, *, counts: 
 
 
 async def _fits(services: Services, listener: Listener, row: Row) -> bool:
-    """The cancel of a job that the store had not yet names no jobtype, and the end of a job no tags."""
+    """Return whether a row matches, after looking up the jobtype or tags that it does not name."""
     is_named = "jobtype" in row or (listener.jobtype is None and listener.can_access is None)
     if is_named and (listener.tag is None or row["event"] in TAGGED):
         return True
@@ -96,7 +96,7 @@ async def _fits(services: Services, listener: Listener, row: Row) -> bool:
 
 
 def _fields_of(row: Row) -> Mapping[str, Any]:
-    """A row of the job log in the words of the interface."""
+    """Return a row of the job log with the field names of the interface."""
     at = str(row["ts"]).replace("+00:00", "Z")
     first = {"event": row["event"], "at": at, "daemon": row["daemon"], "job_id": row["job_id"]}
     named = {"name": row["jobtype"]} if "jobtype" in row else {}

@@ -1,4 +1,4 @@
-"""What keeps one job, and until when, as far as anybody knows. The first of these that holds is told:
+"""Explains why one job waits, and until when. The first of these that holds is given:
 
 the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
 priority, or all of them down · it may only run alone · a constraint · no daemon may claim · jobs before it · it is
@@ -20,7 +20,7 @@ WORDS_MAX = 200  # characters of what an attempt said
 
 
 async def explain(services: Services, given: str) -> tuple[JobView | None, WaitReason]:
-    """A job by the daemon's or its pusher's id, None where the store does not have it or does not answer; and why.
+    """Return a job, None where the store does not have it or does not answer, and why it waits.
 
     Raises NotFound, StoreRefused.
     """
@@ -79,7 +79,7 @@ def _dated(view: JobView) -> WaitReason:
 
 
 def _interrupted(view: JobView) -> str:
-    """How often it began anew, and why the last time."""
+    """Return how often the job was interrupted, and why the last time, in words; empty if never."""
     if not view.interruptions:
         return ""
     last = next((one for one in reversed(view.history) if one.reason == INTERRUPTED), None)
@@ -89,7 +89,7 @@ def _interrupted(view: JobView) -> str:
 
 
 def _in_turn(services: Services, view: JobView, place: QueuePlace | None, held_up: str | None) -> WaitReason:
-    """Of a job that some worker takes."""
+    """Return why a job waits that some worker takes."""
     if place is None:
         text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
         return WaitReason(Cause.HELD_UP if held_up else Cause.NEXT, text)

@@ -1,4 +1,4 @@
-"""Finding one job by its id, the daemon's or its pusher's own, and waiting until it has ended.
+"""Finds one job by its id, the daemon's or its pusher's own, and waits until it has ended.
 
 A job that this daemon ends sets its waiters' events at once (loops/waiters.py). Jobs end through other daemons, too:
 one loop for each partition asks the store which of the awaited jobs are unfinished, hundreds in one call, and sets the
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A job that was taken but is not in the store yet."""
+    """A job that was accepted and is not in the store yet."""
 
     id: str
     created_at_ms: int
@@ -45,7 +45,7 @@ class Coming:
 
 
 async def resolve(services: Services, given: str) -> str:
-    """The daemon's id of a job. Only the store knows whose a pusher's own id is.
+    """Return the daemon's id of a job; only the store knows the jobs behind pushers' own ids.
 
     Raises NotFound; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
     """
@@ -62,9 +62,8 @@ async def resolve(services: Services, given: str) -> str:
 
 
 async def once_settled(services: Services, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
-    """The store's answer, which it refuses until it was told what it forgot.
-
-    The store goes by its own note that this is over, a moment after the last daemon knows. Raises StoreUnsettled, and
+    """Ask the store, and ask again for a moment where it is not settled: it notes that it is, a moment after the last
+    daemon knows. Raises StoreUnsettled, and
     what `ask` raises.
     """
     deadline_s = trio.current_time() + SETTLED_S
@@ -78,7 +77,7 @@ async def once_settled(services: Services, where: Collection[int], ask: Callable
 
 
 async def exists(services: Services, name: str) -> bool:
-    """Whether the store has a job under a pusher's own id, and not only a reservation, whose daemon may die.
+    """Return whether the store has a job under a pusher's own id, not only a reservation, whose daemon may die.
 
     Raises StoreAway, StoreRefused.
     """
@@ -91,7 +90,8 @@ async def exists(services: Services, name: str) -> bool:
 async def find(
     services: Services, job_id: str, *, named: bool = False, given: str = "", deadline_s: float | None = None
 ) -> JobView | Coming:
-    """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
+    """Return the job with a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway,
+    StoreRefused.
 
     `given`: how it was asked for, for the error: of another's job it must not tell that it exists.
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
@@ -142,8 +142,8 @@ async def _find(services: Services, job_id: str, *, named: bool) -> JobView | Co
 
 
 async def expect_promised(services: Services, given: str) -> None:
-    """Raises NotFound where the store has only a reservation under a pusher's own id, and the push did not come in
-    time: its disk refused it, another job of it was refused, or its daemon died.
+    """Raise NotFound where a pusher's own id is only reserved and the push did not come in time: its disk refused it,
+    another job of it was refused, or its daemon died.
 
     What this daemon wrote and could not confirm may be on its way for longer.
     """
@@ -164,7 +164,8 @@ def not_found(job_id: str) -> NotFound:
 
 
 def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
-    """Whether no journal can have given this id yet: ours knows its last one, others' clocks are about ours."""
+    """Return whether no journal can have given this id yet: it is above our last one, or later than now by the
+    clock."""
     source = services.journal.ids
     if ids.journal != source.journal:
         return ids.at_ms > services.clock.wall_ms() + CLOCK_AHEAD_MS
@@ -172,7 +173,7 @@ def never_given(services: Services, ids: IdParts, job_id: str) -> bool:
 
 
 def worker_of(services: Services, view: JobView) -> str:
-    """Who runs a job, or ended it. Empty: it waits, or only the daemon that has it knows."""
+    """Return the worker that runs a job, or ended it. Empty: the job waits, or only another daemon knows."""
     if view.state is State.RUNNING:
         running = services.runner.running(view.id)
         return bare(running.worker if running else view.worker)
@@ -180,7 +181,7 @@ def worker_of(services: Services, view: JobView) -> str:
 
 
 async def look_up(services: Services, given: str, wait_s: float) -> JobView | Coming:
-    """As `wait_final`, of a job by the daemon's or its pusher's id."""
+    """As `wait_final`, by the daemon's or the pusher's id."""
     job_id = await resolve(services, given)
     return await wait_final(services, job_id, wait_s, named=job_id != given, given=given)
 
@@ -188,7 +189,7 @@ async def look_up(services: Services, given: str, wait_s: float) -> JobView | Co
 async def wait_final(
     services: Services, job_id: str, wait_s: float, *, named: bool = False, given: str = ""
 ) -> JobView | Coming:
-    """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away.
+    """Return the job when it has ended or `wait_s` is over. The store may be away meanwhile.
 
     `watch` must be running for the partition of the job.
     """
@@ -215,8 +216,8 @@ async def wait_final(
 
 
 async def _wait_shown(services: Services, job_id: str) -> bool:
-    """Whether the store has the outcomes of the job that this daemon took, within `find_s`. Without them it shows what
-    is known to be old, to a worker perhaps whose outcome was acknowledged."""
+    """Wait up to `find_s` until the store has the outcomes of the job that this daemon acknowledged, and return whether
+    it has. Before that the store shows an old state."""
     (partition,) = where = services.where(job_id)
     ended = services.runner.ended(job_id)
     is_applied = services.recent_outcomes.last(job_id) <= services.journal.read_point(Lane.OUTCOMES, partition)
@@ -226,9 +227,9 @@ async def _wait_shown(services: Services, job_id: str) -> bool:
 
 
 async def take_result(services: Services, view: JobView | Coming, *, consume: bool) -> bytes | None:
-    """The result of a job; None when there is none, not yet or not any more. `consume`: it is dropped then.
+    """Return the result of a job; None when there is none, not yet or no longer.
 
-    Raises StoreAway, StoreRefused.
+    `consume`: drop it. Raises StoreAway, StoreRefused.
     """
     result = view.result if isinstance(view, JobView) else None
     if result is not None and consume:
@@ -266,7 +267,7 @@ async def watch(
 
 @contextmanager
 def _waiting(services: Services, job_id: str) -> Iterator[trio.Event]:
-    """An event that is set when the job may have ended."""
+    """Give an event that is set when the job may have ended."""
     (partition,) = services.where(job_id)
     with services.control.ended(job_id) as event:
         events = services.polls.setdefault(partition, {})

@@ -1,4 +1,4 @@
-"""Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
+"""Sets, shows and deletes handlers, at any daemon for all."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -64,7 +64,7 @@ async def put(services: Services, name: str, definition: Definition, *, peer: st
 
 
 async def _check_url(services: Services, name: str, definition: Definition, peer: str | None) -> None:
-    """Raises Invalid, as a registration of that URL would."""
+    """Raise Invalid as a registration of that URL would."""
     try:
         services.workers.check(spec_of(name, definition), peer=peer)
         await services.workers.judge(definition.body, peer)
@@ -73,7 +73,7 @@ async def _check_url(services: Services, name: str, definition: Definition, peer
 
 
 def _refuse_more(services: Services, own: str, known: Handler, version: Version) -> None:
-    """Raises Invalid where there would be too many handlers, or one would be too large."""
+    """Raise Invalid for too many handlers, or one that is too large."""
     there = counted(map(tenant_of, services.workers.handlers()))
     if not known.versions and (why := HANDLERS.why_no_more(tenant_of(own), there)):
         why = f"{why}, or register a worker instead"
@@ -84,20 +84,20 @@ def _refuse_more(services: Services, own: str, known: Handler, version: Version)
 
 
 def _kept(versions: Sequence[Version]) -> list[Version]:
-    """Which stay when another comes: the newest that fit."""
+    """Return the versions that stay: the newest that fit the limits."""
     newest = versions[:-VERSIONS_MAX:-1]
     sizes = accumulate(len(_encoder.encode(version)) for version in newest)
     return [version for version, size in zip(newest, sizes, strict=True) if size <= VERSIONS_BYTES_MAX][::-1]
 
 
 def _placed(fault: Fault) -> Fault:
-    """Where a field of a registration stands in a handler."""
+    """Return a fault of a registration, pointing at the same field of a handler."""
     place = {"/url": "/body", "/name": "/name"}.get(fault.pointer, f"/options{fault.pointer}")
     return fault._replace(pointer=place)
 
 
 async def delete(services: Services, name: str) -> None:
-    """Delete all versions everywhere; what they run is still waited for. Raises NotFound, NotYet."""
+    """Delete all versions everywhere; jobs in flight are still waited for. Raises NotFound, NotYet."""
     await wait_loaded(services)
     await look(services, name)
 
@@ -110,20 +110,23 @@ async def delete(services: Services, name: str) -> None:
 
 
 async def look(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """A handler and one of its versions, 0: the newest, also if it was set elsewhere just now. Raises NotFound."""
+    """Return a handler and one of its versions (0: the newest), also if another daemon set it just now.
+
+    Raises NotFound.
+    """
     await get_or_refresh(services, lambda: _version(services, _handler(services, name), number))
     return find(services, name, number)
 
 
 def seen_by(services: Services) -> Iterator[tuple[str, Handler, Version]]:
-    """Those that the principal can see, by qualified name, with their newest versions."""
+    """Return the handlers that the principal can see, by qualified name, with their newest versions."""
     for name, handler in services.workers.handlers().items():
         if services.principal.can_access(name) and (version := _version(services, handler, 0)) is not None:
             yield name, handler, version
 
 
 def find(services: Services, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """As `look`, of what is known here."""
+    """As `look`, without asking the store."""
     handler = _handler(services, name)
     if not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
@@ -143,7 +146,7 @@ def _handler(services: Services, name: str) -> Handler:
 
 
 def _version(services: Services, handler: Handler, number: int) -> Version | None:
-    """Who only works sees what he may have to run: code."""
+    """Return a version that the principal may see: a worker's token sees only code."""
     if not services.principal.can_read:
         return code_for(handler, number)
     return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

@@ -1,4 +1,4 @@
-"""How workers are, in words for people, and what jobs of a type wait for that nobody runs."""
+"""Describes workers' health in words, and why jobs of a type wait that nobody runs."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -24,7 +24,7 @@ WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
 
 
 class Health(NamedTuple):
-    """Of one worker, over all daemons."""
+    """The health of one worker, over all daemons."""
 
     state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"] = "ok"
     """`ok`, `silent`, `trouble`, or the worst that any daemon sees: `backed_off`, `unreachable`."""
@@ -64,7 +64,7 @@ def _why(seen: WorkerHealth) -> str:
 
 
 class Takers:
-    """Which workers take jobs of a type, for a look at many types."""
+    """The workers of each jobtype, prepared for looking at many types."""
 
     def __init__(self, workers: Iterable[Worker] = ()) -> None:
         self._of_tenant: dict[str, list[Worker]] = {}  # those that take any type
@@ -72,7 +72,7 @@ class Takers:
         finish(self.add(workers))
 
     def add(self, workers: Iterable[Worker]) -> Steps[None]:
-        """There may be 10,000 of them, and all name up to 100,000 types."""
+        """Add workers: there may be 10,000, which name up to 100,000 types."""
         for worker in workers:
             if worker.takes_any:
                 self._of_tenant.setdefault(worker.tenant, []).append(worker)
@@ -89,7 +89,7 @@ class Takers:
 
 
 def why_odd(services: Services, jobtype: str) -> str | None:
-    """What is to be said to whoever pauses a type that nobody here runs: its name may be a slip."""
+    """Return a note for somebody who pauses a type that nobody runs here: its name may be mistyped."""
     own = services.qualified_name(jobtype)
     if Takers(services.workers.list()).count(own) or services.workers.handler(own):
         return None
@@ -99,7 +99,7 @@ def why_odd(services: Services, jobtype: str) -> str | None:
 def why_waiting(
     services: Services, jobtype: str, priority: int | None = None, *, takers: Takers | None = None
 ) -> WaitReason | None:
-    """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
+    """Return why nobody runs jobs of that type, or of that priority; None: somebody does, in their turn."""
     if (paused := _why_paused(services, jobtype)) is not None:
         return paused
     if (gone := why_gone(services, jobtype)) is not None:

@@ -1,4 +1,4 @@
-"""What optional features do when the service asks: `jqd/features.py` names those that there are."""
+"""The functions of optional features that the service calls; `jqd/features.py` sets them."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Reserve(Protocol):
-    """Keeps so much of a tenant's quota for a push or a retry. Raises Overloaded."""
+    """Reserves a tenant's quota for a push or a retry. Raises Overloaded."""
 
     async def __call__(self, services: "Services", jobs: int, size_bytes: int, *, retried: bool = False) -> Charge: ...
 
 
 class Hooks(NamedTuple):
-    """One for each question."""
+    """One function for each question."""
 
     why_limited: Callable[["Services", JobView, QueuePlace], WaitReason]
     """What keeps a job whose queue a constraint holds up."""

@@ -31,7 +31,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class ReservedIds(NamedTuple):
-    """What of a batch may be journaled now."""
+    """The names of a batch that the store agreed to: what may be journaled now."""
 
     array: bytes
     jobs: list[JobSpec]
@@ -52,12 +52,12 @@ class ReservedIds(NamedTuple):
     """Pusher's own id → id of the job that stands under it, of those to be journaled and of those known."""
 
     def digest(self, place: int, item: Raw) -> str:
-        """That of one of the jobs."""
+        """Return the digest of one of the jobs."""
         return _digest(self.jobs[place], item, self.request, dated=self.dated)
 
 
 def has_names(jobs: Sequence[JobSpec]) -> bool:
-    """Whether any pusher chose an id."""
+    """Return whether any pusher chose an id."""
     return any(job.job_id is not None for job in jobs)
 
 
@@ -109,11 +109,8 @@ async def reserve_ids(
 
 
 async def release_ids(services: Services, agreed: ReservedIds) -> None:
-    """Nothing of it will be journaled: another content may have its names at once.
-
-    What was to be replaced keeps its name; that it must not be edited is over by itself, for another replacement of it
-    may be on its way.
-    """
+    """Give names back that will not be journaled, so that other content may have them at once. A job that was to be
+    replaced keeps its name, and may be edited again a moment later."""
     items = _items_decoder.decode(agreed.array)
     wanted = [
         NameWanted(
@@ -135,7 +132,7 @@ async def release_ids(services: Services, agreed: ReservedIds) -> None:
 async def confirm_ids(
     services: Services, agreed: ReservedIds, position: int, places: Iterable[int] | None = None
 ) -> set[int]:
-    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
+    """Tell the store that these jobs are in our journal, so that they are found from their ack on.
     `position`: behind their frame. `places`: of those in `agreed.jobs` that are; None: all.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
@@ -189,8 +186,8 @@ async def confirm_ids(
 
 
 def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> NotYet:
-    """What is said where jobs lost their names, and the journal takes no cancel of them. What the journal says of a
-    request that it takes in part does not hold here: the same again does not get the names."""
+    """Return the error where jobs lost their names and the journal takes no cancel of them. The same push again does
+    not get the names, whatever the journal's own error says."""
     if agreed.request:
         return overtaken(refused)
     which = f"job_id {agreed.jobs[lost[0]].job_id!r}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
@@ -201,14 +198,15 @@ def _kept(agreed: ReservedIds, lost: Sequence[int], refused: JournalRefused) -> 
 
 
 def _advice(services: Services) -> str:
-    """What whoever finds his id taken can do. Whether the other job is one that a token is for takes a look."""
+    """Return advice for a pusher whose id is taken. A token with scopes gets less: whether it may see the other job
+    takes a look-up."""
     if services.principal.scopes:
         return "choose another id, or replace it if it is of a jobtype that this token is for"
     return "a push with replace takes its place"
 
 
 async def _differing(services: Services, job_id: str, job: JobSpec, item: Raw) -> str:
-    """In which fields a push is another than the job that stands under its id, for its error. What a pusher leaves out
+    """Return the fields in which a push differs from the job under its id, for the error. What a pusher leaves out
     is as it was registered, for both. Nothing where that cannot be told, or is not to be told."""
     try:
         view = await services.store.get_job(job_id)
@@ -245,7 +243,10 @@ def _digest(job: JobSpec, item: Raw, request: str, *, dated: bool) -> str:
 async def _ask(
     services: Services, jobs: Sequence[JobSpec], digests: Sequence[str], over: Replace
 ) -> dict[int, NameGiven]:
-    """Place → what the store says; of a name that appears twice only the first is asked for."""
+    """Ask the store for the names.
+
+    Returns place → its answer; for a name that appears twice only the first is asked for.
+    """
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
@@ -265,7 +266,7 @@ async def _ask(
 
 
 def refusals(batch: Batch, agreed: ReservedIds) -> list[Fault]:
-    """Those of the batch and those of the names, by their place in the request."""
+    """Return the faults of the batch and those of its names, by place in the request."""
     bad = {fault.place for fault in batch.refused}
     places = [index for index in range(batch.size) if index not in bad]
     named = [Fault("/job_id", why, places[place]) for place, why in agreed.refused.items()]

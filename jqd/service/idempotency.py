@@ -1,4 +1,4 @@
-"""A push under a key of its pusher's: the same request again counts once, another request under that key is refused.
+"""Idempotency-Keys: the same request again counts once, another request under that key is refused.
 
 A key is nothing but names, so it is durable and holds on all daemons, because names are and do (`names.py`); it is free
 again when its jobs are forgotten. The first job is called after the key alone and stands for the whole request: a name
@@ -30,7 +30,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def under_key(batch: Batch, key: str) -> Batch:
-    """The same jobs, each named after the key. Raises Invalid for one that has a name already."""
+    """Name each job of a batch after the key. Raises Invalid for a job that has an id of its own."""
     named = next((place for place, job in enumerate(batch.jobs) if job.job_id is not None), None)
     if named is not None:
         why = "a job_id does for one job what an Idempotency-Key does for a request: give one of the two"
@@ -49,15 +49,15 @@ def under_key(batch: Batch, key: str) -> Batch:
 
 
 def expect_first(batch: Batch) -> None:
-    """Raises Invalid where the job that stands for the request is refused for what this daemon knows or who asks: the
-    others would go without a name that another request must meet."""
+    """Raise Invalid where the first job, which stands for the request, is refused: without it the key would protect
+    nothing."""
     if batch.key and batch.jobs[0].job_id != batch.key:
         why = "the first job stands for the whole request under its Idempotency-Key, and is refused: nothing was taken"
         raise Invalid(why, batch.told(batch.refused))
 
 
 def other_request() -> Invalid:
-    """What is said where a name of a key is another job's."""
+    """Return the error where a name of the key belongs to another job."""
     return Invalid(
         "this Idempotency-Key came with another request before; nothing was taken. Give a new request a new key, and "
         "send the same one again as it was"
@@ -65,8 +65,9 @@ def other_request() -> Invalid:
 
 
 def overtaken(refused: JournalRefused | None = None) -> NotYet:
-    """What is said where the name of the first was given away while it was written: it is cancelled, and the others
-    were not written, or are, too. The same request would have kept the name, so a new key is needed. `refused`: by the
+    """Return the error where the first job's name was given away while it was written: it is cancelled, and so are the
+    others, where they were written. The same request would have kept the name, so a new key is needed. `refused`: by
+    the
     journal, to cancel what was written."""
     became = (
         "nothing of this one was taken, but for what a worker had begun by then"

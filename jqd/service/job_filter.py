@@ -1,7 +1,5 @@
-"""Which jobs are meant: the one filter of lists, of reasons of failures and of changes to many jobs.
-
-The store looks at state, name and tag; `fits` looks at what it does not: words that a job holds, and when it ended.
-"""
+"""The one filter of jobs, for lists, failures by reason and bulk changes. The store filters by state, name and tag;
+`fits` by text and by when a job ended."""
 
 import json
 import re
@@ -37,7 +35,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs are meant: all that is given must be so of one."""
+    """Which jobs are meant: all fields that are given must match."""
 
     state: State | None = None
     name: str | None = None
@@ -57,32 +55,35 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """That another page ended with; empty: from the newest on."""
 
     def expect_dates(self) -> None:
-        """Raises Invalid for what is no date."""
+        """Raise Invalid for what is no date."""
         for field, date in (("since", self.since), ("before", self.before)):
             if date is not None:
                 instant_of(field, date)
 
     @property
     def is_for_store(self) -> bool:
-        """Whether the store looks at all that is asked."""
+        """Return whether the store alone can filter."""
         return self.since is None and self.before is None and not self.reads_values
 
     @property
     def reads_values(self) -> bool:
-        """Whether what workers and pushers wrote is looked through."""
+        """Return whether texts of workers and pushers are searched."""
         return bool(self.search or self.error or self.error_is)
 
     @property
     def row_bytes(self) -> int:
-        """See `EdgeStore.list_jobs`: arguments are asked for when they are looked at."""
+        """See `EdgeStore.list_jobs`: arguments are read only for a search."""
         return SEARCHED_BYTES_MAX if self.search else 0
 
     def step(self, jobs: int) -> int:
-        """How many jobs are looked at in one step, of so many that are wanted."""
+        """Return how many jobs to look at in one step, of so many that are wanted."""
         return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
-        """By its last attempt that ended; where there was none, by when it was pushed. State, name and tag not."""
+        """Return whether a job matches by text and by the end of its last attempt, else its push.
+
+        State, name and tag are not checked.
+        """
         last = view.outcome
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if self.since is not None and at_ms < instant_of("since", self.since):
@@ -114,7 +115,8 @@ def _finds(wanted: str, texts: Sequence[str], argument: bytes) -> bool:
 
 
 def _parts(packed: bytes) -> Iterator[str | int]:
-    """The texts and whole numbers in a value, keys of maps among them; none of what Python cannot hold."""
+    """Return the texts and integers in a value, keys of maps among them; values that Python cannot hold are left
+    out."""
     try:
         left = [msgpack.unpackb(packed, object_pairs_hook=list, strict_map_key=False, unicode_errors="replace")]
     except json_ext.UNTOLD:
@@ -131,7 +133,7 @@ def _parts(packed: bytes) -> Iterator[str | int]:
 
 @lru_cache(maxsize=64)
 def instant_of(field: str, date: Date) -> int:
-    """A date of a filter in ms; in a query Unix seconds are a text. Raises Invalid for what is no date."""
+    """Return a date of a filter in ms; in a query Unix seconds are a text. Raises Invalid for what is no date."""
     try:
         return instant_ms(float(date) if isinstance(date, str) and _SECONDS.fullmatch(date) else date)
     except ValueError as error:
@@ -139,13 +141,13 @@ def instant_of(field: str, date: Date) -> int:
 
 
 def last_line(outcome: Outcome) -> str:
-    """The line that tells the failure; of an attempt without words its reason or status."""
+    """Return the telling line of a failure; of an attempt without a message its reason or status."""
     line = telling_line(_words_of(outcome))
     return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]
 
 
 def _words_of(outcome: Outcome) -> str:
-    """The error value and the message of an attempt."""
+    """Return the error value and the message of an attempt, as text."""
     text = "" if outcome.error == NIL else _text_of(outcome.error)
     return "\n".join(each for each in (text, outcome.message) if each)
 

@@ -1,4 +1,4 @@
-"""What a job may look like beyond what its type says: pure and quick."""
+"""Limits of a job beyond what its type says. Pure and quick."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -17,12 +17,12 @@ KEY_STEM = "idempotency-key."  # begins the names of jobs that come under a key 
 
 
 def faults(job: JobSpec, bytes_max: int) -> list[Fault]:
-    """The first few things that are wrong with a job that its type has taken."""
+    """Return the first few faults of a job that its type accepted."""
     return list(islice(_faults(job, bytes_max), FAULTS_MAX))
 
 
 def expect_bare_ends(what: str, name: str) -> None:
-    """Raises Invalid for the name of something new."""
+    """Raise Invalid for a new name with blanks at its ends."""
     if not has_bare_ends(name):
         why = f"the name of a {what} {BARE_ENDS}, this one is {name[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])
@@ -36,7 +36,7 @@ def eligible_at_ms(run_at: str | float | None, delay: float | None, now_ms: int)
 
 
 def date_faults(run_at: str | float | None, delay: float | None) -> Iterator[Fault]:
-    """What is wrong with when a job is to start."""
+    """Return what is wrong with `run_at` and `delay`."""
     if run_at is not None and delay is not None:
         yield Fault("/delay", "run_at and delay exclude each other; give one of them")
     if run_at is not None:

@@ -1,4 +1,4 @@
-"""Workers that ask for jobs: their leases, and the heartbeats that renew these.
+"""Leases of workers that pull, and the heartbeats that renew them.
 
 A lease is what one claim gave: jobs of one type, under one fence, held by the worker itself. No daemon holds them, so
 they survive any daemon, and any daemon takes their outcomes.
@@ -60,9 +60,8 @@ class Beat(NamedTuple):
 async def pull(
     services: Services, worker_id: str, jobs_max: int, wait_s: float, heartbeat_s: float | None = None
 ) -> Lease:
-    """Jobs for a worker that registered without a URL, as soon as there are some; none when the time is over.
-
-    When it is cancelled, for the client has gone, jobs that came go back. Raises NotFound, Conflict for a worker that
+    """Wait for jobs for a worker that pulls; none when the time is over. If cancelled, as when the client has left,
+    jobs that came go back. Raises NotFound, Conflict for a worker that
     jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
@@ -79,14 +78,14 @@ async def pull(
 
 
 def lost(services: Services, lease: Lease) -> None:
-    """The answer with this lease did not reach its worker, or not whole: its jobs go back untried."""
+    """Give the jobs of a lease back untried: the answer did not reach its worker whole."""
     services.runner.release_undelivered(((held.job.id, held.fence) for held in lease.jobs), told=True)
 
 
 async def beat(
     services: Services, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
 ) -> Beat:
-    """A heartbeat of a job, `given` by its or its pusher's id: it renews the lease. Raises NotFound, Conflict.
+    """Renew the lease of a job by a heartbeat; `given`: the daemon's or the pusher's id. Raises NotFound, Conflict.
 
     `extend_s`: from now on the worker may be silent for so long.
     """
@@ -109,10 +108,8 @@ async def beat(
 async def _wait(
     services: Services, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None
 ) -> Pull:
-    """One poll, until it has jobs, or what was on its way was lost, or its time is over.
-
-    A part that came is the worker's already, so it is answered; the rest goes back once the store is there.
-    """
+    """Wait for one poll: until it has jobs, the hand-over failed, or the time is over. Jobs that arrived are the
+    worker's and are answered; the rest goes back when the store is there."""
     with services.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
         try:
             with trio.move_on_at(deadline_s):
@@ -135,7 +132,7 @@ async def _wait(
 
 
 async def _drop_missed(services: Services, poll: Pull) -> None:
-    """Keep of what came late only what the worker still holds: the rest timed out, or went back."""
+    """Keep only the jobs of a late hand-over that the worker still holds; the rest timed out or went back."""
     claims = [(held.job.id, held.fence) for held in poll.given]
     stands: list[Held] = []
     is_told = False

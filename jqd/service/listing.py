@@ -1,4 +1,4 @@
-"""Many jobs at once, newest first; and failures by what went wrong: of thousands of jobs the few reasons."""
+"""Lists many jobs, newest first, and groups failures by reason."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ _queues: WeakValueDictionary[str, trio.CapacityLimiter] = WeakValueDictionary()
 
 
 class Failure(NamedTuple):
-    """Jobs of one type of one tenant whose last attempt ended with the same words."""
+    """Jobs of one type and tenant whose last attempt failed with the same line."""
 
     jobtype: str
     error: str
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """The reasons that a walk found, the most frequent first."""
+    """The reasons that a search found, the most frequent first."""
 
     groups: list[Failure]
     others: int
@@ -53,7 +53,8 @@ class Failures(NamedTuple):
 
 
 async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str) -> Page:
-    """At most `limit` jobs as the store finds them: who sees all tenants is shown each one's of that name.
+    """Return at most `limit` jobs as the store finds them. A principal of all tenants sees the jobs of that name of
+    each.
 
     Raises Invalid, StoreAway, StoreRefused.
     """
@@ -70,7 +71,7 @@ async def page_of(services: Services, wanted: JobFilter, limit: int, cursor: str
 
 
 async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
-    """At most `limit` jobs that fit, from the filter's cursor on. Raises as `page_of`."""
+    """Return at most `limit` matching jobs, from the filter's cursor on. Raises as `page_of`."""
     if wanted.is_for_store:
         return await page_of(services, wanted, limit, wanted.cursor)
     found: list[JobView] = []
@@ -84,7 +85,7 @@ async def list_jobs(services: Services, wanted: JobFilter, limit: int) -> Page:
 
 
 async def failures(services: Services, wanted: JobFilter) -> Failures:
-    """The reasons of jobs that fit. Raises Invalid, StoreAway, StoreRefused."""
+    """Return the reasons of matching failures. Raises Invalid, StoreAway, StoreRefused."""
     groups: dict[tuple[str, str], Failure] = {}
     cursor, looked, until_s = wanted.cursor, 0, trio.current_time() + WALK_S
     for _ in range(STEPS_MAX):
@@ -110,17 +111,15 @@ def _lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 async def fitting(services: Services, wanted: JobFilter, views: Sequence[JobView]) -> list[JobView]:
-    """Those that fit. Values are looked through aside: some take 30 ms."""
+    """Return the jobs that match. Texts are searched in a thread: some take 30 ms."""
     if not wanted.reads_values:
         return [*filter(wanted.fits, views)]
     return await aside(services, lambda: [*filter(wanted.fits, views)])
 
 
 async def aside(services: Services, look: Callable[[], T]) -> T:
-    """What `look` finds, in a thread, for one request at a time, so that nobody else waits.
-
-    A tenant's searches wait for one search of each other tenant at most, however many others ask for.
-    """
+    """Run `look` in a thread, one request at a time. A tenant's search waits for at most one search of each other
+    tenant."""
     async with _queue(services):
         return await trio.to_thread.run_sync(look, limiter=_searching)
 

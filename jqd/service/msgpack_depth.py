@@ -1,4 +1,4 @@
-"""How deep MessagePack may nest.
+"""Checks how deep MessagePack nests.
 
 Decoders recurse. What one takes here, another may not: with a fuller stack at ingest, in a worker, in another language.
 So depth has a limit of its own, well below every decoder's, and no job that was accepted fails to be read again.
@@ -13,7 +13,7 @@ _HEADS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])  # bytes that may b
 
 
 def nests_deeper(data: bytes, levels: int) -> bool:
-    """Whether containers in `data`, well-formed MessagePack, stand more than `levels` deep.
+    """Return whether containers in `data`, well-formed MessagePack, nest more than `levels` deep.
 
     Quick for what is short and holds few containers. Else `data` is read under so many arrays that only `levels` are
     left of what a reader takes. Python's own limit is no measure: a call that was made often takes less of it.
@@ -26,7 +26,7 @@ def nests_deeper(data: bytes, levels: int) -> bool:
 
 
 def _takes(data: bytes) -> bool:
-    """Whether msgpack's reader, whose stack is its own and of one size, gets through; it builds nothing."""
+    """Return whether msgpack's reader, whose stack has one size of its own, gets through; it builds nothing."""
     reader = msgpack.Unpacker(max_buffer_size=len(data))
     reader.feed(data)
     try:

@@ -1,4 +1,4 @@
-"""Which reports of one request count: of jobs that a worker or a daemon holds, or late, or once more.
+"""Decides which reports of one request count: first ones, late ones, repeated ones.
 
 A report names the job and its lease, or, as in LightJQ, the worker.
 
@@ -61,7 +61,7 @@ Reports = dict[int, OutcomeAnswer]
 
 @dataclass(slots=True)
 class OutcomeBatch:
-    """The reports of one request: which count, which are refused, which wait for what was reported before."""
+    """The reports of one request: which count, which are refused, which wait for an earlier report."""
 
     services: Services
     answers: dict[int, JqdError | None] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class OutcomeBatch:
     """Whether no job is looked for once more."""
 
     async def sort(self, reports: Reports) -> None:
-        """Ask the store who holds the jobs; again until HANDED_S for those that are being handed to their workers."""
+        """Ask the store who holds the jobs; ask again, up to HANDED_S, for jobs on their way to a worker."""
         deadline_s = trio.current_time() + HANDED_S
         while reports:
             coming: Reports = {}
@@ -109,7 +109,7 @@ class OutcomeBatch:
                 await trio.sleep(HANDED_POLL_S)
 
     async def _sort_piece(self, reports: Reports) -> Reports:
-        """Returns those that cannot be decided yet. All are of one partition."""
+        """Decide about reports of one partition. Returns those that cannot be decided yet."""
         leases = {place: each.fence or self._lease_of(each) for place, each in reports.items()}
         reports = {place: each._replace(fence=leases[place]) for place, each in reports.items()}
         self._begin_question([each.job_id for each in reports.values()])
@@ -143,7 +143,7 @@ class OutcomeBatch:
         return coming
 
     def _begin_question(self, job_ids: Sequence[str]) -> None:
-        """The store is asked now, all of one partition: its answer need not know what it is told from here on."""
+        """Note which outcomes were taken before the store is asked: its answer need not know later ones."""
         (partition,) = self.services.where(job_ids[0])
         self.points[partition] = self.services.journal.read_point(Lane.OUTCOMES, partition)
         for job_id in job_ids:
@@ -151,15 +151,13 @@ class OutcomeBatch:
                 self.ended[job_id] = ended
 
     def _lease_of(self, each: OutcomeAnswer) -> int:
-        """Of a job that this daemon handed over to that worker, which it knows before the store does. 0: it does not.
-
-        It forgets it when the store knows, so whoever asks here first and the store then misses nothing.
-        """
+        """Return the lease that this daemon gave that worker for the job, which it knows before the store does; 0:
+        none. Ask here before the store, so nothing is missed."""
         here = self.services.runner.running(each.job_id)
         return here.lease if here is not None and here.worker == each.worker else 0
 
     def _judge(self, place: int, each: OutcomeAnswer, seen: Entrusted) -> bool:
-        """Decide about one report by who holds the job. False: it is late, or repeated."""
+        """Decide about one report by who holds the job. Returns False: it is late, or repeated."""
         # Whoever names the lease has it before the store knows so: then a daemon holds the job under it.
         holds = seen.hold is Hold.STANDS and (not each.worker or seen.worker in ("", each.worker))
         if holds and seen.held is None:
@@ -180,9 +178,8 @@ class OutcomeBatch:
         return True
 
     async def _judge_late(self, place: int, each: OutcomeAnswer, fence: int) -> bool:
-        """Nobody that the report names holds the job: what was reported before decides. False: not yet, which never is
-        the answer to the last look. `fence`: of the lease that it is in now, where the report names none.
-        """
+        """Decide about a report of a job that its sender does not hold, by earlier reports. Returns False: not yet;
+        never after the last look. `fence`: of the lease that it is in now, where the report names none."""
         if (refused := self.refused.get((each.job_id, fence))) is not None:
             self.answers[place] = refused
             return True
@@ -226,7 +223,7 @@ class OutcomeBatch:
         return True
 
     def _may_come(self, view: JobView | Coming, worker_id: str) -> bool:
-        """Whether a job may be on its way to that worker, or just came there. `view`: got after the report.
+        """Return whether a job may be on its way to that worker, or just came there. `view`: got after the report.
 
         A worker may report before its 202 was read, journaled and applied (docs/adr/0078). Until then the store knows
         the daemon that holds the job, and that daemon alone whom it gave the job to. What was reported of an earlier
@@ -243,7 +240,7 @@ class OutcomeBatch:
         return here is None or here.worker == worker_id
 
     def _before(self, each: OutcomeAnswer, fence: int) -> RecentOutcome | None:
-        """What this daemon knows of the claim and the store need not have known when it was asked."""
+        """Return an earlier outcome of that claim that the store need not have known when it was asked."""
         same = self.claims.get((each.job_id, fence))
         if same is not None:
             return RecentOutcome(same, SAME_REQUEST)
@@ -263,7 +260,7 @@ class OutcomeBatch:
         self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
 
     def _journal(self) -> None:
-        """Write what counts to the journal, and remember it: from now on it is the first outcome."""
+        """Journal the reports that count, and remember each as the first outcome of its claim."""
         for some in frames(self.fresh):
             outcomes = [*some.values()]
             try:
@@ -280,7 +277,7 @@ class OutcomeBatch:
         self.fresh.clear()
 
     async def sync(self) -> None:
-        """Wait until what counts is on disk, and what was reported before, too."""
+        """Wait until the reports that count, and the earlier ones they repeat, are on disk."""
         try:
             if self.written:
                 await self.services.journal.wsync(self.position, shielded=True)
@@ -312,7 +309,7 @@ class OutcomeBatch:
 
 
 def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> list[Reports]:
-    """A partition that is away holds up reports of its own jobs, and no others."""
+    """Sort reports by partition: one that is away holds up only reports of its own jobs."""
     parts: dict[frozenset[int], Reports] = {}
     for place, each in reports.items():
         parts.setdefault(services.where(each.job_id), {})[place] = each
@@ -320,7 +317,7 @@ def _by_partition(services: Services, reports: Mapping[int, OutcomeAnswer]) -> l
 
 
 def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
-    """Whether nothing may change any more how the job ends, though the store may have to be told yet.
+    """Return whether nothing may change how the job ends, though the store may not know yet.
 
     A success beats a cancel, whichever comes first.
     """
@@ -331,7 +328,7 @@ def _has_ended(view: JobView | Coming, recent: Outcome | None) -> bool:
 
 
 def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None) -> Outcome | None:
-    """The last outcome of that lease, or the newest by that worker, of the job's content as it is now.
+    """Return the last outcome of that lease, or the newest by that worker, for the job's present content.
 
     An attempt that was given up may have succeeded since: then it is in the history, and is how the job ended.
     """
@@ -344,7 +341,7 @@ def _newest(view: JobView | Coming, each: OutcomeAnswer, recent: Outcome | None)
 
 
 def _stale(each: OutcomeAnswer, why: str) -> JqdError:
-    """LightJQ names no lease and knows no stale one: that worker has no such job."""
+    """Return the error of a report that comes too late. LightJQ has no leases: there the worker has no such job."""
     if each.worker:
         return NotFound(f"job {each.job_id} is not in flight at worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")

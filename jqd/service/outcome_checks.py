@@ -1,4 +1,4 @@
-"""What is wrong with jobs that a worker wants to follow the one that it reports of."""
+"""Checks jobs that a worker wants to follow the job that it reports."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,8 @@ NO_REPLACE = (
 
 
 def wrong(config: ServiceConfig, follows: bytes, scopes: Sequence[str] = ()) -> str:
-    """Empty when they can be pushed. They are pushed later, for their parent's tenant: so which jobtypes they may be is
+    """Return what is wrong with followers; empty when they can be pushed. They are pushed later, for their parent's
+    tenant: so which jobtypes they may be is
     asked now.
 
     `scopes`: of the token that the worker tells of them with, or was registered with where they come in an answer.

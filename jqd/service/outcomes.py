@@ -1,7 +1,5 @@
-"""What workers report of jobs, at any daemon: taken at once where this daemon waits for it, else by an OutcomeBatch.
-
-What is taken is on disk before it is said to be taken.
-"""
+"""Takes workers' reports, at any daemon: at once for jobs in flight here, else by an OutcomeBatch. A report is on disk
+before it is acknowledged."""
 
 from collections.abc import Sequence
 
@@ -29,7 +27,7 @@ PIECE = 100  # reports that are looked at before others have their turn
 
 
 async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[JqdError | None]:
-    """Take what can be taken; the error of each, in order, None where it was taken.
+    """Take reports. Returns the error of each, in order, None where it was taken.
 
     Of each: NotFound, Conflict, TooLarge for a late result that is required and cannot be kept; JournalRefused when
     it is taken and not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent
@@ -73,7 +71,8 @@ async def report(services: Services, reports: Sequence[OutcomeAnswer]) -> list[J
 
 
 async def _of_others(services: Services, reports: Sequence[OutcomeAnswer]) -> dict[int, JqdError | None]:
-    """Of jobs that the principal may not know of, or that are not known to be its own: these are left untouched."""
+    """Return the reports of jobs that the principal may not know of, or that are not known to be its own: these stay
+    untouched."""
     answers: dict[int, JqdError | None] = {}
     places, deadline_s = iter(range(len(reports))), trio.current_time() + services.config.find_s
 

@@ -1,4 +1,4 @@
-"""Partitions that did not answer for long: nobody waits for each of them again and again."""
+"""Remembers partitions that did not answer for long, so that calls do not wait for each again."""
 
 from collections.abc import Mapping
 
@@ -6,18 +6,18 @@ SHARE = 6  # asked again after so many times what the last try took: a server th
 
 
 class PartitionBreaker:
-    """What fails at once takes no time, so it is asked again soon."""
+    """Which partitions are not asked for a while. One that fails at once costs no time, so it is asked again soon."""
 
     def __init__(self) -> None:
         self._until: Mapping[frozenset[int], tuple[float, str]] = {}
 
     def why(self, homes: frozenset[int], now_s: float) -> str | None:
-        """Why these partitions are not asked now; None: they are."""
+        """Return why these partitions are not asked now; None: they are."""
         return next(
             (why for silent, (until_s, why) in self._until.items() if now_s < until_s and silent <= homes), None
         )
 
     def note(self, homes: frozenset[int], why: str, *, took_s: float, now_s: float) -> None:
-        """One of these did not answer, which took so long."""
+        """Note that one of these did not answer, and how long that took."""
         known = {silent: told for silent, told in self._until.items() if now_s < told[0]}
         self._until = {**known, homes: (now_s + SHARE * took_s, why)}

@@ -1,4 +1,4 @@
-"""Pausing jobtypes, one or all of a tenant, and draining daemons: what runs goes on, what waits is not begun."""
+"""Pauses jobtypes, one or all of a tenant, and drains daemons: no job begins, running ones go on."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -23,7 +23,7 @@ Bodies = Mapping[tuple[str, str], bytes]
 
 
 async def pause(services: Services, jobtype: str) -> int:
-    """Begin no jobs of that type; the instant in ms since which that holds. Raises Invalid, Conflict, NotYet."""
+    """Pause a jobtype. Returns the instant in ms since which it is paused. Raises Invalid, Conflict, NotYet."""
     if not is_name(jobtype):
         why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])
@@ -40,14 +40,14 @@ async def pause(services: Services, jobtype: str) -> int:
 
 
 def _again(services: Services, pauses: Pauses, own: str, since_ms: list[int]) -> bytes:
-    """Saved once more where it holds already: it may be resumed elsewhere, and this comes after that."""
+    """Save a pause again where it holds already: another daemon may have resumed it, and this pause is later."""
     by = pauses.by.get(own, "") if own in pauses.names else services.principal.token
     since_ms.append(pauses.since_ms.get(own, services.clock.wall_ms()))
     return body_of(since_ms[0], by)
 
 
 async def resume(services: Services, jobtype: str) -> bool:
-    """Begin jobs of that type again; whether it was paused, as far as is known here. Raises NotYet."""
+    """Resume a jobtype. Returns whether it was paused, as far as is known here. Raises NotYet."""
     await wait_loaded(services)
     own = services.qualified_name(jobtype)
     was_paused = own in services.pauses.names
@@ -56,9 +56,9 @@ async def resume(services: Services, jobtype: str) -> bool:
 
 
 async def drain(services: Services, name: str) -> tuple[str, int]:
-    """Have that daemon begin nothing, through restarts, until it is resumed: its name, and since when in ms.
+    """Drain a daemon through restarts, until it is resumed.
 
-    Raises NotFound, NotYet.
+    Returns its name, and since when in ms. Raises NotFound, NotYet.
     """
     await wait_loaded(services)
     daemon, since_ms = _daemon(services, name), list[int]()
@@ -67,7 +67,7 @@ async def drain(services: Services, name: str) -> tuple[str, int]:
 
 
 async def resume_daemon(services: Services, name: str) -> tuple[str, bool]:
-    """Have that daemon begin jobs again: its name, and whether it was drained. Raises NotFound, NotYet."""
+    """Resume a daemon. Returns its name, and whether it was drained. Raises NotFound, NotYet."""
     await wait_loaded(services)
     daemon = name if name in services.drains.names else _daemon(services, name)
     was_drained = daemon in services.drains.names
@@ -85,7 +85,7 @@ def _daemon(services: Services, name: str) -> str:
 
 
 async def halt(services: Services) -> int:
-    """Begin no jobs of the principal's tenant; the instant in ms since which that holds. Raises Conflict, NotYet."""
+    """Pause all jobs of the principal's tenant. Returns the instant in ms since which. Raises Conflict, NotYet."""
     await wait_loaded(services)
     own, since_ms, who = all_of(services.principal.tenant), list[int](), _token_of(services)
 
@@ -104,7 +104,7 @@ async def halt(services: Services) -> int:
 
 
 async def proceed(services: Services) -> bool:
-    """Begin jobs of the principal's tenant again; whether it was paused. Raises Denied, NotYet."""
+    """Resume the principal's tenant. Returns whether it was paused. Raises Denied, NotYet."""
     await wait_loaded(services)
     own = all_of(services.principal.tenant)
     was_paused, who = own in services.halts.names, _token_of(services)
@@ -119,13 +119,13 @@ async def proceed(services: Services) -> bool:
 
 
 def _token_of(services: Services) -> str:
-    """The principal's token, annotated where it is a tenant's own."""
+    """Return the id of the principal's token, annotated where it is a tenant's own."""
     token = services.tokens.get(services.principal.token)
     return annotate(token.tenant if token is not None else "", services.principal.token)
 
 
 class Halted(NamedTuple):
-    """A tenant that is paused."""
+    """A paused tenant."""
 
     tenant: str
     since_ms: int
@@ -133,7 +133,7 @@ class Halted(NamedTuple):
 
 
 def halted(services: Services) -> list[Halted]:
-    """Those that the principal can see."""
+    """Return the paused tenants that the principal can see."""
     every = (
         Halted(tenant_of(own), since_ms, bare(services.halts.by.get(own, "")))
         for own, since_ms in sorted(services.halts.since_ms.items())

@@ -1,4 +1,5 @@
-"""Who asks: of which tenant, and what it may do. The service acts for one principal (`Services.as_principal`)."""
+"""The caller of a request: its tenant, role and scopes. The service acts for one principal
+(`Services.as_principal`)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,28 +24,28 @@ class Principal(NamedTuple):
 
     @property
     def tokens_tenant(self) -> str:
-        """Whose its token is, and so its limits; without one: the tenant that it named."""
+        """Return the tenant whose limits count: that of the token; without a token the one that was named."""
         return "" if self.speaks_for and self.token else self.tenant
 
     @property
     def is_bound(self) -> bool:
-        """Whether there is something that it must not know."""
+        """Return whether some jobs or tenants are hidden from it."""
         return not self.sees_all or bool(self.scopes)
 
     def may(self, *roles: Role) -> bool:
-        """Whether a call for one of these roles is for it; of none: for everybody."""
+        """Return whether it may make a call for one of these roles; no roles: everybody may."""
         return not roles or any(role in MAY[self.role] for role in roles)
 
     @property
     def can_read(self) -> bool:
-        """Whether it may look at workers, pauses and all jobs, and not only at jobs whose ids it has."""
+        """Return whether it may read workers, pauses and all jobs, not only jobs whose ids it has."""
         return self.may(Role.VIEWER)
 
     def can_see(self, tenant: str) -> bool:
         return self.sees_all or tenant == self.tenant
 
     def can_access(self, jobtype: str) -> bool:
-        """`jobtype`: a qualified name."""
+        """Return whether a jobtype, a qualified name, is of its tenant and in its scopes."""
         return self.can_see(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
 
 

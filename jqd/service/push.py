@@ -1,4 +1,4 @@
-"""Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
+"""Takes pushed jobs: limits, names, journal. A batch comes in, ids go out, whatever the surface."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -31,7 +31,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """How safe jobs are when they are answered."""
+    """How safe jobs are when the push is answered."""
 
     level: Level = "fsync"
     replicas: int = 0
@@ -43,7 +43,7 @@ NO_CHANGES: Changes = {}
 
 
 class Pushed(Struct, frozen=True, gc=False):
-    """What became of a push."""
+    """The result of a push."""
 
     job_ids: Sequence[str | None]
     """In the order of the request; None for those that are refused."""
@@ -67,7 +67,7 @@ def expect_open(services: Services, *, under_pressure: bool = True) -> None:
 
 
 async def push(services: Services, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
-    """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
+    """Take jobs; returns when the good ones are as safe as `wanted` says. `atomic`: all or none.
 
     Raises Denied, Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its
     pusher's id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
@@ -115,7 +115,7 @@ async def _push(services: Services, batch: Batch, wanted: Ack, charge: Charge, *
 
 
 def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]:
-    """What is pushed by one at a time: a request under a key, or each name that is no replacement's."""
+    """Hold what only one push at a time may push: a request under a key, or each name that is no replacement's."""
     if batch.key:
         return services.concurrent_pushes.request(f"{services.qualified_name(batch.key)} {batch.request}")
     names = {services.qualified_name(job.job_id) for job in batch.jobs if job.job_id is not None and not job.replace}
@@ -123,12 +123,12 @@ def _turn(services: Services, batch: Batch) -> AbstractAsyncContextManager[Turn]
 
 
 def _unread(batch: Batch) -> set[int | None]:
-    """The places of those that are refused for what they are."""
+    """Return the places of jobs that were refused when they were read."""
     return {fault.place for fault in batch.refused}
 
 
 def _repeated(batch: Batch) -> Pushed:
-    """What is told of a request under a key that was pushed before."""
+    """Return the result of a request under a key that was pushed before."""
     names = [str(job.job_id) for job in batch.jobs]
     unread, good = _unread(batch), iter(names)
     job_ids = [None if place in unread else next(good) for place in range(batch.size)]
@@ -138,7 +138,7 @@ def _repeated(batch: Batch) -> Pushed:
 async def _push_named(
     services: Services, batch: Batch, wanted: Ack, charge: Charge, turn: Turn, *, atomic: bool
 ) -> Pushed:
-    """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
+    """As `push`, with pushers' own ids: a repetition counts once, another job under the same id is refused."""
     agreed = await _agree(services, batch)
     refused = refusals(batch, agreed)
     if refused and batch.single:
@@ -186,7 +186,7 @@ async def _push_named(
 
 
 def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
-    """The places of the jobs, as they are written: each part when the one before it is synced and confirmed.
+    """Return the places of the jobs by parts: each part is written when the one before it is synced and confirmed.
 
     The job that stands for a request goes before the others of it: whatever fails, these are in no journal while
     another request may still get the key. No `key`: all or nothing is worth more, so all are in one frame (adr/0010).
@@ -201,7 +201,7 @@ def _parts(agreed: ReservedIds, key: str) -> Sequence[Sequence[int]]:
 
 
 async def _agree(services: Services, batch: Batch) -> ReservedIds:
-    """As `agree`. Of a request under a key all is agreed to, or none."""
+    """As `reserve_ids`; under a key all names are reserved, or none."""
     # Nobody but who may change it takes the id of what was cancelled: `replace` asks what stands there.
     is_any = not batch.key and not services.principal.scopes and not any_reserved(services)
     agreed = await reserve_ids(services, batch, over=batch.over if is_any else Replace.NONE)
@@ -218,7 +218,7 @@ def _all_refused(batch: Batch) -> Invalid:
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """What was promised to the pusher."""
+    """The ids and the safety level that the pusher gets."""
 
     job_ids: list[str]
     ack: Ack
@@ -241,7 +241,7 @@ async def take(
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
-    `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
+    `changes`: what the store agreed to for pushers' own ids; those are answered.
     `request`: digest of the whole, if it has a key. `parts`: places, if they are to be written one part after another;
     `confirmed`: called when a part with such ids is synced, before the next is written and the store is waited for. If
     it raises, the next is not taken: who is told to push all again would have it twice.
@@ -283,7 +283,7 @@ async def take(
 
 
 class Written(Struct, frozen=True, gc=False):
-    """A frame."""
+    """A frame that was written: its position, and the ids and places of its jobs."""
 
     lane: Lane
     position: int
@@ -305,7 +305,7 @@ def write(
     request: str = "",
     patient: bool = False,
 ) -> Written:
-    """One frame: of changes if that is what these are, all of them.
+    """Write one frame, of jobs or of changes.
 
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     `request`: digest of the whole request, if it has a key. `patient`: as the journal has it.
@@ -339,7 +339,7 @@ def _write_parts(
     parts: Sequence[Sequence[int]],
     request: str,
 ) -> Iterator[Written]:
-    """Each part of one request in a frame of its own, written when it is due."""
+    """Write each part of one request in a frame of its own, when it is due."""
     items = _items_decoder.decode(array)
     for places in parts:
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
@@ -349,19 +349,20 @@ def _write_parts(
 
 
 def _in_part(error: JournalRefused, written: Sequence[Written]) -> JournalRefused:
-    """The same, where a part of the request is in the journal already, and will run."""
+    """Return the error of a request some part of which is in the journal already, and will run."""
     count = sum(len(frame.job_ids) for frame in written)
     why = f"{count} of its jobs were written before, and will run: send the same request again, these count once"
     return JournalRefused(f"{error}; {why}", full=error.full)
 
 
 def _in_order(written: Sequence[Written]) -> list[str]:
-    """The ids of all, as the request has its jobs."""
+    """Return the ids in the order of the request's jobs."""
     return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
 
 
 async def _safe_in_store(services: Services, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
-    """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
+    """Return whether the store has applied these frames, and would survive a crash with them, before the time is
+    over."""
     deadline_s = trio.current_time() + services.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())

@@ -1,4 +1,4 @@
-"""Jobs that are not for their pusher, or for one version of a handler alone, by their type: `name@3`."""
+"""Refuses jobs that the pusher's token is not for, and jobs for versions of handlers (`name@3`) that were never set."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -25,10 +25,8 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 async def refuse_unset(services: Services, batch: Batch) -> Batch:
-    """The same without jobs for versions that were never set: they would wait for ever, or for a work not meant.
-
-    A version that is gone takes jobs: they wait, and that is said of them. So does what is like one and none.
-    """
+    """Return the batch without jobs for versions that were never set: they would wait for ever. Jobs for a deleted
+    version are taken and wait; so are jobs whose name only looks like a version."""
     pinned = {services.qualified_name(job.name) for job in batch.jobs if "@" in job.name and is_version(job.name)}
     # The store is asked once for all of them: a look takes up to a second.
     if not pinned or await get_or_refresh(services, lambda: not _unset(services, pinned) or None):
@@ -37,13 +35,13 @@ async def refuse_unset(services: Services, batch: Batch) -> Batch:
 
 
 def refuse_foreign(services: Services, batch: Batch) -> Batch:
-    """The same without jobs of types that are none of those that a token is for."""
+    """Return the batch without jobs of types outside the token's scopes."""
     foreign = {job.name for job in batch.jobs if not services.principal.can_access(services.qualified_name(job.name))}
     return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
 
 
 async def refuse_replaced(services: Services, batch: Batch) -> Batch:
-    """The same without jobs that would take the place of one that their pusher must not know of, or not push.
+    """Return the batch without jobs that would replace a job that the pusher may not see or push.
 
     Raises NotYet where that is not known yet, StoreAway, StoreRefused.
     """
@@ -78,7 +76,7 @@ async def refuse_replaced(services: Services, batch: Batch) -> Batch:
 
 
 async def _standing(services: Services, given: str) -> JobView | None:
-    """The job under a pusher's own id, whoever may know of it; None: there is none."""
+    """Return the job under a pusher's own id, whoever may see it; None: there is none."""
     everybody = services.as_principal(EVERYBODY)
     try:
         job_id = await resolve(services, given)
@@ -91,7 +89,7 @@ async def _standing(services: Services, given: str) -> JobView | None:
 
 
 def why_gone(services: Services, jobtype: str) -> str | None:
-    """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
+    """Return a note on jobs for one version of a handler that is gone; None for other jobs."""
     name, handler, number = _parts(services, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
@@ -100,7 +98,7 @@ def why_gone(services: Services, jobtype: str) -> str | None:
 
 
 def _unset(services: Services, pinned: set[str]) -> set[str]:
-    """Those of versions that were never set, as far as is known here, and that no worker takes by name."""
+    """Return the versions that were never set, as far as is known here, and that no worker takes by name."""
     taken = (worker.jobs for worker in services.workers.list() if worker.jobs)
     return {name for name in pinned.difference(*taken) if not _was_set(services, name)}
 

@@ -1,4 +1,5 @@
-"""Outcomes that this daemon took and the store need not know yet: the first one wins from the moment it came."""
+"""Remembers outcomes that this daemon took and the store may not know yet: the first one counts from the moment it
+came."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -19,14 +20,14 @@ class RecentOutcome(NamedTuple):
 
 
 class RecentOutcomes:
-    """By job and fence, without their results."""
+    """Outcomes by job and fence, without their results."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], RecentOutcome] = {}
         self._last: dict[str, int] = {}
 
     def find(self, job_id: str, fence: int) -> RecentOutcome | None:
-        """The outcome of that claim. The store may have it by now: see its position."""
+        """Return the outcome of that claim, with its position: the store may have it by now."""
         return self._rows.get((job_id, fence))
 
     def last(self, job_id: str) -> int:
@@ -34,7 +35,7 @@ class RecentOutcomes:
         return self._last.get(job_id, 0)
 
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
-        """They are journaled, up to `position`."""
+        """Remember outcomes that are journaled, up to `position`."""
         if len(self._rows) > 2 * ROWS_MAX:
             self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
             self._last = {job_id: self._last[job_id] for job_id, _ in self._rows}
@@ -44,14 +45,14 @@ class RecentOutcomes:
             self._last[one.job_id] = position
 
     def forget(self, outcomes: Iterable[Outcome]) -> None:
-        """They did not reach the disk."""
+        """Forget outcomes that did not reach the disk."""
         for one in outcomes:
             self._rows.pop((one.job_id, one.fence), None)
             self._last.pop(one.job_id, None)
 
 
 def frames(fresh: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-    """Parts that one frame takes: followers grow by their names, beyond what a request may have."""
+    """Cut outcomes into parts that fit one frame each: the names of followers make them larger than the request."""
     some: dict[int, Outcome] = {}
     size = 0
     for place, outcome in fresh.items():

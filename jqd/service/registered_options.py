@@ -1,4 +1,4 @@
-"""Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
+"""Default options of jobtypes, from registrations and handlers: the latest change of each holds."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ UNNAMED_MAX = 10_000  # and no more than so many of them of a tenant, those said
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The body of such a rule."""
+    """The body of the setting `options`."""
 
     options: TypeOptions
     by: str
@@ -34,7 +34,7 @@ _decoder = msgspec.msgpack.Decoder(Registered)
 
 
 class RegisteredOptions:
-    """Jobtype → what was registered last."""
+    """Jobtype → the options registered last."""
 
     def __init__(self, settings: SettingTable) -> None:
         self.known: dict[str, Registered] = {}
@@ -50,26 +50,26 @@ class RegisteredOptions:
         settings.watch(KIND, self._ruled)
 
     def take_usual(self, usual: JobOptions) -> None:
-        """What counts from now on where nobody said anything else."""
+        """Use these defaults where nothing is registered."""
         self._usual = dict(usual.said())
         self.says_any = bool(self._usual or self._given)
 
     def others(self, said: Mapping[str, TypeOptions]) -> list[str]:
-        """The jobtypes for which something else holds than these say."""
+        """Return the jobtypes for which other options than these hold."""
         known = self.known
         return [
             name for name, options in said.items() if options != (known[name].options if name in known else NO_OPTIONS)
         ]
 
     def bodies(self, said: Mapping[str, TypeOptions], by: str) -> dict[tuple[str, str], bytes]:
-        """What is to be said when these are registered: of those that change."""
+        """Return the settings that register these options: only those that change."""
         return {
             (KIND, name): NIL if said[name] == NO_OPTIONS else _encoder.encode(Registered(said[name], by))
             for name in self.others(said)
         }
 
     def of_handler(self, name: str, said: TypeOptions | None, by: str) -> dict[tuple[str, str], bytes]:
-        """The same for a handler, which may say nothing of options; None: it goes, and takes its own back."""
+        """Return the same for a handler, which may have no options; None: it is deleted, and takes its own back."""
         known = self.known.get(name)
         own = known is not None and known.by.rpartition("@")[0] == name
         if said is None or said == NO_OPTIONS:
@@ -77,9 +77,9 @@ class RegisteredOptions:
         return self.bodies({name: said}, by)
 
     def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
-        """What is to be said of options that no registration has named for long. `named`: jobtypes that some name now.
+        """Return the settings that delete options of jobtypes which nothing in `named` has named for long.
 
-        To be asked now and then: silence counts from when it was noticed here.
+        Call it now and then: the time counts from when it was noticed here.
         """
         before = self._unnamed_since_s
         unnamed = [
@@ -101,12 +101,12 @@ class RegisteredOptions:
         return setting.revision if setting else 0
 
     def says(self, jobtype: str, field: str) -> bool:
-        """Whether that option of a jobtype is registered."""
+        """Return whether that option of a jobtype is registered."""
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
 
     def left_out(self, jobs: Sequence[JobSpec], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
-        """What counts for jobs of a tenant whose pusher left it out: options, and the places of the jobs they are for.
+        """Return the default options for jobs whose pusher left them out, with the places of those jobs.
 
         Costs nothing while nothing is registered, and little for other jobtypes.
         """

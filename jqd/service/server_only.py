@@ -16,7 +16,7 @@ from jqd.store import JobView
 
 
 def is_reserved(services: Services, jobtype: str) -> bool:
-    """Whether a jobtype is `server_only`. A job for one version of a handler alone is of that handler, too."""
+    """Return whether a jobtype is `server_only`. A job for one version of a handler is of that handler, too."""
     for name in (jobtype, jobtype.rpartition("@")[0]):
         handler = services.workers.handler(name)
         if name in services.options.reserved or (handler and handler.versions and handler.versions[-1].server_only):
@@ -25,7 +25,7 @@ def is_reserved(services: Services, jobtype: str) -> bool:
 
 
 def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
-    """Raises Denied for what somebody else than the server must not push. `jobtypes`: qualified names."""
+    """Raise Denied for jobtypes (qualified names) that only the server may push."""
     for jobtype in jobtypes:
         if not services.principal.is_server and is_reserved(services, jobtype):
             quoted = repr(bare(jobtype)[:64])
@@ -33,14 +33,17 @@ def expect_allowed(services: Services, jobtypes: Iterable[str]) -> None:
 
 
 def may_change(services: Services, view: JobView | Coming) -> bool:
-    """Whether the principal may cancel, change or delete a job. Of what is on its way nobody knows the type."""
+    """Return whether the principal may cancel, change or delete a job.
+
+    The type of a job on its way to the store is unknown.
+    """
     if services.principal.is_server:
         return True
     return not (is_reserved(services, view.jobtype) if isinstance(view, JobView) else any_reserved(services))
 
 
 def any_reserved(services: Services) -> bool:
-    """Whether a job whose type nobody knows may be one that the principal must not change."""
+    """Return whether a job of unknown type may be one that the principal must not change."""
     if services.principal.is_server:
         return False
     handlers = (name for name, one in services.workers.handlers().items() if one.versions[-1].server_only)

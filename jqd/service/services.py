@@ -1,4 +1,4 @@
-"""The components that the service works with, and for whom."""
+"""The components that the service works with, and the principal it acts for."""
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ F = TypeVar("F")
 
 
 class Control(Protocol):
-    """What the service may ask of the whole daemon (`jqd.control`)."""
+    """What the service asks of the whole daemon (`jqd.control`)."""
 
     def push_ready(self) -> str | None: ...
     def pressed(self) -> Overloaded | None: ...
@@ -106,14 +106,14 @@ class Services:
         self.drains = Pauses(self.workers.settings, DRAIN)
 
     def feature(self, kind: Callable[[SettingTable, Clock], F]) -> F:
-        """What an optional feature keeps of the settings. A daemon asks before its settings are loaded."""
+        """Return an optional feature's state, made from the settings. A daemon asks before its settings are loaded."""
         if kind not in self.features:
             self.features[kind] = kind(self.workers.settings, self.clock)
         kept: F = self.features[kind]
         return kept
 
     def as_principal(self, principal: Principal) -> "Services":
-        """The same services, acting for another principal."""
+        """Return the same services, acting for another principal."""
         if principal == self.principal:
             return self
         other = copy.copy(self)
@@ -121,7 +121,7 @@ class Services:
         return other
 
     def qualified_name(self, name: str) -> str:
-        """A name that the principal gives, of whatever kind, with its tenant. Raises Invalid for another tenant's."""
+        """Return a name that the principal gives, with its tenant. Raises Invalid for another tenant's."""
         if SEPARATOR in name:
             raise Invalid(f"a name, an id or a filter has printable characters only, not as {name[:64]!r} does")
         tenant = self.principal.tenant
@@ -131,7 +131,7 @@ class Services:
         return [partition_of(job_id, self.partitions) for job_id in job_ids]
 
     def where(self, *job_ids: str) -> frozenset[int]:
-        """The set of partitions of these jobs."""
+        """Return the partitions of these jobs."""
         if self.partitions == 1:
             return frozenset((0,))
         return frozenset(partition_of(job_id, self.partitions) for job_id in job_ids)

@@ -30,7 +30,7 @@ Make = Callable[[], Mapping[tuple[str, str], bytes]]
 
 
 async def save(services: Services, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
-    """Save settings, all or none. They are on disk when this returns, and hold here.
+    """Save settings, all or none; they are on disk and hold here when this returns.
 
     The store gets them when it is there, the other daemons soon after. `bounded`: refuse what would be too much, or
     more than can be noted. What is done with a token is noted for the audit: `act`, where the settings do not tell;
@@ -65,7 +65,7 @@ def _with_notes(
 
 
 def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
-    """Raises Invalid. `by`: the tenant of the token; who runs jqd is not bound by what a tenant may have.
+    """Raise Invalid for too many bytes of settings. `by`: the tenant of the token; the tenant "" has no tenant's limit.
 
     Notes of the audit, which nobody can delete, have a limit of their own and do not count.
     """
@@ -87,28 +87,26 @@ def _refuse_more(settings: SettingTable, made: list[Setting], by: str) -> None:
 
 
 def expect_room(share: Share, tenant: str, tenants: Iterable[str]) -> None:
-    """Raises Conflict where a tenant cannot have one more. `tenants`: of all that there are."""
+    """Raise Conflict where a tenant cannot have one more. `tenants`: the owners of all that exist."""
     if why := share.why_no_more(tenant, counted(tenants)):
         raise Conflict(why, [Fault("", why)])
 
 
 async def wait_loaded(services: Services) -> None:
-    """Wait until all is known here that was saved anywhere, for a change of it. Raises NotYet."""
+    """Wait until this daemon knows all settings that were saved anywhere. Raises NotYet."""
     why = "this daemon has not heard from the store since it began, so it may not know what was said at other ones"
     await _wait_for(services.workers.settings.told, f"{why}; try again when the store is back, or at another daemon")
 
 
 async def refresh(services: Services) -> None:
-    """Know what others saved a moment ago, before it is changed, if a store answers in REFRESH_S."""
+    """Fetch what other daemons saved a moment ago, if a store answers within REFRESH_S."""
     with trio.move_on_after(REFRESH_S):
         await services.workers.settings.look_again().wait()
 
 
 async def get_or_refresh(services: Services, find: Callable[[], T | None]) -> T | None:
-    """What `find` finds here, or once the store was asked anew: another daemon may have saved it a moment ago.
-
-    To ask for what there is not takes a little: looks are shared by all that wait, and there are ten a second at most.
-    """
+    """Return what `find` finds here, or after asking the store: another daemon may have saved it a moment ago. Asking
+    for what does not exist takes a little: looks are shared by all that wait, and there are ten a second at most."""
     found = find()
     with trio.move_on_after(REFRESH_S):
         for _ in range(REFRESHES):

@@ -1,11 +1,11 @@
-"""What keeps a job: reasons with one sentence for people and fields for programs."""
+"""Why a job waits: reasons, with a sentence for people and fields for programs."""
 
 import enum
 from typing import NamedTuple
 
 
 class Cause(enum.StrEnum):
-    """Why a job stands where it stands."""
+    """The reasons why a job waits."""
 
     NOT_INGESTED = "not_ingested"
     STORE_AWAY = "store_away"
@@ -26,7 +26,7 @@ class Cause(enum.StrEnum):
 
 
 class WaitReason(NamedTuple):
-    """What keeps a job."""
+    """Why one job waits."""
 
     reason: Cause
     text: str

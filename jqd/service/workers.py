@@ -1,4 +1,4 @@
-"""Registering and unregistering workers, at this daemon for all."""
+"""Registers and unregisters workers, at this daemon for all."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from jqd.service.settings import get_or_refresh, save
 async def register(
     services: Services, spec: WorkerSpec, *, options: Mapping[str, TypeOptions] | None = None, peer: str | None
 ) -> Worker:
-    """Take a registration or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
+    """Take a registration or its repetition; what changes is on disk when this returns, and reaches all daemons.
 
     `options`: of jobtypes; new ones hold from now on, whoever pushes. `peer`: the address it came from. Raises Invalid,
     NotYet, JournalRefused.
@@ -31,7 +31,8 @@ async def register(
     checked = partial(services.workers.check, spec, options=options, peer=peer, tenant=services.principal.tenant)
 
     def check() -> Worker:
-        """Also a registration without an id takes the place of another: of the same name and URL."""
+        """Check whether the principal may replace the worker: a registration without an id replaces one of the same
+        name and URL."""
         worker = msgspec.structs.replace(checked(), scopes=services.principal.scopes)
         known = services.workers.get(worker.id)
         if known is not None and not covers(services, known):
@@ -52,14 +53,15 @@ async def register(
 
 
 def covers(services: Services, worker: Worker) -> bool:
-    """Whether a token is for all that a worker takes: else it would get others' jobs by that worker's name."""
+    """Return whether the token's scopes cover all jobs of a worker: else it would get others' jobs by that worker's
+    name."""
     return not services.principal.scopes or (
         not worker.takes_any and all(map(services.principal.can_access, worker.jobs or ()))
     )
 
 
 def _refuse_foreign(services: Services, jobs: Sequence[str] | None) -> None:
-    """Raises Denied where a worker would take jobs that its token is not for."""
+    """Raise Denied for a worker of jobs outside the token's scopes."""
     if not services.principal.scopes:
         return
     foreign = (
@@ -90,7 +92,7 @@ async def _save(services: Services, check: Callable[[], Worker]) -> Worker:
 
 
 async def unregister(services: Services, worker_id: str) -> None:
-    """Forget a worker everywhere; what it runs is still waited for.
+    """Forget a worker everywhere; jobs in flight are still waited for.
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
@@ -105,12 +107,12 @@ async def unregister(services: Services, worker_id: str) -> None:
 
 
 def seen_by(services: Services) -> Iterator[Worker]:
-    """Those that the principal can see."""
+    """Return the workers that the principal can see."""
     return (worker for worker in services.workers.list() if services.principal.can_see(worker.tenant))
 
 
 def unneeded_options(services: Services) -> dict[tuple[str, str], bytes]:
-    """Settings that delete options of jobtypes which no worker and no handler has named for long."""
+    """Return settings that delete options of jobtypes which no worker and no handler has named for long."""
     named = {jobtype for worker in services.workers.list() for jobtype in worker.jobs or ()}
     named.update(name for name, handler in services.workers.handlers().items() if code_for(handler))
     return services.options.unneeded(named, services.clock.mono_s())

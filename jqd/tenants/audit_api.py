@@ -1,4 +1,4 @@
-"""Who changed what: GET of /v1/audit."""
+"""The audit over HTTP: GET of /v1/audit."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ CURSOR = re.compile(r"[0-9]{16}\.[0-9a-f]+")  # the name of a note: its date, an
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which notes."""
+    """The query of the audit."""
 
     token: str = ""
     """Its id."""
@@ -36,7 +36,7 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Note(Struct, frozen=True):
-    """One act."""
+    """One act that was noted."""
 
     at: Instant | None
     token: str
@@ -50,7 +50,7 @@ class Note(Struct, frozen=True):
 
 
 class Notes(Struct, frozen=True):
-    """Some of them, the newest first."""
+    """A page of notes, the newest first."""
 
     notes: Sequence[Note]
     cursor: str

@@ -40,7 +40,7 @@ async def put(services: Services, tenant: str, quota: Quota) -> None:
 
 
 async def delete(services: Services, tenant: str) -> None:
-    """Let a tenant push as much as it likes. Raises NotFound, NotYet."""
+    """Delete a tenant's quota: it may push without limit. Raises NotFound, NotYet."""
     await wait_loaded(services)
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -80,7 +80,7 @@ async def reserve(services: Services, jobs: int, size_bytes: int, *, retried: bo
 
 
 async def looked(services: Services) -> None:
-    """Count the store before many reserve at once: else the first counts it, and the others go by old numbers."""
+    """Count the store before many reserve at once: else the first one counts it, and the others go by old numbers."""
     await _bounded(services, services.principal.tenant)
 
 

@@ -75,7 +75,7 @@ class Bucket:
         """Reserved by pushes that are not over; part of it may come back."""
 
     def wait_s(self, now_s: float) -> float:
-        """How long until it is out of debt."""
+        """Return the seconds until it is out of debt."""
         self._level_s = min(BURST_S, self._level_s + now_s - self._at_s)
         self._at_s = now_s
         return max(0.0, -self._level_s)
@@ -126,7 +126,7 @@ class Quotas:
         settings.watch(QUOTA, self._ruled)
 
     def look_begins(self, end: int) -> None:
-        """What was pushed so far lies before `end` of the journal, synced or not; later pushes are kept apart."""
+        """Begin a count: pushes so far lie before `end` of the journal; later ones are kept apart."""
         self._pushed[-1].end = end
         if self._pushed[-1].jobs:
             self._pushed.append(PushCharges())
@@ -136,7 +136,7 @@ class Quotas:
                 self._pushed[0].add(tenant, homes)
 
     def counted(self, partition: int, counts: Mapping[str, Numbers], applied: int) -> None:
-        """A partition was counted, with all that the journal has before `applied`."""
+        """Note a partition's count, with all that the journal has before `applied`."""
         self.counts[partition] = counts
         self.looking.pop(partition, None)
         self._missed.pop(partition, None)
@@ -148,7 +148,7 @@ class Quotas:
         self._pushed = deque(each for each in self._pushed if each.jobs or each is self._pushed[-1])
 
     def missed(self, partition: int, why: str) -> None:
-        """A partition did not answer: its last numbers stay, plus what was pushed since."""
+        """Note that a partition did not answer: its last numbers stay, plus later pushes."""
         since_s, _ = self._missed.get(partition, (self.looking[partition], ""))
         self._missed[partition] = since_s, why
         del self.looking[partition]
@@ -167,7 +167,7 @@ class Quotas:
     def over(
         self, tenant: str, jobs: int, daemons: int, *, owed: bool = False, retried: bool = False
     ) -> tuple[str, float] | None:
-        """Which limit forbids to push now, and for how many seconds about; None: none does.
+        """Return the limit that forbids a push now, and for about how many seconds; None: none does.
 
         `owed`: they were put off. They need room for one, however many they are: a quota may allow fewer at all, and
         jobs that need more room than there ever is would keep all pushes waiting.
@@ -195,16 +195,16 @@ class Quotas:
         return most is not None and self._told(tenant).dead >= most
 
     def _told(self, tenant: str) -> Numbers:
-        """Over all partitions, as counted last."""
+        """Return a tenant's numbers over all partitions, as counted last."""
         told = [counts[tenant] for counts in self.counts.values() if tenant in counts]
         return Numbers(*map(sum, zip(*told, strict=True))) if told else NO_JOBS
 
     def owe(self, tenant: str) -> None:
-        """Jobs were put off: for a while pushes leave the room to them."""
+        """Note that jobs were put off: for a while pushes leave the room to them."""
         self._owes[tenant] = self._clock.mono_s() + OWED_S
 
     def owes(self, tenant: str) -> bool:
-        """Whether jobs were put off a moment ago."""
+        """Return whether jobs were put off a moment ago."""
         until_s = self._owes.get(tenant)
         if until_s is not None and until_s <= self._clock.mono_s():
             del self._owes[tenant]

@@ -15,7 +15,7 @@ from jqd.tenants.quotas import Quota, Quotas
 
 
 class QuotaView(Quota, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
-    """What one may push; null: as much as it likes."""
+    """A tenant's quota; null: no limit."""
 
     tenant: str
     put_off: int
@@ -23,7 +23,7 @@ class QuotaView(Quota, frozen=True, kw_only=True, forbid_unknown_fields=False, o
 
 
 class QuotaPage(Struct, frozen=True):
-    """One page of them."""
+    """One page of quotas."""
 
     quotas: Sequence[QuotaView]
     cursor: str

@@ -37,7 +37,7 @@ Scopes = Annotated[
 
 
 class TokenWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token, as it is wished."""
+    """A token as a client asks for it."""
 
     role: Role
     tenant: (
@@ -113,7 +113,7 @@ def seen_by(services: Services) -> Iterator[tuple[str, Token]]:
 
 
 async def revoke(services: Services, token_id: str) -> None:
-    """Let nobody in with it: at this daemon when this returns, at the others once they learn of it.
+    """Revoke a token: at this daemon when this returns, at the others once they learn of it.
 
     Raises NotFound, NotYet, JournalRefused.
     """
@@ -137,7 +137,10 @@ def _find(services: Services, token_id: str) -> Token | None:
 
 
 def _expect_bytes(kept: Counter[str], tenant: str) -> None:
-    """Raises Conflict. Binds tenants only: who runs jqd can always make one, within the limit of all settings."""
+    """Raise Conflict for too many bytes of tokens.
+
+    Tenants only: the tenant "" can make one, within the limit of all settings.
+    """
     part = KEPT_BYTES_MAX // PART
     have, most, whose = kept[tenant], part, f"tenant {tenant!r}"
     if SURE_BYTES <= have < most:
@@ -152,7 +155,7 @@ def _expect_bytes(kept: Counter[str], tenant: str) -> None:
 
 
 def _kept_bytes(services: Services) -> Counter[str]:
-    """Tenant → bytes of all its tokens that are not forgotten yet."""
+    """Return tenant → bytes of all its tokens that are not forgotten yet."""
     kept: Counter[str] = Counter()
     for setting in services.workers.settings.all(TOKEN):
         if (one := services.tokens.get(setting.name)) is not None:

@@ -1,4 +1,4 @@
-"""Who may come in: POST, GET and DELETE of /v1/tokens. A token is told once, to who made it."""
+"""Tokens over HTTP: POST, GET and DELETE of /v1/tokens. A token's secret is shown once, to its maker."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,14 +34,14 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class NewToken(Token, frozen=True, kw_only=True):
-    """One that was made just now."""
+    """A new token, with its secret."""
 
     token: str
     """Sent as `Authorization: Bearer …`; shown only here."""
 
 
 class Tokens(Struct, frozen=True):
-    """One page of those that may be used."""
+    """One page of valid tokens."""
 
     tokens: Sequence[Token]
     cursor: str
@@ -49,7 +49,7 @@ class Tokens(Struct, frozen=True):
 
 
 class Revoked(Struct, frozen=True):
-    """A token lets nobody in any more at this daemon."""
+    """A token that is revoked at this daemon."""
 
     token_id: str
     urls: Sequence[str]

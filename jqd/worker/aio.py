@@ -52,10 +52,8 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._add, list(items))
 
     async def end_with(self, batch: Batch) -> None:
-        """Until cancelled; then stop what is at work for this batch, and give it a while to clean up.
-
-        So tasks of asyncio end with their batch, as those of trio do.
-        """
+        """Stop the tasks of this batch when cancelled, and give them a while to clean up: so asyncio tasks end with
+        their batch, as those of trio do."""
         try:
             await trio.sleep_forever()
         finally:
@@ -64,7 +62,7 @@ class AsyncioLoop:
                 await self._stop_all(batch)
 
     def blocking(self) -> list[Item]:
-        """The items at work that were not even cancelled at their timeout: one of them holds up the loop."""
+        """Return items that were not even cancelled at their timeout: one of them blocks the loop."""
         now_s = self._clock.mono_s()
         began = [(item, item.begun_s) for item in self.now]
         return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
@@ -169,6 +167,6 @@ class AsyncioLoop:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody wants the task that runs here to end."""
+    """Return whether the task that runs here is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class Declaring(JobOptionsDict, total=False):
-    """What may be said where a job is declared."""
+    """The options of a job's declaration."""
 
     server_only: bool | None
 
@@ -52,7 +52,7 @@ DECLARED = ("name", *Declaring.__annotations__, "loop")
 
 
 class Declares(Protocol):
-    """`@app.job(…)`: takes a function, answers its job."""
+    """The decorator that `@app.job(…)` returns."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, Coroutine[Any, Any, R], R]: ...
@@ -93,12 +93,12 @@ class App:
 
     @property
     def jobs(self) -> Mapping[str, Job[..., Any, Any]]:
-        """Name → job, in the order of definition."""
+        """Return name → job, in the order of definition."""
         return MappingProxyType(self._jobs)
 
     @property
     def client(self) -> Client:
-        """The client that `.push` uses: one for each daemon, shared by all threads."""
+        """Return the client that `.push` uses: one for each daemon, shared by all threads."""
         if self._pushes_by is not None:
             return self._pushes_by
         where: tuple[str | None, str | None] = (self.url, self._token)
@@ -113,7 +113,10 @@ class App:
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
-        """While a worker runs in this process, `daemon` tells the URL and token of its daemon. For `serve`."""
+        """Push to the worker's daemon while a worker runs in this process; `daemon` returns its URL and token.
+
+        For `serve`.
+        """
         self._served_by = daemon
         try:
             yield
@@ -124,7 +127,7 @@ class App:
 
     @contextmanager
     def pushing_by(self, client: Client) -> Iterator[None]:
-        """In this block all threads push by this client, and not to where this app would."""
+        """Push by this client in this block, in all threads, instead of the app's own."""
         before, self._pushes_by = self._pushes_by, client
         try:
             yield
@@ -158,7 +161,7 @@ class App:
 
     @property
     def gathers(self) -> bool:
-        """Whether a push asks nobody now: a batch is open in this thread or task, or a buffer has room."""
+        """Return whether a push makes no request now: a batch is open in this thread or task, or a buffer has room."""
         if self._batch.get() is not None:
             return True
         return self._buffer is not None and self._buffers_here and self._buffer.has_room()
@@ -181,7 +184,8 @@ class App:
 
     @property
     def _buffers_here(self) -> bool:
-        """Not in a test; nor in a job, whose success would be told before what it pushed is safe."""
+        """Return whether pushes go to the buffer: not in a test, nor in a job, which might succeed before its pushes
+        are safe."""
         return self._pushes_by is None and at_work.get() is None
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
@@ -255,7 +259,7 @@ def _loop(loop: Loop) -> Loop:
 
 
 def _options(**given: Any) -> dict[str, Any]:
-    """The options that were given, as they are sent. Raises ValueError for what a daemon would refuse."""
+    """Return the options that were given, as they are sent. Raises ValueError for what a daemon would refuse."""
     said = {name: plain_option(name, value) for name, value in given.items() if value is not None}
     for field in msgspec.structs.fields(TypeOptions):
         if field.name in said:

@@ -36,10 +36,10 @@ class Unsendable(Exception):
 
 
 class Attempts:
-    """Runs items; every method answers with the encoded outcome."""
+    """Runs items; every method returns the encoded outcome."""
 
     def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
-        """`spoke`: told of each job that has said something beside its outcome, from its thread."""
+        """`spoke`: called, in the job's thread, when a job has output or progress."""
         self._clock, self._spoke = clock, spoke
         self.stopping = threading.Event()
         """The worker was told to stop, and perhaps all that its jobs have started, too."""
@@ -94,12 +94,15 @@ class Attempts:
         return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, told: str = "") -> bytes:
-        """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
+        """Return the outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: why."""
         message = f"cancelled: {told}" if told else "cancelled"
         return self._failure(item, message, error="cancelled", should_retry=False, status=wire.CANCELLED_STATUS)
 
     def stopped(self, item: Item) -> bytes:
-        """The outcome of a job that was told to stop. If nobody cancelled it, it went back, and nobody hears this."""
+        """Return the outcome of a job that was told to stop.
+
+        Unless it was cancelled, it was handed back already, and nobody reads this.
+        """
         if item.cancelled:
             return self.cancelled(item)
         return self._interrupted(item, "its worker stops, or nobody waits for it any more")
@@ -139,7 +142,7 @@ class Attempts:
         return AttemptOutput(spoke, lambda line: self._said.info(line, **who(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
-        """The outcome of a function that returned. Raises Unsendable: then nothing follows."""
+        """Return the outcome of a function that returned. Raises Unsendable; then no follower is pushed."""
         codec, voice = item.batch.codec, item.voice
         jobs = self.follows(voice, codec) if voice is not None and voice.follows else ()
         if not item.job.keep_result:
@@ -162,7 +165,7 @@ class Attempts:
         )  # its daemon says what becomes of it
 
     def follows(self, voice: AttemptOutput, codec: wire.Codec) -> Sequence[Mapping[str, Any]]:
-        """The jobs that are to follow. What is packed already cannot stand in JSON."""
+        """Return the followers as the codec needs them: packed values cannot stand in JSON."""
         if codec is wire.MSGPACK:
             return voice.follows
         return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in voice.follows]
@@ -221,7 +224,8 @@ class Attempts:
         return self.refused(item.batch.codec, item.job_id, why, retry_after=RETRY_AFTER_S, begun=True)
 
     def _was_stopped(self, item: Item, error: CalledProcessError) -> bool:
-        """Whether its program was ended by the signal that stops this worker, as Ctrl-C reaches all of a terminal."""
+        """Return whether the job's program was ended by the signal that stops this worker, as Ctrl-C reaches all of
+        a terminal."""
         patience_s = STOPPING_S if item.function.loop is None else 0.0  # a loop must not be held up
         return error.returncode in STOPPED_WITH and self.stopping.wait(patience_s)
 

@@ -1,4 +1,4 @@
-"""What an attempt says beside its outcome: lines, how far it is, and which jobs are to follow. From any thread."""
+"""The output of an attempt beside its outcome: lines, progress and followers. From any thread."""
 
 import threading
 from collections import deque
@@ -31,7 +31,7 @@ class Output:
             return "\n".join(self._lines)
 
     def fresh(self) -> str:
-        """Those that came since it was asked last, if they are here still."""
+        """Return the lines since the last call, as far as they are kept."""
         with self._lock:
             number, self._fresh = min(self._fresh, len(self._lines)), 0
             return "\n".join(list(self._lines)[len(self._lines) - number :]) if number else ""
@@ -41,7 +41,7 @@ class AttemptOutput:
     __slots__ = ("_part", "_spoke", "_write", "far", "follows", "output")
 
     def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
-        """`spoke`: told of each line, and of progress. `write`: puts a line into the worker's log."""
+        """`spoke`: called for each line and progress. `write`: puts a line into the worker's log."""
         self.output: Output | None = None
         self.far: tuple[float | None, str] | None = None
         """How far it is, as it said last; None once somebody took that."""
@@ -69,7 +69,7 @@ class AttemptOutput:
         self.write(line)
 
     def printed(self, text: str) -> None:
-        """Tell the lines that are whole with this piece of print. One that never ends is cut."""
+        """Log the lines that this piece of print completes. A line without an end is cut."""
         *lines, self._part = (self._part + text).split("\n")
         for line in lines:
             self.tell(line)

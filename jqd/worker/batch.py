@@ -1,4 +1,4 @@
-"""One batch in hand: which of its jobs have ended, and the outcomes nobody has sent yet.
+"""One batch in flight: which of its jobs have ended, and the outcomes that are not sent yet.
 
 Everything here happens on the trio thread, so an outcome that comes from a pool thread and a timeout that is found
 at the same moment cannot both count: the first to arrive ends the job, the second is dropped.
@@ -58,14 +58,12 @@ class Item:
         return self.voice
 
     def begin(self) -> bool:
-        """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.
-
-        True for one caller only, in whatever threads they are: taking a key out of a dict is one step.
-        """
+        """Take the item out of its batch's `waiting`, to run it, cancel it or hand it back. Returns True for one caller
+        only, in whatever threads they are: taking a key out of a dict is one step."""
         return self.batch.waiting.pop(self, 0) is None
 
     def halt(self) -> bool:
-        """Stop its function where that can be done; whether it can.
+        """Stop its function. Returns whether that could be done.
 
         `stop` is read once: another thread takes it away when the function ends.
         """
@@ -76,7 +74,7 @@ class Item:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody will begin it any more: who keeps it in a queue lets it go. It may be big."""
+        """Return whether it will never begin: a queue then lets it go, as it may be big."""
         return self.batch.gone or self not in self.batch.waiting
 
 
@@ -118,7 +116,7 @@ class Batch:
             self._finish()
 
     def note(self, item: Item, told: bytes) -> None:
-        """Send along a note on `item`, which is not its outcome, unless it has its outcome already."""
+        """Send a note on `item` that is not its outcome, unless it has its outcome already."""
         if not item.ended:
             self._ready.append(told)
             self._some.set()
@@ -132,7 +130,7 @@ class Batch:
                 await self._complete.wait()
 
     def take(self) -> tuple[bytes, bool]:
-        """The bytes to send now, each outcome once, and whether they are the last."""
+        """Return the bytes to send now, each outcome once, and whether they are the last."""
         codec, ready, last = self.codec, self._ready, not self.left
         self._ready = []
         if not last:

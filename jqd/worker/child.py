@@ -58,7 +58,7 @@ class Child:
         self._inside: dict[bool, InProcess] = {}  # for plain functions and for async ones
 
     async def run(self) -> None:
-        """Until the front is gone, or has told to leave; then nothing is in hand."""
+        """Run until the front is gone, or has told this process to leave and no job is in flight."""
         incoming = frames.Frames(frames.ToProcess)
         begin: frames.Begin | None = None
         async with trio.open_nursery() as nursery:
@@ -119,7 +119,8 @@ class Child:
         inside.start([item], nursery)
 
     def _spoke(self, item: Item) -> None:
-        """A job has said something, in whatever thread: the front has it soon, also if this process is killed then."""
+        """Send a job's output to the front soon, from whatever thread, so that it survives if this process is
+        killed."""
         self._speakers[item] = None
         if not self._is_passing_on:  # as in Outbox: noted first, asked second
             self._is_passing_on = True
@@ -153,9 +154,9 @@ class Child:
 
 
 def keep_apart(prints: int) -> None:
-    """What programs print that a job starts, and what C code prints, goes there from now on: they use 1 and 2.
+    """Send to the front what jobs' programs and C code print (descriptors 1 and 2).
 
-    Python's own streams keep what those were.
+    Python's own streams stay as they were.
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         stream: TextIO = getattr(sys, name)

@@ -1,4 +1,4 @@
-"""What a job function may know of its attempt, and what it may raise to say how the attempt ended."""
+"""What a job function sees of its attempt, and the exceptions by which it ends it."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 class Follower(Protocol[P]):
-    """What can follow a job: another one, or one with options."""
+    """What can follow a job: another job, with or without options."""
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]: ...
 
@@ -39,7 +39,7 @@ class Alone:
 
 @dataclass(slots=True)
 class Context:
-    """One attempt of one job, as `current()` tells it."""
+    """One attempt of one job, as `current()` returns it."""
 
     job_id: str
     name: str
@@ -54,12 +54,12 @@ class Context:
 
     @property
     def deadline(self) -> datetime:
-        """When the worker gives up waiting for this attempt, UTC, by the worker's own clock."""
+        """Return when the worker gives this attempt up, in UTC, by the worker's own clock."""
         return date_of(self.ends_at_ms)
 
     @property
     def is_last(self) -> bool:
-        """Whether a failure now leaves no retry."""
+        """Return whether a failure now leaves no retry."""
         return self.attempt > self.max_retry
 
     @property

@@ -33,7 +33,7 @@ class Suspects:
             del self._ids[next(iter(self._ids))]
 
     def clear(self, job_id: str) -> None:
-        """It was alone and nothing happened."""
+        """Forget a suspect: it ran alone and nothing happened."""
         self._ids.pop(job_id, None)
 
 

@@ -1,4 +1,4 @@
-"""Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `ProcessPool`.
+"""Runs the jobs of a worker: `InProcess`, in threads and as tasks, or the processes of a `ProcessPool`.
 
 `Service` takes batches and answers them; an executor runs the items and puts their outcomes, in the trio thread.
 """
@@ -24,24 +24,24 @@ BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async fun
 
 
 class Executor:
-    """Who runs the items of a `Service`."""
+    """Runs the items of a `Service`."""
 
     @property
     def orphans(self) -> int:
-        """Jobs at work for batches that nobody waits for any more."""
+        """Return the number of jobs at work for batches that nobody waits for any more."""
         raise NotImplementedError
 
     @property
     def is_helpless(self) -> bool:
-        """Whether no job at all can be run now."""
+        """Return whether no job at all can be run now."""
         raise NotImplementedError
 
     def trouble(self) -> str | None:
-        """What keeps jobs from being run now; None when nothing does."""
+        """Return what keeps jobs from being run now; None when nothing does."""
         raise NotImplementedError
 
     def stranded(self, item: Item) -> bool:
-        """Whether nobody is left to run such an item."""
+        """Return whether nothing is left that could run such an item."""
         raise NotImplementedError
 
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
@@ -49,24 +49,24 @@ class Executor:
         raise NotImplementedError
 
     def watch(self, batch: Batch) -> None:
-        """End what is past its time and will not end by itself, of this batch and of those that are gone."""
+        """End jobs past their time that will not end by themselves, of this batch and of batches that are gone."""
 
     def forget(self, batch: Batch) -> None:
-        """Nobody waits for this batch any more."""
+        """Note that nobody waits for this batch any more."""
 
     def drain(self) -> None:
-        """Bring what has ended by now to its batch at once."""
+        """Put the outcomes of jobs that have ended into their batch at once."""
 
     def is_suspect(self, item: Item) -> bool:
-        """Whether it must wait for a place of its own, which says nothing of the room for others."""
+        """Return whether the item must wait to run alone; that says nothing of the room for others."""
         return False
 
     def stuck(self) -> list[tuple[Item, float]]:
-        """Jobs that run on after they were given up, and the seconds they have taken."""
+        """Return jobs that run on after they were given up, and for how many seconds."""
         return []
 
     def close(self) -> None:
-        """Let everybody leave."""
+        """End all threads or processes."""
 
 
 class InProcess(Executor):
@@ -206,7 +206,7 @@ class InProcess(Executor):
 
 
 def named(stuck: Sequence[tuple[Item, float]]) -> str:
-    """`01KC… (resize) for 95 s`, for as many jobs as a line holds."""
+    """Return `01KC… (resize) for 95 s`, for as many jobs as a line holds."""
     told = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
     more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
     return ", ".join(told) + more

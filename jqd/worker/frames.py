@@ -45,7 +45,7 @@ class Stop(msgspec.Struct, tag=True, array_like=True):
 
 
 class Where(msgspec.Struct, tag=True, array_like=True):
-    """The daemon that jobs push their jobs to."""
+    """The daemon that jobs push to."""
 
     url: str
     token: str | None
@@ -91,7 +91,7 @@ def frame(message: ToProcess | ToFront) -> bytes:
 
 
 class Outgoing:
-    """Messages for the other end, sent together as they gather."""
+    """Messages for the other end, gathered and sent together."""
 
     def __init__(self) -> None:
         self._out: list[bytes] = []

@@ -23,7 +23,7 @@ Loop = Literal["trio", "asyncio"]
 
 
 class Declared(Protocol):
-    """What a worker must know of a job to take it: the function itself may be in another process."""
+    """What a worker must know of a job; the function itself may be in another process."""
 
     @property
     def name(self) -> str:
@@ -31,23 +31,23 @@ class Declared(Protocol):
 
     @property
     def loop(self) -> Loop | None:
-        """What its async function runs under; None: it is a plain one."""
+        """Return the event loop of its async function; None: it is a plain function."""
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The options that its declaration says of every such job; it travels with the registration."""
+        """Return the options of its declaration, which travel with the registration."""
 
 
 class Sender(Protocol):
-    """Who pushes for a job: its app."""
+    """Pushes for a job: its app."""
 
     @property
     def client(self) -> Client:
-        """The client to ask about jobs."""
+        """Return the client for questions about jobs."""
 
     @property
     def gathers(self) -> bool:
-        """Whether a batch is open here, so that `send` asks nobody."""
+        """Return whether a batch is open here, so that `send` makes no request."""
 
     def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
         """Push what `told` says, now or with its batch, and tell `ref`."""
@@ -68,7 +68,7 @@ class Pushing(Generic[P, R]):
         return self._send(self._map(args, kwargs))
 
     def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
-        """The job as it is told with another one's success. For `jqd.current().push`; `ack` means nothing then.
+        """Return the job as a follower, for `jqd.current().push`; `ack` is ignored.
 
         Raises ValueError for `replace=True`: see docs/use/WORKERS.md.
         """

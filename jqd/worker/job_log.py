@@ -1,4 +1,4 @@
-"""A line in the worker's log for each job that begins and ends, as long as somebody could read them; then a count.
+"""Logs a line for each job that begins and ends, up to a rate; above it a count.
 
 A worker may run 15,000 jobs a second, and two lines for each would take longer than the jobs. So LINES_PER_S jobs a
 second are told one by one, and of the others how many succeeded. What fails is told in any case, where it fails.
@@ -17,7 +17,7 @@ COUNT_S = 1.0  # between two lines with counts
 
 
 class JobLog:
-    """From any thread: what is lost when two come at once is a line, or one in a count."""
+    """Logs jobs, from any thread. When two come at once a line may be lost, or one in a count."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,5 @@
-"""What jobs log and print goes into the worker's log, with the job's id and name, and is kept if the attempt fails."""
+"""Sends what jobs log and print into the worker's log, with the job's id and name, and keeps it if the attempt
+fails."""
 
 import logging
 import sys
@@ -60,7 +61,7 @@ class Printed:
 
 
 def hear_jobs(level: str) -> None:
-    """Let what users' code logs, from `level` on, and prints appear in the worker's log.
+    """Send what users' code logs, from `level` on, and prints to the worker's log.
 
     Code that sets `logging` up wins. For a process that is a worker and nothing else, once its own log is set up.
     """

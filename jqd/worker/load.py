@@ -58,7 +58,7 @@ def load_app(target: str) -> App:
 
 
 def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dict[str, Job[..., Any, Any]]:
-    """Those that are to be served; all when none is named. Raises AppNotFound for a name that is none of them."""
+    """Return the jobs to serve; all when none is named. Raises AppNotFound for an unknown name."""
     for name in only:
         if name not in jobs:
             raise AppNotFound(f"--jobs: the app has no job {name!r}{suggestion(name, list(jobs))}")
@@ -85,7 +85,7 @@ def import_app(target: str) -> App:
 
 
 def _no_module(path: str) -> str:
-    """Why this names no module: it may be the path of a file, which is there or not."""
+    """Return why a path names no module: it may be the path of a file, which exists or not."""
     if path.endswith(".py") and not Path(path).is_file():
         return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
     hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."

@@ -68,7 +68,7 @@ class Parameters:
         return f". Push a map of its parameters, {{{names}}}; one parameter before a '/' takes any argument whole"
 
     def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
-        """The values to call the function with. Raises ValueError, which says what it takes."""
+        """Return the values to call the function with. Raises ValueError, which says what it takes."""
         try:
             if self.is_whole:
                 if _is_nil(argument):
@@ -113,7 +113,8 @@ def _or_default(found: Any, number: int, parameter: Parameter) -> Any:
 
 
 def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) -> type[msgspec.Struct]:
-    """One field for each parameter. Their own names might be words of the language or of msgspec: so they are told."""
+    """Return a struct with one field for each parameter, under other names: a parameter's own might be a keyword of
+    the language or of msgspec."""
     fields: list[Any] = []
     for number, parameter in enumerate(parameters):
         kind = _checked(hints, parameter)

@@ -1,4 +1,4 @@
-"""What waits for a process, and which one it goes to.
+"""The items that wait for a process, and which process each goes to.
 
     ordinary jobs, by kind ──▶ the process with the fewest jobs that has room: one plain function, or many async ones
     suspects               ──▶ a process without any job, and nothing goes there beside them
@@ -34,10 +34,8 @@ class PendingJobs:
         return items
 
     def hand_out(self, process_pool: Iterable[Process], give: Callable[[Process, Item, bool], None]) -> bool:
-        """Give what waits to processes that are free, in order; the last: whether it is a suspect's trial.
-
-        Whether suspects are left that found none.
-        """
+        """Give what waits to processes that are free, in order; the last argument: whether it is a suspect's trial.
+        Returns whether suspects are left that found none."""
         process_pool = list(process_pool)
         self._trials = deque(item for item in self._trials if not item.is_over)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:

@@ -1,4 +1,5 @@
-"""One process of a process pool as the front sees it: started, given jobs, stopped, killed, and heard until it is dead.
+"""One process of a process pool, seen from the front: started, given jobs, stopped, killed, and read from until it is
+dead.
 
 It has a process group of its own: what its jobs started is killed with it, and Ctrl-C in a terminal reaches the front
 alone, which says who is to stop when.
@@ -40,7 +41,7 @@ class Held:
     __slots__ = ("due_s", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
-        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it is to be alone in its process."""
+        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it runs alone in its process."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
         self.printed = bytearray()
         """The end of what programs have printed that it has started."""
@@ -98,7 +99,10 @@ class Process:
         return ending(self._child.returncode)
 
     async def wait_ready(self, jobs: Iterable[frames.Declaration] = ()) -> frames.Ready:
-        """Its app's jobs. Raises NotStarted, also when it lacks one of `jobs`, which the others have."""
+        """Return its app's jobs once it is ready.
+
+        Raises NotStarted, also when it lacks one of `jobs`, which the others have.
+        """
         await self._started.wait()
         if isinstance(self.ready, frames.Ready):
             loops = {job.name: job.loop for job in self.ready.jobs}
@@ -127,14 +131,14 @@ class Process:
         return held
 
     def stop(self, held: Held) -> None:
-        """Stop a job: a plain function that is not wanted any more goes with its process, if nobody cancelled it."""
+        """Stop a job: the process of a plain function is killed, unless somebody cancelled the job."""
         if self.kind == "plain" and not held.item.cancelled:
             self.kill()
         else:
             self.tell(frames.Stop(held.key, held.item.cancelled))
 
     def bring_in(self) -> None:
-        """Before the front ends jobs in its stead: keep what their programs have printed with what they said."""
+        """Keep what its programs have printed, before the front ends jobs in its place."""
         self.programs.take()
         for held in self.held.values():
             if held.printed:
@@ -165,7 +169,7 @@ class Process:
             self._started.set()
 
     async def leave(self) -> None:
-        """Let it end by itself, for a while: jobs that were stopped clean up, and its exit handlers run."""
+        """Let it end by itself, for a while: stopped jobs clean up, and exit handlers run."""
         self.is_retiring = True
         with trio.move_on_after(LEAVE_S):
             if self.held:
@@ -235,7 +239,7 @@ class Process:
 
 
 def start_process(begin: frames.Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
-    """Start one, and hear it in `nursery`. Raises NotStarted."""
+    """Start a process, and read from it in `nursery`. Raises NotStarted."""
     ours, theirs = socket.socketpair()
     prints, printed = os.pipe()
     with theirs, open(printed, "wb"):

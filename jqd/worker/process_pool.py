@@ -46,7 +46,10 @@ Where = Callable[[], tuple[str, str | None]]
 
 
 class ProcessPool(Executor):
-    """See above. All of it is for the trio thread. `open_process_pool` ends it, and no job outlives its process."""
+    """The processes of a worker.
+
+    For the trio thread only. `open_process_pool` ends it, and no job outlives its process.
+    """
 
     def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
         """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
@@ -83,7 +86,7 @@ class ProcessPool(Executor):
         self._dispatch()
 
     def forget(self, batch: Batch) -> None:
-        """See `Executor`. A plain function runs on: it may have done its work when the daemon asks again."""
+        """See `Executor`. A plain function runs on: it may be done when the daemon asks again."""
         for process in self._all:
             if process.kind == "async":
                 for held in [held for held in process.held.values() if held.item.batch is batch]:
@@ -108,7 +111,7 @@ class ProcessPool(Executor):
     # ------------------------------------------------------------ generations
 
     async def reload(self) -> bool:
-        """Load the code anew: new processes take over before the old ones leave. False: it cannot be loaded."""
+        """Load the code anew: new processes take over before the old ones leave. Returns False: it cannot be loaded."""
         try:
             fresh = await self._start_all()
         except NotStarted as error:
@@ -119,7 +122,10 @@ class ProcessPool(Executor):
         return True
 
     async def _start_all(self) -> list[Process]:
-        """The processes of one generation, all ready. Raises NotStarted; then none is left."""
+        """Start the processes of one generation.
+
+        Returns them when all are ready. Raises NotStarted; then none is left.
+        """
         fresh: list[Process] = []
         try:
             with trio.fail_after(START_S):
@@ -157,7 +163,7 @@ class ProcessPool(Executor):
         self._dispatch()
 
     def _sort_anew(self) -> None:
-        """What waits may be of another kind now, or of no job that is left."""
+        """Sort waiting items again after new code was loaded: a job may be of another kind, or gone."""
         for item in self._waiting.take_all():
             job = self._jobs.get(item.job.name)
             if job is None:
@@ -175,7 +181,7 @@ class ProcessPool(Executor):
             self._nursery.start_soon(process.leave)
 
     async def _keep(self, process: Process, generation: int) -> None:
-        """Keep a place filled: wait until its process is dead, say so, start another, in time."""
+        """Keep a place filled: wait until its process is dead, log that, start another, later after each failure."""
         in_a_row = 0
         while True:
             began_s = trio.current_time()
@@ -197,7 +203,7 @@ class ProcessPool(Executor):
             process = other
 
     async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
-        """Another process for a place, or for suspects; None when its generation is over."""
+        """Return another process for a place, or for suspects; None when its generation is over."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -227,7 +233,7 @@ class ProcessPool(Executor):
         return None
 
     async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
-        """`kind`: what is missing meanwhile."""
+        """Wait before the next start. `kind`: of the process that is missing meanwhile."""
         if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._process_pool):
             self._died[kind] = how
         await trio.sleep(wait_s)
@@ -244,7 +250,7 @@ class ProcessPool(Executor):
             self._nursery.start_soon(self._keep_extra, self._generation)
 
     async def _keep_extra(self, generation: int) -> None:
-        """Have one process more, for suspects, until none has come for a while."""
+        """Run one more process, for suspects, until none has come for a while."""
         try:
             if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
                 return
@@ -265,7 +271,7 @@ class ProcessPool(Executor):
         self._dispatch()
 
     def _give(self, process: Process, item: Item, is_trial: bool) -> None:
-        """Let the process run the item, unless somebody else has begun it, or nobody waits for it."""
+        """Let the process run the item, unless it was begun elsewhere, or nobody waits for it."""
         if item.batch.gone or not item.begin():
             return
         if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
@@ -309,7 +315,7 @@ class ProcessPool(Executor):
         return None
 
     async def leave(self) -> None:
-        """Let all processes end, and kill those that do not. What they still run has been handed back."""
+        """Let all processes end, and kill those that do not. Their jobs have been handed back."""
         self._generation += 1
         async with trio.open_nursery() as nursery:
             for process in self._all:
@@ -321,7 +327,7 @@ class ProcessPool(Executor):
 
 @asynccontextmanager
 async def open_process_pool(begin: Begin, processes: int, where: Where) -> AsyncIterator[ProcessPool]:
-    """A crew that is ready. Raises ConfigError when the app cannot be loaded."""
+    """Give a process pool that is ready. Raises ConfigError when the app cannot be loaded."""
     why: NotStarted | None = None
     async with trio.open_nursery() as nursery:
         process_pool = ProcessPool(begin, processes, where, nursery)

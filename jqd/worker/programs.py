@@ -31,7 +31,7 @@ class Program(NamedTuple):
 
 
 def kill_descendants() -> list[Program]:
-    """Kill all of them, and say which: what a job has started is not to go on beside its next attempt."""
+    """Kill all descendants, and return which: a program of a job must not go on beside its next attempt."""
     found = _below(os.getpid(), _children())
     killed = []
     for pid in found:
@@ -47,7 +47,7 @@ def kill_descendants() -> list[Program]:
 
 
 def _children() -> dict[int, list[int]]:
-    """Of every process on this machine that we may see."""
+    """Return the children of every process on this machine that we may see."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -85,7 +85,7 @@ class Printing(Protocol):
 
 
 class Programs:
-    """One end of a pipe. All methods are for the trio thread."""
+    """One end of a pipe that programs print into. For the trio thread only."""
 
     def __init__(self, fd: int, at_work: Callable[[], Printing | None]) -> None:
         os.set_blocking(fd, False)
@@ -93,7 +93,7 @@ class Programs:
         self._is_open = True
 
     async def hear(self) -> None:
-        """Until nobody is left who may print: that may be a program that has outlived its process."""
+        """Read until nobody is left who may print; a program may outlive its process."""
         try:
             while self.take():
                 await trio.lowlevel.wait_readable(self._fd)
@@ -102,7 +102,7 @@ class Programs:
             os.close(self._fd)
 
     def take(self) -> bool:
-        """Take what has come so far. False when nobody is left who may print."""
+        """Take what has come so far. Returns False when nobody is left who may print."""
         for _ in range(READS_MAX if self._is_open else 0):
             try:
                 data = os.read(self._fd, READ_BYTES)
@@ -126,7 +126,7 @@ def text_of(printed: bytearray) -> str:
 
 
 def told_with(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
-    """The outcome with that at the end of its log, if it is a failure."""
+    """Return the outcome with what was printed at the end of its log, if it is a failure."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     told: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
     if decode(told["type"]) != "failure":

@@ -1,4 +1,4 @@
-"""A job that was pushed, as its pusher holds it, and the pushes of one block, sent in one request when it ends."""
+"""A pushed job, as its pusher holds it; and the pushes of one block, sent in one request."""
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
@@ -42,9 +42,10 @@ class Ref(Generic[T]):
 
     @property
     def duplicate(self) -> bool:
-        """The same push was there before: under its id the daemon knew the job already, and it counts once.
+        """Return whether the daemon knew the same push already: it counts once.
 
-        Of a job that goes through a buffer it is known after `confirm`."""
+        Behind a buffer this is known after `confirm`.
+        """
         return self._duplicate if self._pending is None else self._pending.duplicate
 
     def taken(self, job_id: str, duplicate: bool) -> None:

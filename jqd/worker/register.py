@@ -39,7 +39,7 @@ Card = Callable[[], Mapping[str, Any]]
 
 
 class Slots:
-    """The slots of one worker, divided among the stores whose daemons answer."""
+    """The slots of one worker, divided among the stores that it registers at."""
 
     def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
         """`max_jobs`: in all; loading the code anew may change it."""
@@ -50,7 +50,8 @@ class Slots:
         self._places.append(place)
 
     def stores(self, of: "Registration | None" = None) -> int:
-        """How many stores the daemons that answer, and `of`, stand before: those whose lists overlap have one."""
+        """Return how many stores the answering daemons, and `of`, belong to: daemons with overlapping lists share
+        one."""
         stores: list[set[str]] = []
         for place in self._places:
             if place is of or not place.is_away:
@@ -60,7 +61,7 @@ class Slots:
         return max(1, len(stores))
 
     def share(self, of: "Registration") -> dict[str, int]:
-        """The share of its store. Rounded down, so that no slot is promised twice; at least one."""
+        """Return the share of its store, rounded down so that no slot is promised twice; at least one."""
         stores = self.stores(of)
         return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
 
@@ -68,7 +69,7 @@ class Slots:
         return any(place is not of and not place.is_away and place.peers & of.peers for place in self._places)
 
     def changed(self) -> None:
-        """The number of stores has changed, or what the worker says of itself: tell all daemons."""
+        """Tell all daemons anew: the number of stores has changed, or the registration itself."""
         for place in self._places:
             place.hurry()
 
@@ -144,7 +145,7 @@ class Registration:
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
     async def _renew(self) -> str | None:
-        """Register at home, or where it is known, too; returns None, or what stood in the way at home."""
+        """Register at home, or where it is known, too. Returns None, or what stood in the way at home."""
         trouble = await self._register(self._home)
         if trouble is None or not _is_away(trouble) or self._slots.covers(self):
             return trouble
@@ -154,7 +155,7 @@ class Registration:
         return trouble
 
     async def _register(self, daemon: str) -> str | None:
-        """Register there; returns None, or what stood in the way. Logs only when that changed."""
+        """Register at one daemon. Returns None, or what stood in the way. Logs only when that changed."""
         card = {**self._card(), **self._slots.share(self), "worker_id": self._worker_id}
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
@@ -188,7 +189,8 @@ class Registration:
         return None
 
     def _safe(self, urls: Any) -> list[str]:
-        """Some of them, in an order of our own: not all workers of a daemon go to the same one when it is away.
+        """Return some of the URLs, in an order of our own: so not all workers go to the same daemon when theirs is
+        away.
 
         None without TLS where home has it: our token goes along.
         """
@@ -200,7 +202,7 @@ class Registration:
 
 
 def _is_away(trouble: str) -> bool:
-    """Whether another daemon may take what this one did not: it was not reached, or cannot take anything now."""
+    """Return whether another daemon may take what this one did not: it was not reached, or cannot take anything now."""
     return not trouble.startswith("answered") or trouble.startswith("answered 5")
 
 

@@ -17,7 +17,7 @@ Stamps = dict[str, tuple[int, int]]
 
 
 class Watch:
-    """The Python files below a folder, but for what is hidden or an environment of Python."""
+    """Watches the Python files below a folder, without hidden folders and environments of Python."""
 
     def __init__(self, root: Path, look_s: float = LOOK_S) -> None:
         self.has_signalled = False
@@ -25,7 +25,7 @@ class Watch:
         self._known = stamps(root)
 
     def wait(self) -> list[str]:
-        """Block until a file is new, gone or other than it was, and none changed since the last look. Their names."""
+        """Block until a file is new, gone or changed, and none changed since the last look. Returns their names."""
         changed: set[str] = set()
         while True:
             threading.Event().wait(self._look_s)
@@ -48,7 +48,7 @@ class Watch:
 
 
 def stamps(root: Path) -> Stamps:
-    """When each file was changed last, and its length; of the first FILES_MAX."""
+    """Return when each file was changed last, and its length; of the first FILES_MAX."""
     found: Stamps = {}
     for entry in _files(str(root)):
         if len(found) == FILES_MAX:

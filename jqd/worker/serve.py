@@ -1,8 +1,8 @@
 """Runs a worker: bind, register at the daemons, serve, and leave in good order.
 
 With `processes` the app is loaded by processes of their own (`process_pool.py`), and SIGHUP loads it anew. On the first
-SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when `drain_s` is
-over, jobs still in hand are handed back untried: async functions are stopped, threads left behind.
+SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in flight end, stop. On the second, or when `drain_s` is
+over, jobs still in flight are handed back untried: async functions are stopped, threads left behind.
 """
 
 import os
@@ -127,11 +127,11 @@ async def serve(
 async def _opened(
     at: Address, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
 ) -> AsyncIterator[_Opened]:
-    """What a worker opens first and closes last, the second being what ends the process soon, whatever holds it up.
-    What cannot be opened is raised as it is, in no group."""
+    """Open what a worker closes last; the second value ends the process soon, whatever holds it up. An error in opening
+    is raised as it is, in no group."""
 
     def where() -> tuple[str, str | None]:
-        """The first daemon that answers, else the first."""
+        """Return the first daemon that answers, else the first."""
         return next((place for place in places if not place.is_away), places[0]).daemon, token
 
     executor = _executor(app, begin, processes, where)
@@ -144,7 +144,7 @@ async def _opened(
 async def _executor(
     app: App | str, begin: Begin, processes: int, where: Where
 ) -> AsyncIterator[tuple[_Jobs, ProcessPool | None]]:
-    """The jobs, and who runs them where that is not this process. `where`: the daemon that jobs push their jobs to."""
+    """Give the jobs, and the process pool that runs them, if there is one. `where`: the daemon that jobs push to."""
     if processes:
         async with open_process_pool(begin, processes, where) as process_pool:
             yield process_pool.jobs, process_pool
@@ -172,7 +172,7 @@ def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> li
 
 
 def _guard(bind: Address, advertise: str | None) -> Guard:
-    """The guard for daemons, which ask for the worker by the address it is bound to, or by the name in its URL."""
+    """Return the guard for requests of daemons, which use the bound address or the name in the worker's URL."""
     name = urlsplit(advertise).hostname if advertise else None
     if name is None or not address.is_loopback(bind.host):
         return Guard(address.is_loopback(bind.host))
@@ -222,7 +222,7 @@ async def _told_to_stop(signalled: ShutdownSignals, service: Service) -> None:
 
 
 async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -> None:
-    """Refuse new batches and wait for those in hand, until they end, a second signal comes or `drain_s` is over.
+    """Refuse new batches and wait for those in flight, until they end, a second signal comes or `drain_s` is over.
 
     What is left then is handed back, which costs no job an attempt, and the programs that it has started are killed.
     """
@@ -249,7 +249,7 @@ async def _drain(service: Service, signalled: ShutdownSignals, drain_s: float) -
 
 
 def _expect_secrets(at: Address, secrets: Sequence[str] | None) -> None:
-    """Raises ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
+    """Raise ConfigError where anybody on the network could have jobs run here, and for what is no secret."""
     if not secrets and secrets is not None and not address.is_loopback(at.host):
         raise ConfigError(
             f"bind {at.host!r} is reached by other machines, and whoever reaches this worker can run its jobs: give "

@@ -127,7 +127,7 @@ class Service:
             await refuse(refusal, headers, send)
 
     def _check(self, path: str, headers: dict[bytes, str]) -> None:
-        """A page in a browser on this machine must not run jobs. Raises Refusal."""
+        """Refuse a request that a web page may have sent from a browser on this machine. Raises Refusal."""
         try:
             self._guard.check(path, {name.decode("latin-1"): value for name, value in headers.items()})
         except Foreign as foreign:
@@ -142,12 +142,12 @@ class Service:
 
     @property
     def jobs_in_hand(self) -> int:
-        """Jobs of those batches that have no outcome yet."""
+        """Return how many jobs of present batches have no outcome yet."""
         return sum(batch.left for batch in self._in_hand)
 
     @property
     def room(self) -> int:
-        """Jobs that may come now: as many as may run and wait at once, less those that do."""
+        """Return how many more jobs may come: as many as may run and wait at once, less those here."""
         in_hand = self.jobs_in_hand + self._executor.orphans
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
@@ -155,9 +155,9 @@ class Service:
         await self._idle.wait()
 
     def hand_back(self, why: str) -> int:
-        """Hand back all that is in hand, untried, and stop what can be stopped. The number of jobs that run on.
+        """Hand back all jobs in flight, untried, and stop what can be stopped.
 
-        Those may have done their work, or part of it, when they come again: at least once is what was promised.
+        Returns how many run on: those may have done their work, or part of it, when they come again.
         """
         self._executor.drain()
         running_on = 0
@@ -171,11 +171,11 @@ class Service:
         return running_on
 
     def close(self) -> None:
-        """Let the threads leave. The server's lifespan does it; without one, the owner."""
+        """End the threads. The server's lifespan calls it; without one, the owner."""
         self._executor.close()
 
     def refusing(self) -> str | None:
-        """Why new batches are refused now; None when they are welcome."""
+        """Return why new batches are refused now; None when they are welcome."""
         return self._refusing or (self._executor.trouble() if self._executor.is_helpless else None)
 
     def trouble(self) -> str | None:
@@ -235,7 +235,7 @@ class Service:
                 self._idle.set()
 
     def _expect_signed(self, headers: dict[bytes, str], body: bytes) -> None:
-        """Raises Refusal for what no daemon signed that has our secret. A 4xx would fail the jobs of a daemon that has
+        """Raise Refusal for a request without a signature by our secret. A 4xx would fail the jobs of a daemon that has
         an old secret, or another clock; after a 503 they wait, untried, until somebody has mended that."""
         told = {name.decode("latin-1"): value for name, value in headers.items()}
         if self._keys and not is_ours(self._keys, told, body, self._clock.wall_ms() / 1000):
@@ -287,10 +287,8 @@ class Service:
                 return
 
     def _hand_back(self, batch: Batch, patience_s: float) -> None:
-        """Hand back jobs that have waited too long, or for whom no thread is left: other workers may be free.
-
-        `patience_s`: before that no job of the batch has. This is asked at each turn, and to go through all takes long.
-        """
+        """Hand back jobs that have waited too long, or that no thread is left for: other workers may be free.
+        `patience_s`: until then no job of the batch has waited too long, so the others need no look."""
         waited_s = self._clock.mono_s() - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._executor.trouble() is None):
             return
@@ -309,7 +307,7 @@ class Service:
     # ------------------------------------------------------------ the rest
 
     async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
-        """Tell jobs in hand to stop: those not begun end here, async ones are cancelled, plain ones may look.
+        """Tell jobs in flight to stop: those not begun end here, async ones are cancelled, plain ones may look.
 
         With the header JQD-Batch-Id they are meant as they came with that batch; by now they may be here again, with
         other content.
@@ -364,7 +362,7 @@ class Service:
 
 
 async def _show(send: Send) -> None:
-    """What it speaks, for programs; under whatever path it is mounted."""
+    """Send the OpenAPI document of the worker, under whatever path it is mounted."""
     body = openapi.document()
     await start_response(send, 200, media.JSON, len(body))
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""How a worker is told to end or to load its code anew, and how it ends even if a job does not let it."""
+"""How a worker is told to end or to load its code anew, and how it ends although a job blocks it."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 
 
 class ShutdownSignals:
-    """How far the end has come, and whether the code is to be loaded anew."""
+    """The signals so far: first, second, reload."""
 
     def __init__(self, first: trio.Event | None, *, reloads: bool, owns: bool) -> None:
         """`first`: set by the first signal, or by who gave it. `reloads`: SIGHUP loads anew; else it stops, too.
@@ -30,7 +30,7 @@ class ShutdownSignals:
         self._reload = trio.Event()
 
     def end(self, force: Callable[[], None] | None) -> None:
-        """Nothing is in hand. `force`: what sees to it that the process ends; None: it is the caller's."""
+        """Note that no job is in flight. `force`: ends the process if the caller cannot; None: the caller does."""
         if force is not None:
             force()
         self.close.set()
@@ -55,7 +55,7 @@ class ShutdownSignals:
 
 @contextmanager
 def forced() -> Iterator[Callable[[], None]]:
-    """A call that ends the process in HARD_EXIT_S, unless the block is left before.
+    """Give a call that ends the process in HARD_EXIT_S, unless the block is left before.
 
     A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
     """

@@ -1,4 +1,4 @@
-"""Whether a daemon of ours sent a request: signatures as Standard Webhooks has them, from the receiver's side. Pure."""
+"""Checks that a daemon of ours sent a request, by its Standard Webhooks signature. Pure."""
 
 import base64
 import binascii

@@ -22,7 +22,7 @@ SPARE_ITEMS = 16  # a queue is looked through when it holds so many more than tw
 
 
 class Outbox:
-    """What other threads tell of items, brought to their batches on the trio thread that made it."""
+    """Outcomes and notes from other threads, brought to their batches on the trio thread."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -30,7 +30,7 @@ class Outbox:
         self._signalled = False
 
     def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
-        """From any thread. Raises trio.RunFinishedError when nobody is left to tell."""
+        """Put one in, from any thread. Raises trio.RunFinishedError when nobody is left to read it."""
         # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
         # under way sees an outcome, or the outcome starts another drain.
         self._told.append((item, told, is_outcome))
@@ -105,9 +105,9 @@ class ThreadPool:
             self._queue.put(None)
 
     def _sweep(self) -> None:
-        """Let items go that were handed back: threads that are all busy for long would keep them, and they may be big.
+        """Drop items that were handed back: busy threads would keep them for long, and they may be big.
 
-        A thread that takes one meanwhile may take it a little before its turn.
+        An item that another thread takes meanwhile may be a little out of order.
         """
         for _ in range(self._queue.qsize()):
             try:

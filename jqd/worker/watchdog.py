@@ -1,4 +1,4 @@
-"""Notices from a thread beside it that a loop stands still, and says which job holds it up, and where.
+"""Notices from a thread of its own that an event loop stands still, and logs which job blocks it, and where.
 
 An async function that blocks trio's loop stops the whole worker: no batch is taken, no timeout noticed, no registration
 repeated. One that blocks the asyncio loop stops its neighbours. Nothing in the loop can say so. A process of
@@ -77,7 +77,7 @@ class Watchdog:
 
 
 def item_in(frame: FrameType | None) -> Item | None:
-    """The job whose function is being run there, if it is its own task that runs and none that it has started."""
+    """Return the job whose function runs in that frame, if it is its own task and none that it has started."""
     while frame is not None:
         item = frame.f_locals.get("item") if frame.f_code.co_name in RUNNERS else None
         if isinstance(item, Item):

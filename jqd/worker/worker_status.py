@@ -1,4 +1,4 @@
-"""What a worker tells its daemons: of itself in its registration, and how far its jobs are; and its own log of trouble.
+"""What a worker reports to its daemons: its registration and the progress of its jobs; and what troubles it.
 
     job.progress(…) ──▶ the item's voice ──▶ beats ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons to show
 
@@ -31,7 +31,7 @@ class Place(Protocol):
 
 
 class ProgressReporter:
-    """`spoke` is for any thread."""
+    """Sends progress to the daemon. `spoke` is for any thread."""
 
     def __init__(self, places: Sequence[Place], http: httpx2.AsyncClient) -> None:
         self._places, self._http = places, http
@@ -89,13 +89,13 @@ class WorkerStatus:
         self._log = get_logger("worker")
 
     def spec(self) -> dict[str, Any]:
-        """What its registration says now. Each job says all its options: what it leaves out, it has none of."""
+        """Return the registration as it is now. Each job names all its options: what it leaves out, it has none of."""
         jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._card, "jobs": jobs} | trouble
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Notice trouble, and call `changed` when there is some, or no longer; say again and again which jobs hang."""
+        """Watch for trouble, and call `changed` when some begins or ends; log again and again which jobs hang."""
         said_s = trio.current_time() - STUCK_EVERY_S
         while True:
             await trio.sleep(LOOK_S)
@@ -111,6 +111,6 @@ class WorkerStatus:
 
 
 def slots_of(jobs: Mapping[str, Declared], concurrency: int, processes: int) -> int:
-    """Jobs at once: of plain functions in processes as many as there are, of all others `concurrency`."""
+    """Return the jobs at once: of plain functions as many as there are processes, of others `concurrency`."""
     plain = [job.loop is None for job in jobs.values()]
     return max(processes if processes and any(plain) else 0, concurrency if not processes or not all(plain) else 0, 1)

@@ -7,7 +7,7 @@ from jqd.domain.record import Lane
 
 @dataclass(slots=True)
 class JournalCopies:
-    """How far a piece was copied, kept when the disk refuses: what was synced stays done."""
+    """How far a piece of the journal was copied, kept when the disk refuses: what was synced stays done."""
 
     start: int
     end: int

@@ -22,7 +22,7 @@ EDIT_US = 60_000_000  # the store agrees to an edit before it is written, less t
 
 
 class Mark(NamedTuple):
-    """Positions at one moment of the store."""
+    """Positions at one moment of the store's sequence."""
 
     now: int
     applied: int
@@ -45,7 +45,7 @@ class Horizon:
         self._others: dict[str, DurableReply] = {}  # also those that an emptied store does not know any more
 
     def note(self, answer: KeptJob, *, applied: int, written: int) -> None:
-        """The store answered. `applied`: as of before the call; `written`: as of after it."""
+        """Note an answer of the store. `applied`: as of before the call; `written`: as of after it."""
         if not self._marks:
             self._began = answer.began
             self._forgot = self._forgot and not answer.journals[self._journal_id].since
@@ -61,11 +61,11 @@ class Horizon:
                 self._others[journal_id] = DurableReply(max(report.since, known.since), max(report.at, known.at))
 
     def since(self, retired: int) -> int:
-        """What to report: all jobs from `retired` on were written after it."""
+        """Return what to report to the other journals: all jobs from `retired` on were written after it."""
         return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
 
     def unneeded(self, others_s: float) -> int | None:
-        """Endings before that position nobody needs; None: there is no other journal.
+        """Return before which position no ending is needed; None: there is no other journal.
 
         A journal that reported nothing for `others_s` is not waited for."""
         if self._forgot and self._now - self._began <= others_s * 1_000_000:
@@ -74,7 +74,7 @@ class Horizon:
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
     def holders(self, position: int, others_s: float) -> list[str]:
-        """Who may need endings before that position."""
+        """Return the journals that may need endings before that position."""
         after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
         return [one for one, report in self._living(others_s).items() if after is None or report.since < after]
 

@@ -39,7 +39,7 @@ class PartitionRetention(NamedTuple):
     """Whether its settings would lose jobs: its answers are not relied upon then."""
 
     def applied_state(self) -> AppliedState | None:
-        """What it has applied; None while that may change, or cannot be relied upon."""
+        """Return what the store has applied; None while that may change, or cannot be relied upon."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
         life, sure = self.membership.life, self.membership.settled and not self.unsafe()
         return AppliedState(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
@@ -72,7 +72,7 @@ def _entry(outcome: Outcome) -> bytes:
 
 
 def _tenant(outcome: Outcome) -> str:
-    """On whose shelf the followers may lie. Raises JournalDamaged."""
+    """Return the tenant on whose shelf the followers may lie. Raises JournalDamaged."""
     try:
         return read_entry(_entry(outcome)).tenant
     except DECODE_ERRORS as error:

@@ -58,7 +58,7 @@ SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
 
 class Retention:
-    """One look at a time. A segment goes when no partition of the store needs it any more."""
+    """Deletes one piece after another. A segment goes when no partition of the store needs it any more."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Retention:
         self._log = get_logger("retention")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """A store that is away or a full disk only delays it."""
+        """Look every EVERY_S. A store that is away or a full disk only delays it."""
         task_status.started()
         while True:
             await trio.sleep(EVERY_S)
@@ -186,7 +186,8 @@ class Retention:
         return True
 
     async def _write_ends(self, copied: JournalCopies, states: Sequence[AppliedState]) -> None:
-        """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
+        """Write endings once for a piece: written again after each refusal, they would fill a disk that is nearly
+        full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
         for number, its in self._by_partition(sorted(copied.ids)):
@@ -316,7 +317,10 @@ class Retention:
                 raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> JournalCopies:
-        """Write them to the end again, durably; the store ignores a job that it has. Goes on where the disk refused."""
+        """Write unfinished jobs to the end again, durably; the store ignores a job that it has.
+
+        Goes on where the disk refused.
+        """
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
             # Jobs before where we stopped are unfinished again: the store forgot, or they were retried.
@@ -335,7 +339,7 @@ class Retention:
                 await self._journal.wsync()
 
     async def _owed_in(self, start: int, end: int, owes: bool) -> AsyncGenerator[tuple[int, list[Outcome]]]:
-        """Outcomes whose followers wait, by frames and where these begin."""
+        """Return outcomes whose followers wait, by frames and where these begin."""
         stores = [partition.store for partition in self._partitions]
         if not owes:
             return

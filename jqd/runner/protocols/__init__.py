@@ -1,4 +1,4 @@
-"""What is said to each kind of worker, and what its answers mean: one file per kind, all of it pure."""
+"""What is sent to each kind of worker, and what its answers mean: one pure file per kind."""
 
 from jqd.runner.protocols.choice import STYLES
 from jqd.runner.protocols.protocol import (

@@ -1,4 +1,4 @@
-"""Which protocol a worker has: chosen here and nowhere else, by what it registered with as its style."""
+"""Chooses the protocol of a worker by the style that it registered."""
 
 from jqd.runner.protocols.lightjq import LightJQ
 from jqd.runner.protocols.lines import Lines

@@ -40,7 +40,7 @@ class LightJQ(WorkerProtocol):
         return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only), only.job.id)
 
     def judge(self, status: int) -> Judgement:
-        """404 says that the worker does not know the jobtype."""
+        """A 404 says that the worker does not know the jobtype."""
         if status == 404:
             return Judgement.NOT_TAKEN
         return Judgement.LATER if 200 <= status < 300 else super().judge(status)

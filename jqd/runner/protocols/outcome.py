@@ -110,7 +110,7 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
 
 
 def _report(outcome: _Outcome, encoding: Encoding) -> Report:
-    """Raises NamelessError when the outcome says neither type nor status."""
+    """Read one outcome. Raises NamelessError when it has neither type nor status."""
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
     if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
@@ -139,7 +139,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
 
 
 def _value(raw: Raw, encoding: Encoding) -> bytes:
-    """The MessagePack bytes of a worker's value; nil when it gave none."""
+    """Return a worker's value as MessagePack; nil when it gave none."""
     data = bytes(raw)
     if not data:
         return NIL
@@ -164,7 +164,7 @@ def _wrong(data: bytes, encoding: Encoding, error: Exception) -> str:
 
 
 def _narrow(data: bytes) -> bytes:
-    """The fields of an outcome in JSON that can be wrong, as MessagePack. Of large ones only that they are."""
+    """Cut an outcome in JSON down to the fields that can be wrong; large values are only marked as present."""
     fields = ((name, bytes(raw)) for name, raw in _decode_fields["json"](data).items() if name in _NARROW)
     return _encoder.encode(
         {name: json_ext.decode(raw) if len(raw) <= json_ext.FEW_BYTES else f"{len(raw)} bytes" for name, raw in fields}

@@ -1,4 +1,4 @@
-"""What a protocol has to say of its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
+"""What a protocol decides for its kind of worker. Pure; `transport/` carries it, `delivery.py` acts on it.
 
     Sending ──request──▶ Request ──dressed──▶ transport/ ─ ─▶ status ──judge──▶ Judgement
                                                           body ──reader──▶ an Answer for each thing the worker says
@@ -55,7 +55,7 @@ class Request(NamedTuple):
     """Which one this is, for its signature: the same when the same is said again. Without dots."""
 
     def dressed(self, worker: Worker, at_ms: int) -> "Request":
-        """As it goes out: with the headers that the worker registered, signed if it gave secrets."""
+        """Return the request with the headers that the worker registered, signed if it gave secrets."""
         if not worker.headers and not worker.secrets:
             return self
         signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
@@ -82,7 +82,7 @@ class Judgement(enum.Enum):
 
 
 class WorkerSaid(msgspec.Struct, frozen=True, gc=False):
-    """What a worker says of one job."""
+    """What a worker reports of one job."""
 
     job_id: str | None
     """None when the worker names none: in a request of one job that job is meant. An empty one is a wrong one."""
@@ -106,18 +106,18 @@ class Started(NamedTuple):
 
 
 class ItemFailures(NamedTuple):
-    """These failed, all others of the request succeeded. An id that is not of the request spoils the whole."""
+    """The named jobs failed, all others of the request succeeded. An unknown id makes all fail."""
 
     job_ids: tuple[str, ...] = ()
     status: int = 200
 
 
 class Chain(NamedTuple):
-    """New jobs came, beside what was said of those sent."""
+    """New jobs that a line runner announced."""
 
 
 class Unclear(NamedTuple):
-    """A value that speaks of no job we can name."""
+    """A value in an answer that names no known job."""
 
     why: str
 
@@ -130,35 +130,39 @@ class Reader(Protocol):
     """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
 
     def is_costly(self, data: bytes) -> bool:
-        """Whether much JSON may be read with `data`, or with nothing at the end: a number like 1e-300 takes 1 us."""
+        """Return whether `data`, or the end, makes much JSON to read: a number like 1e-300 takes 1 us."""
 
     def feed(self, data: bytes) -> Iterable[Answer]:
-        """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
+        """Return the answers that `data` completed.
+
+        Raises AnswerGarbled where reading cannot go on; earlier answers stand.
+        """
 
     def end(self) -> Sequence[Answer]:
-        """What the end of the body completed. Raises AnswerGarbled when the body must not end here.
+        """Return the answers that the end of the body completed.
 
-        These count only if the connection shows that the body was whole; jobs without any answer failed.
+        Raises AnswerGarbled when the body must not end here. They count only if the connection shows that the body was
+        whole.
         """
 
 
 class WorkerProtocol(ABC):
-    """One kind of worker. Unless it says otherwise, a status means what HTTP says, and it takes no cancels."""
+    """One kind of worker. By default a status means what HTTP says, and there are no cancels."""
 
     single = False
     """Whether a request has one job, whatever the worker registered."""
 
     def batch(self, worker: Worker) -> int | None:
-        """Jobs in one request; None: as many as the worker has at work."""
+        """Return the jobs in one request; None: as many as the worker runs at once."""
         return 1 if self.single else worker.batch
 
     def copies(self, worker: Worker) -> bool:
-        """Whether arguments go out as they were pushed. To say them in another way takes long when they are large."""
+        """Return whether arguments are sent as they were pushed; converting large ones takes long."""
         return False
 
     @abstractmethod
     def request(self, sending: Sending) -> Request:
-        """What gives the worker these jobs."""
+        """Return the request that gives the worker these jobs."""
 
     def judge(self, status: int) -> Judgement:
         if status == 202:
@@ -173,13 +177,13 @@ class WorkerProtocol(ABC):
 
     @abstractmethod
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int, status: int = 200) -> Reader:
-        """For the body of an answer that is to be read; `content_type` is its header, or empty.
+        """Return the reader of an answer's body; `content_type` is its header, or empty.
 
         `value_bytes_max`: of what is said of one job. `status`: of the answer, a good one.
         """
 
     def cancel(self, sending: Sending, job_id: str) -> Request | None:
-        """What tells the worker that a job of what it was sent was cancelled; None: it takes no such calls."""
+        """Return the request that tells the worker of a cancelled job; None: it takes no cancels."""
         return None
 
 
@@ -196,7 +200,7 @@ def common_headers(daemon: str, accept: str = EITHER) -> Headers:
 
 
 def batch_headers(sending: Sending, content_type: str, accept: str = EITHER) -> Headers:
-    """Headers of a request with jobs; no `content_type`: without a body."""
+    """Return the headers of a request with jobs. `content_type` empty: no body."""
     first = sending.held[0]
     traced, span = (first.job.id, first.fence or 1) if len(sending.held) == 1 else (sending.batch_id, 1)
     return [
@@ -209,7 +213,10 @@ def batch_headers(sending: Sending, content_type: str, accept: str = EITHER) -> 
 
 @lru_cache(maxsize=1_000)  # jobtypes
 def _lasting_headers(daemon: str, jobtype: str, content_type: str, accept: str) -> Headers:
-    """Those that all requests with such jobs have. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
+    """Return the headers that all requests with such jobs share.
+
+    A jobtype outside printable ASCII is percent-encoded as UTF-8.
+    """
     return [
         *([("Content-Type", content_type)] if content_type else ()),
         *common_headers(daemon, accept),

@@ -36,7 +36,10 @@ class AnswerReader:
     is_decided = False
 
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int, status: int = 200) -> None:
-        """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them. `status`: without any."""
+        """`value_bytes_max`: of one outcome.
+
+        `values_max`: outcomes, and arrays around them. `status`: of an answer without a body.
+        """
         self._content_type = content_type
         self._limit, self._status = value_bytes_max, status
         self._counted = _Counted(values_max)
@@ -44,7 +47,7 @@ class AnswerReader:
         self._cutter: _Cutter | None = None
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. What is MessagePack is not read here, but for the fields of an outcome."""
+        """See Reader. MessagePack is cheap: only the fields of an outcome are read."""
         return isinstance(self._cutter, _JsonCutter) and self._cutter.held + len(data) > READ_AT_ONCE_BYTES
 
     def feed(self, data: bytes) -> Iterator[Answer]:
@@ -62,7 +65,7 @@ class AnswerReader:
 
 
 class _Counted:
-    """Bounds the values of an answer: its bytes are bounded, but 64 MiB may be as many values of a byte each."""
+    """Bounds the number of values in an answer: 64 MiB might be as many values of a byte each."""
 
     def __init__(self, values_max: int) -> None:
         self._max = self._left = values_max
@@ -138,7 +141,7 @@ _NO_SPACE = re.compile(rb"[^ \t\r\n\x1e]")  # 0x1e begins the texts of applicati
 
 
 class _JsonCutter:
-    """Finds where objects begin and end. Whether they are good JSON, the decoder finds out."""
+    """Finds where JSON objects begin and end. The decoder judges whether they are valid."""
 
     def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
@@ -176,7 +179,7 @@ class _JsonCutter:
             raise AnswerGarbled(f"the worker's answer stops before its JSON is complete; {MEND}")
 
     def _skip_between(self) -> bool:
-        """Drop what stands before the next object. False when none has begun."""
+        """Drop what stands before the next object. Returns False when none has begun."""
         buffer = self._buffer
         at = 0
         try:
@@ -204,7 +207,7 @@ class _JsonCutter:
             del buffer[:at]
 
     def _value_end(self) -> int | None:
-        """Length of the object the buffer begins with, None while it is not whole."""
+        """Return the length of the object that the buffer begins with, None while it is incomplete."""
         buffer, at = self._buffer, self._seen
         while True:
             found = (_IN_STRING if self._in_string else _STRUCTURE).search(buffer, at)

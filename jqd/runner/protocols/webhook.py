@@ -77,7 +77,7 @@ class WebHook(WorkerProtocol):
 
 @dataclass(slots=True)
 class _Body:
-    """See Reader. Keeps no more than can be a result, and nothing of a job that wants none."""
+    """See Reader. Keeps at most what a result may have, and nothing for a job without `keep_result`."""
 
     wanted: bool
     content_type: str
@@ -88,7 +88,7 @@ class _Body:
     is_decided: bool = True
 
     def is_costly(self, data: bytes) -> bool:
-        """See Reader. All is read at the end."""
+        """See Reader. All is decoded at the end."""
         return not data and len(self.body) > READ_AT_ONCE_BYTES and media.language_of(self.content_type) == "json"
 
     def feed(self, data: bytes) -> Sequence[Answer]:

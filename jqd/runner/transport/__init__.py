@@ -1,4 +1,4 @@
-"""What carries jobs to a worker and its words back, apart from what they mean."""
+"""Carries requests to workers and their answers back, whatever they mean."""
 
 from jqd.runner.transport.pool import Connections, Pool, make_pool
 from jqd.runner.transport.post import End, Ending, Post

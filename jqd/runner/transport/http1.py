@@ -1,4 +1,4 @@
-"""HTTP/1.1 on a line to a worker: a request goes out in one piece, its answer is read while it comes.
+"""HTTP/1.1 on a connection to a worker: a request goes out in one piece, its answer is read while it comes.
 
 llhttp reads heads and chunks. Nothing is believed of an answer's size: a head, and whatever stands between two pieces
 of a body, has at most HEAD_BYTES_MAX, and a body is handed on as it comes. A line that said more than its answer, or
@@ -22,16 +22,19 @@ RECEIVE_BYTES = 65_536  # taken in at once
 
 
 class LostError(JqdError):
-    """The line broke, or what came is no HTTP, when the request may have reached the worker. Its jobs are sent anew."""
+    """The connection broke, or the answer is no HTTP, when the request may have reached the worker.
+
+    Its jobs are sent anew.
+    """
 
     def __init__(self, message: str, kind: str) -> None:
-        """`kind`: the same in a word or two, for logs: nothing that came over the wire."""
+        """`kind`: the same in a word or two, for logs, without anything that came over the wire."""
         super().__init__(message)
         self.kind = kind
 
 
 class Origin(NamedTuple):
-    """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
+    """Where a connection leads, and for whom: a caller never uses a connection that it could not have opened itself."""
 
     scheme: str
     host: str
@@ -40,21 +43,22 @@ class Origin(NamedTuple):
 
 
 class Line(Protocol):
-    """Bytes to a worker and back, one task at a time. Both ways raise OSError and trio.BrokenResourceError."""
+    """Bytes to a worker and back, one task at a time. Send and receive raise OSError and trio.BrokenResourceError."""
 
     async def send(self, data: bytes) -> None: ...
 
     async def receive(self) -> bytes:
-        """What came; empty when the worker ended the line."""
+        """Return what came; empty when the worker closed its side."""
 
     def is_quiet(self) -> bool:
-        """Whether nothing came that was not received, not even the end."""
+        """Return whether nothing unread has come, not even the end."""
 
     def close(self) -> None: ...
 
 
 class Plain:
-    """A line of TCP. One wake-up for an answer that comes in one piece: sending does not give way when it need not."""
+    """A TCP connection. Sending does not give way to other tasks when it need not, so an answer in one piece costs
+    one wake-up."""
 
     def __init__(self, raw: socket.socket) -> None:
         self._raw = raw
@@ -101,12 +105,12 @@ class Secured(Plain):
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     def close(self) -> None:
-        """See Line. The worker is not told in TLS that nothing more comes: it has had whole requests."""
+        """See Line. In TLS no close is sent: the worker has had whole requests."""
         self._stream.transport_stream.socket.close()
 
 
 class Wire:
-    """A line with the answers read from it: one request at a time."""
+    """A connection with a parser of its answers: one request at a time."""
 
     def __init__(self, line: Line, origin: Origin) -> None:
         self.origin = origin
@@ -126,7 +130,7 @@ class Wire:
         self._whole = self._lasting = True  # nothing was asked yet
 
     async def ask(self, request: Request) -> None:
-        """Send a request and read the head of its answer, which is `status` and `headers` then. Raises LostError."""
+        """Send a request and read the head of its answer into `status` and `headers`. Raises LostError."""
         self.status = self.pieces = self._quiet_bytes = 0
         self.headers, self._body, self._broken, self._fault = {}, [], None, None
         self._whole = self._lasting = False
@@ -143,7 +147,7 @@ class Wire:
                 raise LostError("the worker closed the connection without an answer", "closed") from self._broken
 
     async def read(self) -> bytes:
-        """What comes next of the body; empty at its end. Raises LostError."""
+        """Return the next piece of the body; empty at its end. Raises LostError."""
         while not self._body:
             if self._whole:
                 return b""
@@ -156,11 +160,11 @@ class Wire:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the next request may go out on it."""
+        """Return whether the next request may use this connection."""
         return self._lasting and self._whole and not self._body and self._broken is None
 
     async def _take_in(self) -> bool:
-        """What comes next. False: the worker ended the line."""
+        """Read and parse what comes next. Returns False when the worker closed its side."""
         if self._fault is not None:
             raise self._fault
         try:
@@ -188,17 +192,17 @@ class Wire:
     # ------------------------------------------------ what the parser tells
 
     def on_message_begin(self) -> None:
-        """Another answer begins: one too many where there is one."""
+        """A message begins. After the answer that is one too many."""
         if self._whole:
             self._lasting = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of a head. Those behind a body are passed over."""
+        """Note a header of the head. Trailers are passed over."""
         if not self.status:
             self.headers[name.lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """A head ended: that of the answer, or a note that it takes a while."""
+        """A head is complete: the answer's, or that of an interim 1xx response."""
         if self._whole:
             return
         status = self._parser.get_status_code()
@@ -213,7 +217,7 @@ class Wire:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The answer ended, or the note."""
+        """The answer is complete, or an interim response."""
         if self.status and not self._whole:
             self._whole, self._lasting = True, self._parser.should_keep_alive()
 

@@ -35,7 +35,10 @@ class UnreachedError(JqdError):
     """A worker could not be connected to: nothing was sent. The jobs go back."""
 
     def __init__(self, message: str, *, is_shared: bool = True) -> None:
-        """`is_shared`: whether that is so for every worker at its host and port. It may allow others, or plain TCP."""
+        """`is_shared`: whether every worker at the host and port is concerned.
+
+        If not, other callers or plain TCP may get through.
+        """
         super().__init__(message)
         self.is_shared = is_shared
 
@@ -45,7 +48,7 @@ class Network:
         self._reach = reach
 
     async def connect(self, origin: Origin, within_s: float) -> Line:
-        """Raises UnreachedError, also for an address that may not be reached."""
+        """Return a connection. Raises UnreachedError, also for an address that may not be reached."""
         with trio.move_on_after(within_s):
             try:
                 return await self._connect(origin)
@@ -77,7 +80,7 @@ class Network:
 
 
 async def _find(host: str, port: int) -> list[str]:
-    """See `look_up`. Raises what keeps this process from opening sockets, too: a look-up does not say that."""
+    """See `look_up`. Raises OSError also when this process cannot open sockets, which a look-up does not report."""
     try:
         return await look_up(host, port)
     except OSError:
@@ -101,8 +104,11 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
-    """The first that answers. Each gets a moment before the next is tried beside it, and no more than two are tried at
-    once: then the older is given up, unless it is one of the last two. Raises the last one's error."""
+    """Return the first connection that succeeds.
+
+    Each address gets a moment before the next is tried beside it, two at once at most: then the older is given up,
+    unless it is one of the last two. Raises the last one's error.
+    """
     if len(addresses) == 1:
         return await dial(addresses[0])
     found: list[socket.socket] = []
@@ -143,5 +149,8 @@ async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """With the roots that this system, or SSL_CERT_FILE, trusts. Made once: reading them takes tens of milliseconds."""
+    """Return the TLS context with the roots of this system or SSL_CERT_FILE.
+
+    Made once: reading them takes tens of milliseconds.
+    """
     return ssl.create_default_context()

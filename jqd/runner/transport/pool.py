@@ -1,4 +1,4 @@
-"""The connections to all workers: one pool for all partitions, and the count of those that are taken.
+"""The connections to all workers: one pool for all partitions, and how many are in use.
 
 Connections are a share of the process's open files (`jqd/domain/descriptors.py`). When all are taken nothing more is
 claimed. A claimed job that finds none in time goes back untried, and its worker is not backed off for it.
@@ -28,10 +28,10 @@ class CrowdedError(JqdError):
 
 
 class Connections:
-    """How many requests are under way, of all runners together and by endpoint, and how many may be."""
+    """Counts requests under way, of all runners together and by endpoint, against their limits."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
-        """`freed`: called when one is free again after none was."""
+        """`freed`: called when a connection is free again after none was."""
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # host and port of a worker
@@ -44,9 +44,9 @@ class Connections:
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
     def free_for(self, endpoint: str, workers: int) -> int:
-        """How many more requests may begin now to this host and port, where one of so many workers is.
+        """Return how many more requests may begin to this host and port, where `workers` workers are.
 
-        More than its share only where something answers: what hangs keeps no more than that from the others.
+        More than its share only if something answers there: what hangs keeps no more from the others.
         """
         share = max(1, self.most // workers)
         beyond = min(self.free - self.most // KEPT, share - self.unheard[endpoint])
@@ -54,7 +54,7 @@ class Connections:
 
     @contextmanager
     def one(self, endpoint: str) -> Iterator[None]:
-        """A request is under way, or waits for its connection, as the parts of a batch that was cut may have to."""
+        """Count one request while it is under way, or waits for its connection."""
         self.taken += 1
         self._taken_by[endpoint] += 1
         self.unheard[endpoint] += 1
@@ -70,15 +70,15 @@ class Connections:
                 self._freed()
 
     def pause(self) -> None:
-        """No connection could be had, although one was counted as free."""
+        """Claim nothing for a moment: no connection could be had, although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 
 class Pool:
-    """Wires to all workers: those in use, and those kept for the next request to the same origin."""
+    """Connections to all workers: those in use, and those kept for the next request to the same origin."""
 
     def __init__(self, network: Network, most: int, keepalive_s: float) -> None:
-        """`most`: of all together. `keepalive_s`: how long one is kept that nobody uses."""
+        """`most`: of all together. `keepalive_s`: how long an unused one is kept."""
         self._network = network
         self._most, self._keepalive_s = most, keepalive_s
         self._room = trio.Semaphore(most, max_value=most)
@@ -86,9 +86,9 @@ class Pool:
         self._ages: dict[Wire, None] = {}  # all that are kept, the longest unused first
 
     async def take(self, origin: Origin, within_s: float) -> Wire:
-        """A wire, to be given back.
+        """Return a connection, to be given back.
 
-        Raises CrowdedError when none is to be had `within_s`, UnreachedError when there is no connection.
+        Raises CrowdedError when none is free `within_s`, UnreachedError when none can be made.
         """
         try:
             self._room.acquire_nowait()
@@ -114,7 +114,7 @@ class Pool:
             raise
 
     def give(self, wire: Wire) -> None:
-        """It is not needed any more: kept, if it can be used again."""
+        """Give a connection back: it is kept if it can be used again."""
         self._room.release()
         if not wire.is_lasting or len(self._ages) >= self._most // 2:
             wire.close()
@@ -124,7 +124,7 @@ class Pool:
         self._ages[wire] = None
 
     async def _connect(self, origin: Origin, within_s: float) -> Wire:
-        """Where so many are kept that there would be too many, the longest unused go."""
+        """Connect. Where too many idle connections are kept, those unused for longest are closed."""
         while self._ages and self._most - self._room.value + len(self._ages) > self._most:
             self._drop(next(iter(self._ages)))
         return Wire(await self._network.connect(origin, within_s), origin)

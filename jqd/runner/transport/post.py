@@ -1,4 +1,5 @@
-"""Carries jobs by HTTP: sends a request, tells a listener what its answer says while it arrives, says how that ended.
+"""Posts jobs by HTTP: sends a request, hands a listener what the answer says while it arrives, and returns how that
+ended.
 
 What a request holds and what an answer means is the protocol's business. Redirects are never followed, compression is
 never asked for, an answer's size is bounded, and a connection that said more than its answer is not used again.
@@ -39,13 +40,13 @@ class Listener(Protocol):
     """Told what happens while jobs are carried; never waits."""
 
     def sending(self) -> bool:
-        """The next byte goes to the worker. False: do not send."""
+        """Called before the first byte goes to the worker. Returns False: do not send."""
 
     def answered(self, judgement: Judgement) -> None:
-        """The worker has answered; what it says of the jobs may follow."""
+        """Called when the worker's status is known; outcomes of jobs may follow."""
 
     def said(self, answers: Iterable[Answer]) -> None:
-        """What came at once. Where `answers` raises, so does this, and what it gave before stands."""
+        """Called with outcomes that came together. Where `answers` raises, so does this; what it gave before stands."""
 
 
 class End(enum.Enum):
@@ -73,13 +74,13 @@ class Ending(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """How it ended, for logs: `message` may hold what the worker wrote, which only its jobs may show."""
+        """Return how it ended, for logs. `message` may hold what the worker wrote, which is only for its jobs."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
 
 class PostAnswer(NamedTuple):
-    """What became of a cancel that a worker was told of."""
+    """How a worker answered a cancel."""
 
     status: int
     why: str
@@ -87,7 +88,7 @@ class PostAnswer(NamedTuple):
 
 
 class Post:
-    """One request for each batch, one more for a cancel."""
+    """Posts a request for each batch, and one more for a cancel."""
 
     def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig) -> None:
         self._pool, self._connections, self._config = pool, connections, config
@@ -133,7 +134,7 @@ class Post:
                 self._pool.give(wire)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> PostAnswer | None:
-        """Tell the worker that a job of what it was sent was cancelled. None: it takes no such calls."""
+        """Tell the worker that a job was cancelled. Returns None: it takes no cancels."""
         worker = sending.worker
         request = STYLES[worker.style].cancel(sending, job_id)
         if request is None:
@@ -158,14 +159,15 @@ class Post:
 
 @lru_cache(maxsize=1_000)  # more workers than are spoken to at once; to split it each time would cost as much as TCP
 def _place(url: str | None, standing: AddressPolicy, where: str) -> tuple[str, Origin]:
-    """Host and port of a worker as its URL writes them, and where its wires lead."""
+    """Return host and port as the worker's URL has them, and the origin of its connections."""
     assert url is not None, "something is to be sent to a worker without a URL"
     scheme, host, port = server_of(url)
     return url.split("/", 3)[2], Origin(scheme, host, port, standing_here(standing, where))
 
 
 def _unsent(error: JqdError) -> Ending:
-    """No connection, and so nothing was sent: through us, or through the worker and what leads there."""
+    """Return the ending of a request that was not sent: for want of a connection here, or because the worker was not
+    reached."""
     # What says that this process, or its machine, has no more sockets to give.
     ours = any(isinstance(cause, OSError) and cause.errno in OURS for cause in _causes(error))
     crowded = isinstance(error, CrowdedError) or ours
@@ -185,7 +187,7 @@ def describe(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """The name of the errno where one is known, else what kind of error: nothing that came over the wire."""
+    """Return the name of the errno where one is known, else the kind of error; nothing that came over the wire."""
     name = describe(error).partition(":")[0]
     if name in errno.errorcode.values():
         return name
@@ -232,7 +234,7 @@ async def _hear(
 
 
 async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -> Ending:
-    """Read the beginning of an answer whose status says all."""
+    """Read the beginning of an answer whose status decides alone."""
     excerpt = await hear_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"
     if 300 <= wire.status < 400:
@@ -242,7 +244,7 @@ async def _hear_status(wire: Wire, judgement: Judgement, config: RunnerConfig) -
 
 
 async def _read_apart(reader: Reader, chunk: bytes) -> Iterable[Answer]:
-    """Much JSON is read beside the loop, and what was read before an error stands all the same."""
+    """Decode much JSON in a thread. What was read before an error stands."""
     answers: list[Answer] = []
 
     def read() -> None:
@@ -266,7 +268,7 @@ def _then(answers: Iterable[Answer], error: AnswerGarbled) -> Iterator[Answer]:
 
 
 async def hear_excerpt(wire: Wire, within_s: float) -> str:
-    """The beginning of a body that nobody parses, as text: as much of it as comes `within_s`."""
+    """Return the beginning of a body as text: as much as comes `within_s`."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):
