@@ -17,6 +17,7 @@ from jqd.api.v1 import (
     explain,
     handlers,
     job_actions,
+    job_events,
     jobs,
     jobtypes,
     leases,
@@ -86,6 +87,8 @@ PAGE: Facts = LIST | {"query": ListQuery}
 URGENT: Facts = WORK | {"urgency": Urgency.SMALL}
 REPORT: Facts = WORK | {"urgency": Urgency.ANY_SIZE, "any_size": True}
 PROBE: Facts = OPEN | {"urgency": Urgency.SMALL, "watched": True}
+RESUMED = {job_events.LAST: "the `id` of the last event that came"}
+FOLLOWED = {200: Document(events.SSE), 204: None}
 KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 PUSHES: Facts = PUSH | ONE | {"any_size": True, "heeds": KEYED}
 LINES: Facts = PUSH | {"any_size": True, "plain": miniq.PLAIN}
@@ -101,6 +104,8 @@ ROUTES = [
     Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean, **LIST),
     Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.JobQuery, **WAIT),
     Route("GET", "/v1/jobs/<job_id>/why", explain.get_why, {200: explain.Why}, **READ),
+    Route("GET", "/v1/jobs/<job_id>/events", job_events.follow, FOLLOWED, heeds=RESUMED, **READ),
+    Route("GET", "/v1/jobs/<job_id>/log", job_events.get_log, {200: told.JobLog}, **READ),
     Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.ResultQuery, **WAIT),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, CANCELLED, None, jobs.DeleteQuery, **PUSH),
     Route("PATCH", "/v1/jobs/<job_id>", job_actions.edit, {200: told.Job}, Edit),

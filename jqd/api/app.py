@@ -37,7 +37,7 @@ from jqd.http import (
     by_address,
     log_internal_error,
 )
-from jqd.service import find
+from jqd.service import find, job_watch
 
 MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
@@ -166,8 +166,11 @@ class Api:
         self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
-        await find.watch(self._parts.services, partition, task_status=task_status)
+        """Look for what long polls and streams wait for in one partition of the store; runs as long as the daemon."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(find.watch, self._parts.services, partition)
+            await nursery.start(job_watch.watch, self._parts.services, partition)
+            task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:
         """Which call it is; found once for all requests with this head."""

@@ -224,16 +224,18 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     interruptions: int = 0
     """How often an attempt of it was interrupted until now, this one included."""
     log: str = ""
-    """Of a failed attempt, the end of what it printed."""
+    """The end of what the attempt printed."""
     follows: bytes = b""
     """Of a success, the jobs that follow it, as `followers.named` writes them."""
     lag_ms: int | None = None
     """So long before `finished_at_ms` it ended by its worker's own clock; None: it did not say. Nothing goes by it."""
+    log_from: int = 0
+    """How many bytes the attempt had printed before `log`."""
 
     @property
     def content_bytes(self) -> int:
         """Of what it carries; the rest of it is small."""
-        texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # a success has none
+        texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # most have none
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property

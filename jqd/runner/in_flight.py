@@ -99,6 +99,7 @@ class Counters:
     unknown_ids: int = 0
     repeated_ids: int = 0
     unclear: int = 0
+    chains_ignored: int = 0
     cancels_told: int = 0
     entrusted: int = 0
 
@@ -175,7 +176,7 @@ class InFlightJobs:
                 self.counters.succeeded += 1
             else:
                 self._count(outcome)
-            is_bare = outcome.fate is SUCCEEDED and not outcome.message
+            is_bare = outcome.fate is SUCCEEDED and not outcome.message and not outcome.log
             weight = len(outcome.result) + len(outcome.follows) if is_bare else outcome.content_bytes
             self._outcomes.append((entry, outcome, weight))
             self.untaken_bytes += weight

@@ -33,10 +33,13 @@ NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete 
 RESULT_DROPPED = "RESULT_DROPPED"  # begins the message of a success whose result is too large to be kept
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
+SUCCESS_LOG_BYTES_MAX = 8_192  # the same of a success: they are many, and each log goes through the journal
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
+LOG_PLACE_MAX = 1 << 50  # bytes printed before: scripts of the store count exactly so far
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
 Size = Annotated[int, Meta(ge=0, description="a number of bytes")]
+Printed = Annotated[int, Meta(ge=0, le=LOG_PLACE_MAX, description="a number of bytes that the attempt printed")]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -57,6 +60,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a result that is not here, for it was too large to be sent or read."""
     log: str = ""
     """The end of what the attempt printed."""
+    log_from: Printed = 0
+    """How many bytes it printed before."""
     follows: bytes = b""
     """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
     ended_at_ms: int | None = None
@@ -117,9 +122,8 @@ def end_attempt(
                 result=report.result if job.keep_result and not dropped else NIL,
                 snoozes=held.snoozes,
                 interruptions=held.interruptions,
-                follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms)
-                if report.follows
-                else b"",
+                **(_log_within(report, SUCCESS_LOG_BYTES_MAX) if report.log else {}),
+                follows=_follows(report, held, finished_at_ms) if report.follows else b"",
             )
         report = Report(status=413, message=f"{dropped}; this job requires its result")
     report = _within_limits(report)
@@ -140,6 +144,7 @@ def end_attempt(
         snoozes=held.snoozes + (report.reason == SNOOZE),
         interruptions=held.interruptions + (report.reason == INTERRUPTED),
         log=report.log,
+        log_from=report.log_from,
     )
 
 
@@ -163,6 +168,10 @@ def _outcome(
         lag_ms=None if report.ended_at_ms is None else finished_at_ms - report.ended_at_ms,
         **more,
     )
+
+
+def _follows(report: Report, held: Held, finished_at_ms: int) -> bytes:
+    return named(report.follows, held.job.id, held.job.jobtype, held.generation, finished_at_ms)
 
 
 def _delay_s(report: Report, own_s: float) -> float:
@@ -193,7 +202,7 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         reason="",
         error=NIL,
         message=dropped,
-        log="",
+        **_log_within(report, SUCCESS_LOG_BYTES_MAX),
         result=report.result if attempt.keep_result and not dropped else NIL,
         follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
         if report.follows
@@ -260,8 +269,7 @@ def _within_limits(report: Report) -> Report:
     if len(report.message) > MESSAGE_LENGTH_MAX:
         changes["message"] = "… " + report.message[-MESSAGE_LENGTH_MAX:]
     if bytes_of(report.log) > LOG_BYTES_MAX:
-        # A letter that is cut in two is left out.
-        changes["log"] = report.log.encode("utf-8", "replace")[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
+        changes |= _log_within(report, LOG_BYTES_MAX)
     if report.reason == SNOOZE and not report.message:
         changes["message"] = "the job put itself off"
     if len(report.error) > ERROR_BYTES_MAX:
@@ -269,3 +277,10 @@ def _within_limits(report: Report) -> Report:
         message = changes.get("message", report.message)
         changes["message"] = f"{message}\n(its error value of {len(report.error)} bytes was dropped)"
     return msgspec.structs.replace(report, **changes) if changes else report
+
+
+def _log_within(report: Report, bytes_max: int) -> dict[str, Any]:
+    """A letter that is cut in two is left out."""
+    data = report.log.encode("utf-8", "replace")
+    kept = data[-bytes_max:].decode("utf-8", "ignore")
+    return {"log": kept, "log_from": report.log_from + len(data) - len(kept.encode())}

@@ -20,7 +20,7 @@ from jqd.service.find import find, resolve
 from jqd.service.services import Services
 from jqd.service.settings import get_or_refresh
 from jqd.service.workers import covers
-from jqd.store import CALL_JOBS_MAX, Hold
+from jqd.store import CALL_JOBS_MAX, NO_LOG, Hold, Log, lines_of
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
 SOON_S = 0.1  # without a wait: a look and a claim, which take some milliseconds
@@ -48,6 +48,17 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int = 0
 
 
+class Lines(NamedTuple):
+    """What a job printed."""
+
+    start: int
+    """How many bytes its attempt printed before."""
+    text: str
+
+
+NO_LINES = Lines(0, "")
+
+
 class Beat(NamedTuple):
     """The answer to a heartbeat."""
 
@@ -55,6 +66,8 @@ class Beat(NamedTuple):
     """Somebody wants the job stopped."""
     silence_s: int
     """For so long no heartbeat is needed; 0: a daemon holds the job, and waits for its outcome."""
+    log_end: int | None = None
+    """Somebody watches the job, and so many bytes of what its attempt printed are known."""
 
 
 async def pull(
@@ -83,7 +96,12 @@ def lost(services: Services, lease: Lease) -> None:
 
 
 async def beat(
-    services: Services, given: str, fence: int, progress: Progress | None = None, extend_s: float | None = None
+    services: Services,
+    given: str,
+    fence: int,
+    progress: Progress | None = None,
+    extend_s: float | None = None,
+    lines: Lines = NO_LINES,
 ) -> Beat:
     """Renew the lease of a job by a heartbeat; `given`: the daemon's or the pusher's id. Raises NotFound, Conflict.
 
@@ -95,14 +113,15 @@ async def beat(
     if services.principal.is_bound:
         # Another's job is not found, before its lease is renewed.
         await find(services, job_id, named=job_id != given, given=given)
-    (seen,) = await services.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
+    log = NO_LOG if not lines.text else Log(fence, lines.start, lines_of(lines.text))
+    (seen,) = await services.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed, log=log)
     if seen.hold is not Hold.STANDS:
         await find(services, job_id)
         raise Conflict(
             f"job {given} is not in lease {fence} any more: stop the work; whatever it gives but success is late"
         )
     services.workers.reached(seen.worker)
-    return Beat(seen.cancelled, silence_s or seen.silence_s)
+    return Beat(seen.cancelled, silence_s or seen.silence_s, seen.log_end)
 
 
 async def _wait(

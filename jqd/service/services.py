@@ -30,6 +30,7 @@ from jqd.service.partition_breaker import PartitionBreaker
 from jqd.service.principal import EVERYBODY, Principal
 from jqd.service.recent_outcomes import RecentOutcomes
 from jqd.service.registered_options import RegisteredOptions
+from jqd.service.watched import Watched
 from jqd.store import EdgeStore
 
 F = TypeVar("F")
@@ -85,6 +86,8 @@ class Services:
     listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (find.py)."""
+    watched: dict[str, Watched] = field(default_factory=dict)
+    """Jobs that somebody follows here, by their ids (job_watch.py)."""
     principal: Principal = EVERYBODY
     options: RegisteredOptions = field(init=False)
     """Registered for jobtypes."""

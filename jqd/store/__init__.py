@@ -1,6 +1,7 @@
 """The state all daemons share, kept in Redis or Valkey. docs/build/STORE.md draws its keys and the states of jobs."""
 
 from jqd.store.claims import Claimed
+from jqd.store.codec import lines_of
 from jqd.store.config import StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.counts import TypeView
@@ -12,9 +13,11 @@ from jqd.store.outbox import Shelf, Waiting
 from jqd.store.partition_check import MISPLACED
 from jqd.store.partitioned import PartitionedStore
 from jqd.store.permits import Lack, Permit, RateGranted, RateWanted, Report, SlotsGranted, SlotsWanted
+from jqd.store.queries import BRIEFS_MAX
 from jqd.store.store import Store
 from jqd.store.types import (
     CALL_JOBS_MAX,
+    NO_LOG,
     Ages,
     DurableReply,
     EditGiven,
@@ -23,6 +26,7 @@ from jqd.store.types import (
     JobView,
     KeptJob,
     Lease,
+    Log,
     Member,
     OnItsWay,
     Owner,
@@ -38,8 +42,10 @@ from jqd.store.types import (
 )
 
 __all__ = [
+    "BRIEFS_MAX",
     "CALL_JOBS_MAX",
     "MISPLACED",
+    "NO_LOG",
     "Ages",
     "Claimed",
     "DurableReply",
@@ -51,6 +57,7 @@ __all__ = [
     "KeptJob",
     "Lack",
     "Lease",
+    "Log",
     "Member",
     "NameGiven",
     "NameJournaled",
@@ -83,6 +90,7 @@ __all__ = [
     "Waiting",
     "WaitingType",
     "examine",
+    "lines_of",
     "open_embedded",
     "open_store",
     "server_binary",

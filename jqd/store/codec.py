@@ -22,7 +22,7 @@ from jqd.domain.errors import StoreRefused, SysidRefused
 from jqd.domain.job import NIL, Fate, Held, Job, Keep, Outcome, lease_claim
 from jqd.domain.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
-from jqd.store.types import SEATS_MAX, Member, OnItsWay
+from jqd.store.types import SEATS_MAX, Log, Member, OnItsWay
 
 ROW_VERSION = 1
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
@@ -30,6 +30,8 @@ _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes heade
 
 _GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
+_LOG = re.compile(rb"\x01(\d{1,16}) (\d{1,16}) (.*)", re.DOTALL)
+LOG_HEAD, LINE_END = b"\x01", "\n"
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -61,8 +63,8 @@ _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
 SUCCEEDED, RETRY, ENTRUSTED = Fate.SUCCEEDED, Fate.RETRY, Fate.ENTRUSTED  # reading one there costs as much as a call
-FOLLOWED = 6
-"""Stands to scripts for a fate: it succeeded, and jobs follow."""
+SAID_MORE = 6
+"""Stands to scripts for a fate: it succeeded, and jobs follow, or it printed something."""
 _PLACED = {fate: fate.value for fate in Fate} | {Fate.FAILED: Fate.DEAD.value}
 """Whatever failed for good stays until somebody deals with it (adr/0008)."""
 
@@ -135,7 +137,7 @@ def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused
 def encode_outcome(outcome: Outcome) -> bytes:
     """An outcome without what is stored apart because it goes sooner: its result, its log, its followers."""
     bare = outcome.result == NIL and not outcome.log and not outcome.follows
-    return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", follows=b""))
+    return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", log_from=0, follows=b""))
 
 
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
@@ -145,8 +147,8 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     count_at = 0
     for one in outcomes:
         fate = _PLACED[one.fate]
-        if one.follows and fate == SUCCEEDED:
-            fate = FOLLOWED
+        if fate == SUCCEEDED and (one.follows or one.log):
+            fate = SAID_MORE
         extra = _extra(one)
         if common != (its := (fate, one.fence, one.generation, one.jobtype, extra)):
             common, count_at = its, len(flat) + 4
@@ -165,13 +167,35 @@ def _extra(outcome: Outcome) -> bytes | str:
     """What a script needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is SUCCEEDED:
         result = outcome.result if outcome.keep_result else b""
-        return b"%d %b%b" % (len(result), result, outcome.follows) if outcome.follows else result
+        if not outcome.follows and not outcome.log:
+            return result
+        return b"%d %d %b%b%b" % (len(result), len(outcome.follows), result, outcome.follows, _log(outcome))
     if outcome.fate is RETRY:
         described = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
-        return f"{described}\n{outcome.log}" if outcome.log else described
+        return b"%b\n%b" % (described.encode(), _log(outcome)) if outcome.log else described
     if outcome.fate is ENTRUSTED:
         return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
-    return outcome.log
+    return _log(outcome)
+
+
+def _log(outcome: Outcome) -> bytes:
+    return b"%d %b" % (outcome.log_from, lines_of(outcome.log)) if outcome.log else b""
+
+
+def lines_of(log: str) -> bytes:
+    """As it is kept: each line has its end, so that more can follow."""
+    return f"{log.removesuffix(LINE_END)}{LINE_END}".encode("utf-8", "backslashreplace")
+
+
+def decode_log(keys: Keys, job_id: str, row: object) -> Log:
+    """What `logs` has of a job. Raises Unreadable."""
+    data = _bytes(row)
+    if not data.startswith(LOG_HEAD):
+        return Log(0, 0, data)
+    found = _LOG.fullmatch(data)
+    if found is None:
+        raise _unreadable(keys["logs"], job_id, "it does not begin with the fence of its attempt")
+    return Log(int(found[1]), int(found[2]), found[3])
 
 
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:

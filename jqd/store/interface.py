@@ -11,7 +11,18 @@ from typing import Protocol
 from jqd.domain.job import State
 from jqd.store.counts import TypeView
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
-from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
+from jqd.store.types import (
+    NO_LOG,
+    EditGiven,
+    Entrusted,
+    JobView,
+    Log,
+    OnItsWay,
+    Page,
+    QueuePlace,
+    Release,
+    StoreStats,
+)
 
 
 class EdgeStore(Protocol):
@@ -79,6 +90,10 @@ class EdgeStore(Protocol):
         Raises StoreChanged in another life than the one we looked at: an emptied store may not know it yet."""
         ...
 
+    async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        """As `get_job` of each, without what may be large: argument, result and log. At most BRIEFS_MAX."""
+        ...
+
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         """What waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
         ...
@@ -137,16 +152,28 @@ class EdgeStore(Protocol):
     # ------------------------------------------------------------ what workers hold by themselves
 
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
+        self,
+        claims: Sequence[tuple[str, int]],
+        *,
+        renew: bool = True,
+        silence_s: int = 0,
+        progress: bytes = b"",
+        log: Log = NO_LOG,
     ) -> list[Entrusted]:
         """The state of claims that workers name, as (id, fence), in their order; leases that stand are renewed.
 
         Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: naming one of its
         jobs renews it. Without `renew` this only looks, and brings no jobs. `silence_s`: the worker timeout of these
-        leases from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. At most
-        CALL_JOBS_MAX claims.
+        leases from now on; 0: as before. `progress`: one MessagePack value to be shown with these jobs. `log`: what
+        their attempt printed, kept while somebody watches them. At most CALL_JOBS_MAX claims.
 
         Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better."""
+        ...
+
+    async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
+        """Of each job, given as (id, fence, how many bytes of that attempt are known), what is kept of its log behind
+        them, or the whole log of another attempt; None for nothing new. For so long their workers are told that
+        somebody watches. StoreChanged in another life."""
         ...
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:

@@ -16,7 +16,7 @@ _SPELLED = """
     asked:hash deaths:hash rules:hash backlog:zset page:list paged:hash heads:zset leases:hash beats:zset ruled:zset
     alive:zset logs:hash logged:zset counts:hash outbox:zset keyed:hash queues:zset parked:hash aside:zset
     limits:hash due:zset again:zset spent:list busy:zset limited:hash expiring:zset permits:hash aged:zset
-    shelf:zset shelves:zset loose:zset kept:hash
+    shelf:zset shelves:zset loose:zset kept:hash watched:zset
 """
 KINDS = dict(pair.split(":") for pair in _SPELLED.split())
 NAMES = tuple(KINDS)

@@ -4,31 +4,47 @@ from collections.abc import Mapping, Sequence
 
 from jqd.store import codec
 from jqd.store.methods import ScriptMethods, bound
-from jqd.store.types import CALL_JOBS_MAX, Entrusted, Hold, Lease, Release, SilentLeases
+from jqd.store.types import CALL_JOBS_MAX, NO_LOG, Entrusted, Hold, Lease, Log, Release, SilentLeases
 
 _HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
 
 
 class LeaseMethods(ScriptMethods):
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
+        self,
+        claims: Sequence[tuple[str, int]],
+        *,
+        renew: bool = True,
+        silence_s: int = 0,
+        progress: bytes = b"",
+        log: Log = NO_LOG,
     ) -> list[Entrusted]:
         bound(claims)
         flat = (value for claim in claims for value in claim)
-        answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
+        ask = self._caller.identity, int(renew), silence_s, progress, log.start, log.data
+        answer = await self._caller.call("touch", *ask, *flat)
         lent, rows = codec.fields(self._keys, "leases", answer, 2)
         leases, held = self._rows("leases", lent, 3), self._list("held", rows)
         workers = {
             fence: (self._text("leases", worker), self._whole("leases", allowed_s))
             for fence, worker, allowed_s in leases
         }
-        columns = (held[at::7] for at in range(7))
+        columns = (held[at::8] for at in range(8))
         found = [
-            self._entrusted(job_id, state, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
-            for (job_id, _), state, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
+            self._entrusted(
+                job_id, state, fence, workers[fence] if is_lent else ("", 0), cancelled, *row, log_end=log_end
+            )
+            for (job_id, _), state, fence, is_lent, cancelled, *row, log_end in zip(claims, *columns, strict=True)
         ]
         await self.burial.bury()
         return found
+
+    async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
+        bound(known)
+        flat = (value for each in known for value in each)
+        answer = await self._caller.call("watch_logs", self._caller.identity, watch_ms, *flat)
+        rows = zip(known, self._list("logs", answer), strict=True)
+        return [None if row is None else codec.decode_log(self._keys, job_id, row) for (job_id, *_), row in rows]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         bound(claims)
@@ -56,7 +72,14 @@ class LeaseMethods(ScriptMethods):
         return silent
 
     def _entrusted(
-        self, job_id: str, state: object, fence: object, lease: tuple[str, int], cancelled: object, *row: object
+        self,
+        job_id: str,
+        state: object,
+        fence: object,
+        lease: tuple[str, int],
+        cancelled: object,
+        *row: object,
+        log_end: object,
     ) -> Entrusted:
         hold = _HOLDS.get(state) or Hold(self._whole("leases", state))
         claim = self._whole("held", fence)
@@ -64,7 +87,7 @@ class LeaseMethods(ScriptMethods):
         if hold is not Hold.OVER and row[0] is not None and claim > 0:
             held = self.burial.held(job_id, claim, *row, bare=True)
             hold = hold if held is not None else Hold.OVER
-        return Entrusted(hold, held, *lease, cancelled == 1)
+        return Entrusted(hold, held, *lease, cancelled == 1, None if log_end is None else self._whole("logs", log_end))
 
     def _lease(self, answer: object) -> Lease:
         fence, worker, silence_s, jobs = codec.fields(self._keys, "leases", answer, 4)

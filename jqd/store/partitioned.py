@@ -7,7 +7,7 @@ from all, asked at the same time. An error names its partition. docs/adr/0009 sa
 import base64
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import trio
@@ -18,7 +18,18 @@ from jqd.domain.jobid import partition_of, partition_of_name
 from jqd.store.counts import TypeView, added
 from jqd.store.interface import EdgeStore
 from jqd.store.names import NameGiven, NameJournaled, NameStanding, NameWanted
-from jqd.store.types import EditGiven, Entrusted, JobView, OnItsWay, Page, QueuePlace, Release, StoreStats
+from jqd.store.types import (
+    NO_LOG,
+    EditGiven,
+    Entrusted,
+    JobView,
+    Log,
+    OnItsWay,
+    Page,
+    QueuePlace,
+    Release,
+    StoreStats,
+)
 
 PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page leaves out is fetched again
 CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
@@ -112,12 +123,25 @@ class PartitionedStore:
         return await self._those(job_ids, job_ids, lambda store, its: store.delete_dead(its))
 
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
+        self,
+        claims: Sequence[tuple[str, int]],
+        *,
+        renew: bool = True,
+        silence_s: int = 0,
+        progress: bytes = b"",
+        log: Log = NO_LOG,
     ) -> list[Entrusted]:
         homes = [self._of(job_id) for job_id, _ in claims]
-        return await self._in_order(
-            homes, claims, lambda store, its: store.touch(its, renew=renew, silence_s=silence_s, progress=progress)
-        )
+        ask: dict[str, Any] = {"renew": renew, "silence_s": silence_s, "progress": progress, "log": log}
+        return await self._in_order(homes, claims, lambda store, its: store.touch(its, **ask))
+
+    async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        homes = [self._of(job_id) for job_id in job_ids]
+        return await self._in_order(homes, job_ids, lambda store, its: store.get_briefs(its))
+
+    async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
+        homes = [self._of(job_id) for job_id, *_ in known]
+        return await self._in_order(homes, known, lambda store, its: store.watch_logs(its, watch_ms))
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]], how: Release = Release.UNSENT) -> list[str]:
         job_ids = [job_id for job_id, _ in claims]

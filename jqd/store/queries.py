@@ -19,6 +19,7 @@ from jqd.store.methods import ScriptMethods, bound, in_rows, milliseconds
 from jqd.store.types import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, QueuePlace, StoreStats
 from jqd.store.views import damaged_view, decode_told_end, read_view
 
+BRIEFS_MAX = 20  # jobs whose views are read at once: a millisecond of the loop, with some failed attempts each
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 PASSED = 500  # the same of ended jobs, where few match: the store skips others by their outcomes
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
@@ -63,6 +64,11 @@ class QueryMethods(ScriptMethods):
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         (view,) = await self._views([job_id])
         return view
+
+    async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        if len(job_ids) > BRIEFS_MAX:
+            raise ValueError(f"{len(job_ids)} jobs in one call; {BRIEFS_MAX} at most")
+        return await self._views(job_ids, brief=1)
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
         found = self._list("ready", await self._caller.call("queue_place", job_id, PLACE_PAGES, PLACE_TYPES, period_ms))

@@ -144,6 +144,30 @@ class Hold(enum.IntEnum):
     """The job has ended, or does not exist."""
 
 
+class Log(NamedTuple):
+    """What an attempt printed, or a part of that."""
+
+    fence: int
+    """Of the attempt; 0: not known."""
+    start: int
+    """How many bytes it had printed before these."""
+    data: bytes
+    """UTF-8. The last line has its end, too."""
+
+    @property
+    def end(self) -> int:
+        """How many bytes it printed with these."""
+        return self.start + len(self.data)
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return self.data.decode("utf-8", "replace").removesuffix("\n")
+
+
+NO_LOG = Log(0, 0, b"")
+
+
 class Entrusted(NamedTuple):
     """A claim that a worker names, as the store knows it."""
 
@@ -156,6 +180,8 @@ class Entrusted(NamedTuple):
     """The worker timeout; 0 unless a worker holds it."""
     cancelled: bool
     """Its cancel was asked."""
+    log_end: int | None = None
+    """Somebody watches what it prints, and knows so many bytes of this attempt."""
 
 
 class Lease(NamedTuple):

@@ -8,14 +8,14 @@ from functools import partial
 from subprocess import CalledProcessError
 from typing import Any
 
-import msgspec
 import trio
+from msgspec import msgpack, structs
 
 from jqd.domain.clock import Clock
 from jqd.domain.followers import FOLLOWERS_BYTES_MAX
 from jqd.domain.log import get_logger
 from jqd.worker import wire
-from jqd.worker.attempt_output import AttemptOutput
+from jqd.worker.attempt_output import SUCCESS_LOG_BYTES_MAX, AttemptOutput
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
 from jqd.worker.job import Loop
@@ -147,8 +147,12 @@ class Attempts:
         jobs = self.follows(voice, codec) if voice is not None and voice.follows else ()
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
+        log_from, log = voice.log(SUCCESS_LOG_BYTES_MAX) if voice is not None else (0, "")
+        told = wire.Success(item.job_id, self._now(), result, jobs, log=log, log_from=log_from)
         try:
-            body = codec.encode(wire.Success(item.job_id, self._now(), result, jobs))
+            body = codec.encode(told)
+            if len(body) > wire.RESULT_BYTES_MAX and log:  # what is returned counts more than what is printed
+                body = codec.encode(structs.replace(told, log="", log_from=0))
         except Exception as error:  # whatever a foreign object does when it is encoded
             where = wire.culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
@@ -168,11 +172,9 @@ class Attempts:
         """Return the followers as the codec needs them: packed values cannot stand in JSON."""
         if codec is wire.MSGPACK:
             return voice.follows
-        return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in voice.follows]
+        return [msgpack.decode(msgpack.encode(told)) for told in voice.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
-        if item.voice is not None:
-            item.voice.over()
         self.lines.succeeded(item)
         return body
 
@@ -252,10 +254,9 @@ class Attempts:
             message += f" (its error value {why})"
             error = f"a value of type {type(error).__name__}"
         voice = item.voice
-        if voice is not None:
-            voice.over()
-        log = voice.output.text() if voice is not None and voice.output is not None else ""
-        told = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status, log)
+        log_from, log = voice.log() if voice is not None else (0, "")
+        told = wire.Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
+        told.log, told.log_from = log, log_from
         return codec.encode(told)
 
     def _now(self) -> str:

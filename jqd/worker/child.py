@@ -133,9 +133,9 @@ class Child:
             voice, batch = item.voice, item.batch
             if voice is None or item.ended or not isinstance(batch, Errand):
                 continue
-            lines = voice.output.fresh() if voice.output is not None else ""
+            fresh = voice.output.fresh() if voice.output is not None else (0, "")
             far, voice.far = voice.far, None
-            self._tell(frames.Spoke(batch.key, lines, far is not None, *(far or (None, ""))))
+            self._tell(frames.Spoke(batch.key, *fresh, far is not None, *(far or (None, ""))))
 
     def _tasks(self) -> str:
         tasks = [item for item in list(self._items.values()) if item.function.loop is not None]

@@ -67,6 +67,8 @@ class Broken(msgspec.Struct, tag=True, array_like=True):
 
 class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
     key: int
+    missed: int
+    """Bytes that it printed before these lines, and that are not here any more."""
     lines: str
     """Or nothing."""
     is_farther: bool

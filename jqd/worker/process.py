@@ -225,10 +225,10 @@ class Process:
     def _hear(self, item: Item, message: frames.Spoke) -> None:
         voice = item.speak()
         if message.lines:
-            voice.write(message.lines)
+            voice.write(message.lines, message.missed)
         if message.is_farther:
             voice.set_progress(message.done, message.message)
-            self._spoke(item)
+        self._spoke(item)
 
     def _kill_group(self) -> None:
         # Its number is nobody else's as long as one of the group lives; if none does, there is nobody to kill.

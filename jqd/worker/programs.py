@@ -19,8 +19,8 @@ import trio
 from msgspec import Raw
 
 from jqd.domain.lossy_stream import LossyWriter
-from jqd.worker.attempt_output import OUTPUT_BYTES_MAX
-from jqd.worker.wire import MSGPACK, Codec
+from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
+from jqd.worker.wire import MSGPACK, RESULT_BYTES_MAX, Codec
 
 COMMAND_CHARS_MAX = 100  # of a command line in a log
 
@@ -126,11 +126,15 @@ def text_of(printed: bytearray) -> str:
 
 
 def told_with(outcome: bytes, printed: bytearray, codec: Codec) -> bytes:
-    """Return the outcome with what was printed at the end of its log, if it is a failure."""
+    """Return the outcome with that at the end of its log, if the attempt succeeded or failed."""
     decode = msgspec.msgpack.decode if codec is MSGPACK else msgspec.json.decode
     told: dict[str, Raw] = decode(outcome, type=dict[str, Raw])
-    if decode(told["type"]) != "failure":
+    most = {"failure": OUTPUT_BYTES_MAX, "success": SUCCESS_LOG_BYTES_MAX}.get(decode(told["type"]), 0)
+    if not most or (len(outcome) + most > RESULT_BYTES_MAX and most == SUCCESS_LOG_BYTES_MAX):
         return outcome
     said = [decode(told["log"], type=str)] if "log" in told else []
-    log = "\n".join([*said, text_of(printed)]).encode()[-OUTPUT_BYTES_MAX:].decode("utf-8", "ignore")
-    return codec.encode(told | {"log": Raw(codec.encode(log))})
+    whole = "\n".join([*said, text_of(printed)]).encode()
+    log = whole[-most:].decode("utf-8", "ignore")
+    before = decode(told["log_from"]) if "log_from" in told else 0
+    start = before + len(whole) - len(log.encode())
+    return codec.encode(told | {"log": Raw(codec.encode(log)), "log_from": Raw(codec.encode(start))})

@@ -1,10 +1,10 @@
 """Batches in, outcomes out: the worker protocol as bytes. Pure.
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
-    outcome   {type: "success", job_id, finished_at, result, jobs?, result_bytes?}   jobs that follow it; how large a
-                                                                    result is that is too large to be sent
+    outcome   {type: "success", job_id, finished_at, result, jobs?, result_bytes?, log?, log_from?}
+                                             jobs that follow; the size of a result that is too large to be sent
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?,
-               log?}                                                    the end of what the attempt printed
+               log?, log_from?}         the end of what the attempt printed, and how many bytes came before
               {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
               {type: "refused", job_id, message, retry_after?, interrupted?}   handed back, not begun or interrupted:
                                                                        no attempt is counted
@@ -80,6 +80,8 @@ class Success(msgspec.Struct, tag_field="type", tag="success", gc=False, omit_de
     """Those that follow it."""
     result_bytes: int = 0
     """Of a result that is too large to be sent."""
+    log: str = ""
+    log_from: int = 0
 
 
 class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=True):
@@ -94,6 +96,8 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     retry_after: float | None = None
     status: int | None = None
     log: str = ""
+    log_from: int = 0
+    """How many bytes the attempt printed before `log`."""
 
 
 class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):

@@ -1,9 +1,11 @@
 """What a worker reports to its daemons: its registration and the progress of its jobs; and what troubles it.
 
     job.progress(…) ──▶ the item's voice ──▶ beats ──POST /v1/jobs/{id}/heartbeat──▶ the store, for all daemons to show
+    what it prints ───▶
 
 That is the call that workers have which pull their jobs: at most one a second for each job, one request at a time. What
-cannot be told in time is not told, for the next word is newer.
+cannot be told in time is not told, for the next word is newer. What a job prints is sent while somebody watches it: the
+answer says so, and of a job that prints and runs for more than a second that is asked now and then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +17,21 @@ import trio
 
 from jqd.domain.log import get_logger
 from jqd.domain.media import MSGPACK
+from jqd.worker.attempt_output import AttemptOutput
 from jqd.worker.batch import Item
 from jqd.worker.executors import named
 from jqd.worker.job import Declared
 from jqd.worker.service import Service
 
+ASK_S = 5.0  # between questions whether somebody watches a job that prints: so late at most its first lines are seen
+ASKS_MAX = 20  # such questions a second: for jobs that nobody watches a worker troubles its daemons no more than that
 EVERY_S = 1.0  # as often as somebody who watches looks; each is a write in the store
 CALL_TIMEOUT_S = 5.0
 GONE = (404, 409)  # the job is not there, or in this lease, any more: there is nothing to tell
+
+
+class _Beaten(msgspec.Struct):
+    log_end: int | None = None
 
 
 class Place(Protocol):
@@ -40,21 +49,35 @@ class ProgressReporter:
         self._log = get_logger("worker")
 
     def spoke(self, item: Item) -> None:
-        if item.voice is not None and item.voice.far is not None and item.batch.lease_id:
+        if item.batch.lease_id:
             self._items[item] = None
 
     async def run(self) -> None:
         while True:
             await trio.sleep(EVERY_S)
+            asked, now_s = 0, trio.current_time()
             for item in list(self._items):
                 self._items.pop(item, None)
-                if item.voice is not None and (far := item.voice.far) is not None and not item.ended:
-                    item.voice.far = None
-                    await self._tell(item, *far)
+                voice = item.voice
+                if voice is None or item.ended:
+                    continue
+                if voice.output is not None:
+                    self._items[item] = None  # somebody may begin to watch it at any time; behind those of this round
+                is_due = now_s - voice.asked_s >= ASK_S and asked < ASKS_MAX
+                lines = _lines(voice)
+                if voice.far is not None or (voice.output is not None and (lines is not None or is_due)):
+                    asked += voice.far is None and lines is None
+                    voice.asked_s = now_s
+                    await self._tell(item, voice, lines or (0, ""))
 
-    async def _tell(self, item: Item, done: float | None, message: str) -> None:
-        told: Mapping[str, Any] = {"lease_id": item.batch.lease_id, "message": message}
-        body = msgspec.msgpack.encode(told if done is None else {**told, "progress": done})
+    async def _tell(self, item: Item, voice: AttemptOutput, lines: tuple[int, str]) -> None:
+        told: dict[str, Any] = {"lease_id": item.batch.lease_id}
+        if (far := voice.far) is not None:
+            voice.far = None
+            told |= {"message": far[1]} | ({} if far[0] is None else {"progress": far[0]})
+        if lines[1]:
+            told |= {"log_from": lines[0], "log": lines[1]}
+        body = msgspec.msgpack.encode(told)
         trouble = "no daemon answers"
         for place in self._places:
             if place.is_away:
@@ -69,11 +92,29 @@ class ProgressReporter:
             if answer.status_code == 404:
                 trouble = ""  # the daemon of another store, perhaps
                 continue
+            if answer.status_code == 200:
+                voice.log_end = _log_end(answer.content)
             trouble = "" if answer.status_code in (200, *GONE) else f"{place.daemon} answers {answer.status_code}"
             break
         if trouble and trouble != self._trouble:
             self._log.warning("worker.progress_untold", trouble=trouble, next="the jobs go on")
         self._trouble = trouble
+
+
+def _lines(voice: AttemptOutput) -> tuple[int, str] | None:
+    """What those who watch it do not know yet; None: nobody watches, or there is nothing new."""
+    if voice.log_end is None or voice.output is None:
+        return None
+    lines = voice.output.since(voice.log_end)
+    return lines if lines[1] else None
+
+
+def _log_end(body: bytes) -> int | None:
+    """None as well for an answer that cannot be read, or of a daemon that knows nothing of it."""
+    try:
+        return msgspec.msgpack.decode(body, type=_Beaten).log_end
+    except msgspec.MsgspecError:
+        return None
 
 
 LOOK_S = 1.0  # how late a daemon may hear of trouble

@@ -14,11 +14,14 @@ from jqd.domain.jobid import IdSource, parse_id
 from jqd.domain.record import Lane, decode_cancels, decode_jobs
 from jqd.domain.tenant import bare
 from jqd.store import (
+    BRIEFS_MAX,
     CALL_JOBS_MAX,
+    NO_LOG,
     EditGiven,
     Entrusted,
     Hold,
     JobView,
+    Log,
     OnItsWay,
     Page,
     QueuePlace,
@@ -120,6 +123,8 @@ class FakeStore:
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
         self.entrusted: dict[str, Entrusted] = {}
+        self.logs: dict[str, Log] = {}
+        self.briefs = 0
 
     async def wait_durable(
         self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
@@ -145,8 +150,25 @@ class FakeStore:
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
 
+    async def get_briefs(self, job_ids: Sequence[str]) -> list[JobView | OnItsWay | None]:
+        assert len(job_ids) <= BRIEFS_MAX
+        self.briefs += 1
+        return [await self.get_job(job_id) for job_id in job_ids]
+
+    async def watch_logs(self, known: Sequence[tuple[str, int, int]], watch_ms: int) -> list[Log | None]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        logs = [(self.logs.get(job_id), fence, end) for job_id, fence, end in known]
+        return [None if log is None or (log.fence, log.end) == (fence, end) else log for log, fence, end in logs]
+
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b"", renew: bool = True
+        self,
+        claims: Sequence[tuple[str, int]],
+        *,
+        silence_s: int = 0,
+        progress: bytes = b"",
+        renew: bool = True,
+        log: Log = NO_LOG,
     ) -> list[Entrusted]:
         await trio.lowlevel.checkpoint()
         self._check()

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jqd.domain.job import NIL, SNOOZE, ChangeKind, Fate, Held, State, Wanted
-from jqd.store import JobView, OnItsWay, Promoted, WaitingType
+from jqd.store import JobView, Log, OnItsWay, Promoted, WaitingType
 from tests.contract.bench import ENDS, StoreBench, changed, holds, ids, outcome, outcome_of
 
 
@@ -188,3 +188,62 @@ async def test_notes_of_unseen_jobs_merge(store_bench: StoreBench) -> None:
     assert await store_bench.store.get_waiting_jobtypes([Wanted("mail")], 9) != [], (
         "notes are used up by the job they meet"
     )
+
+
+async def test_what_a_success_printed_is_kept_beside_what_failures_did(store_bench: StoreBench) -> None:
+    first = await store_bench.push()
+    owner = await store_bench.join()
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD, log="failed"))
+    store_bench.clock.advance(1.0)
+    others = [store_bench.make() for _ in range(1_001)]
+    await store_bench.add(*others)
+    rest = await store_bench.claim(owner, limit=1_001)
+    follows = msgspec.msgpack.encode([{"name": "next"}])
+    await store_bench.settle(outcome(rest[0], Fate.SUCCEEDED, log="oldest"))
+    store_bench.clock.advance(1.0)
+    await store_bench.settle(
+        *(outcome(one, Fate.SUCCEEDED, log=f"é\n{one.job.id}", result=b"\x07", keep_result=True) for one in rest[1:-1]),
+        outcome(rest[-1], Fate.SUCCEEDED, log="followed", follows=follows),
+    )
+    told = [await store_bench.view(job) for job in (first, others[1], others[-1])]
+    assert [view.log for view in told] == ["failed", f"é\n{others[1].id}", "followed"]
+    assert told[1].result == b"\x07"
+    logs = [(await store_bench.view(job)).log for job in others]
+    assert (logs[0], logs.count("")) == ("", 1), "of the newest 1,000"
+
+
+async def test_lines_of_a_running_job_are_kept_while_somebody_watches_it(store_bench: StoreBench) -> None:
+    job, store = await store_bench.push(), store_bench.store
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    fence = held.fence
+
+    async def say(start: int, text: bytes, claim: int = fence) -> int | None:
+        (seen,) = await store.touch([(job.id, claim)], log=Log(0, start, text))
+        return seen.log_end
+
+    async def heard(end: int = 0) -> Log | None:
+        (log,) = await store.watch_logs([(job.id, fence, end)], 15_000)
+        return log
+
+    assert await say(0, b"one\n") is None
+    assert (await store_bench.view(job)).log == ""
+    assert await heard() is None
+    assert await say(0, b"") == 0
+    assert await say(0, b"one\ntwo\n") == 8
+    assert await say(4, b"two\nthree\n") == 14, "what came twice counts once"
+    assert await heard() == Log(fence, 0, b"one\ntwo\nthree\n")
+    assert await heard(8) == Log(fence, 8, b"three\n")
+    assert await heard(14) is None
+    assert (await store_bench.view(job)).log == "one\ntwo\nthree"
+    assert await say(0, b"none", claim=fence - 1) is None
+    assert await say(100, b"later\n") == 106, "what is missing in between is known to be missing"
+    assert await heard(14) == Log(fence, 100, b"later\n")
+    await say(106, b"x" * 99 + b"\n" + b"y" * 65_499 + b"\n")
+    assert await heard(106) == Log(fence, 206, b"y" * 65_499 + b"\n"), "64 KiB, of whole lines"
+    store_bench.clock.advance(16.0)
+    assert await say(200, b"nobody hears\n") is None
+    assert await heard() == Log(fence, 206, b"y" * 65_499 + b"\n")
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED, log="y\nend", log_from=65_704))
+    assert await heard(65_706) == Log(fence, 65_706, b"end\n")
+    assert (await store_bench.view(job)).log == "y" * 65_499 + "\nend"

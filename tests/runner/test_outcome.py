@@ -18,6 +18,7 @@ from jqd.runner.outcome import (
     RETRY_AFTER_S_MAX,
     SNOOZE_STATUS,
     SNOOZES_MAX,
+    SUCCESS_LOG_BYTES_MAX,
     Report,
     end_attempt,
     interrupted,
@@ -210,7 +211,8 @@ def test_limits_of_what_is_kept() -> None:
     assert printed.log == "b" * LOG_BYTES_MAX
     printed = end(Report(status=500, log="é" * (LOG_BYTES_MAX // 2) + "b"))
     assert printed.log == "é" * (LOG_BYTES_MAX // 2 - 1) + "b", "bytes, and no half letter"
-    assert end(Report(log="a")).log == ""
+    printed = end(Report(log="ab" * SUCCESS_LOG_BYTES_MAX, log_from=7))
+    assert (printed.log, printed.log_from) == ("ab" * (SUCCESS_LOG_BYTES_MAX // 2), 7 + SUCCESS_LOG_BYTES_MAX)
     heavy = end(Report(status=500, error=b"\x01" * (ERROR_BYTES_MAX + 1), message="m"))
     assert (heavy.error, heavy.message) == (NIL, "m\n(its error value of 65537 bytes was dropped)")
 

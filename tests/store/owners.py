@@ -90,7 +90,8 @@ NOTE = "what a note tells has not come"
 ARCHIVE = "the archive"
 QUOTA = "jobs that follow, and are in no journal yet"
 JOURNAL = "a journal"
-LOGS = "the newest 1,000"
+LOGS = "the newest 1,000 successes, and 1,000 others"
+WATCHED = "who is watched"
 LIMIT = "a constraint and its window"
 RULE = "a setting"
 SEAT = "a daemon's membership"
@@ -130,6 +131,7 @@ OWNERS: dict[str, tuple[str, Unowned]] = {
     "results": (HERE, lambda of: _ends(of, "results")),
     "logs": (LOGS, lambda of: of.ids("logs") ^ of.ids("logged")),
     "logged": (LOGS, lambda of: of.ids("logged") - of.here - of.note(b"sdcr")),
+    "watched": (WATCHED, lambda of: ()),
     "names": (
         HERE,
         lambda of: {

@@ -15,7 +15,7 @@ import trio
 
 from jqd.domain.job import ChangeKind, Fate, Held, Job, lease_claim
 from jqd.domain.record import Lane, cancel_of
-from jqd.store import Ages, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
+from jqd.store import Ages, Log, NameJournaled, NameWanted, Owner, Release, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.store.types import SEATS_SOON_S
 from jqd.testing.clock import ManualClock
@@ -187,7 +187,10 @@ class Round:
         held = await self.taken()
         await self.bench.settle(*(lease_claim(one, worker="w", silence_s=10, started_at_ms=1) for one in held))
         third = max(1, count // 3)
-        await self.store.touch([(one.job.id, one.fence) for one in held], silence_s=20, progress=b"\x01")
+        await self.store.watch_logs([(one.job.id, 0, 0) for one in held], 1)
+        await self.store.touch(
+            [(one.job.id, one.fence) for one in held], silence_s=20, progress=b"\x01", log=Log(0, 0, b"said\n")
+        )
         await self.end(held[:third])
         await self.store.release_entrusted([(one.job.id, one.fence) for one in held[third : 2 * third]], Release.UNSENT)
         found = await self.store.find_silent({20: 1 << 52}, 2 * count)

@@ -23,11 +23,30 @@ def test_what_is_fresh_is_told_once() -> None:
     output = Output()
     output.add("a")
     output.add("b")
-    assert (output.fresh(), output.fresh()) == ("a\nb", "")
+    assert (output.fresh(), output.fresh()) == ((0, "a\nb"), (0, ""))
     output.add("c")
     for number in range(OUTPUT_BYTES_MAX):
         output.add(f"{number}")
-    assert output.fresh() == output.text(), "what was pushed out meanwhile nobody hears"
+    missed, text = output.fresh()
+    assert text == output.text(), "what was pushed out meanwhile nobody hears"
+    assert missed + len(text) == len("c\n") + sum(len(f"{number}\n") for number in range(OUTPUT_BYTES_MAX)) - 1
+
+
+def test_every_byte_that_was_printed_has_its_place() -> None:
+    output = Output()
+    for line in ("one", "zwölf", "", "last"):
+        output.add(line)
+    assert output.since() == (0, "one\nzwölf\n\nlast")
+    assert output.since(4) == (4, "zwölf\n\nlast")
+    assert output.since(5) == (11, "\nlast"), "whole lines"
+    assert output.since(17) == (17, "")
+    assert output.since(bytes_max=6) == (11, "\nlast")
+    output.skip(100)
+    output.add("x" * 3 * OUTPUT_BYTES_MAX)
+    start, text = output.since()
+    assert start + len(text) + 1 == 117 + 3 * OUTPUT_BYTES_MAX + 1
+    start, text = output.since(bytes_max=5)
+    assert (start, text) == (117 + 3 * OUTPUT_BYTES_MAX - 4, "x" * 4)
 
 
 def test_prints_become_lines() -> None:

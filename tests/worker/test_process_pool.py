@@ -19,7 +19,7 @@ from jqd import App
 from jqd.domain.backoff import Backoff
 from jqd.domain.errors import ConfigError
 from jqd.worker import process_pool as crews
-from jqd.worker.attempt_output import OUTPUT_BYTES_MAX
+from jqd.worker.attempt_output import OUTPUT_BYTES_MAX, SUCCESS_LOG_BYTES_MAX
 from jqd.worker.batch import Item
 from jqd.worker.frames import Begin
 from jqd.worker.process_pool import ProcessPool, open_process_pool
@@ -297,7 +297,8 @@ async def test_what_programs_print_that_a_job_starts_is_kept_with_its_failed_att
         assert "last" in log.splitlines()[-2:]
         assert log.endswith("C says why" if how == "dies" else "last")
         (quiet,) = outcomes(await Exchange(service, packed(job("shout", "returns", timeout=9))).run()).values()
-        assert (quiet["type"], "log" in quiet) == ("success", False)
+        assert (quiet["type"], quiet["log"][-4:], len(quiet["log"])) == ("success", "last", SUCCESS_LOG_BYTES_MAX)
+        assert quiet["log_from"] > OUTPUT_BYTES_MAX - SUCCESS_LOG_BYTES_MAX
 
 
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from jqd.domain.job import NIL, SNOOZE, Name
 from jqd.domain.job_spec import Value, nothing
 from jqd.http import Request, Response
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs, interrupted
-from jqd.runner.outcome import Size
+from jqd.runner.outcome import LOG_BYTES_MAX, Printed, Size
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.service import leases, outcomes
-from jqd.service.leases import PROGRESS_LENGTH_MAX, Progress
+from jqd.service.leases import PROGRESS_LENGTH_MAX, Lines, Progress
 from jqd.service.outcome_batch import OutcomeAnswer
 
 PIECE = 100  # outcomes: read in some 2 ms, or in 30 where what is wrong is said of each
@@ -68,6 +68,7 @@ class Outcome(Struct, frozen=True):
     message: str = ""
     jobs: Value = msgspec.field(default_factory=nothing)
     log: str = ""
+    log_from: Printed = 0
     finished_at: Value = msgspec.field(default_factory=nothing)
 
 
@@ -78,6 +79,9 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
     progress: Done | None = None
     message: Note | None = None
     extend: Heartbeat | None = None
+    log: Annotated[str, Meta(description="lines, of a job that somebody follows")] = ""
+    log_from: Printed = 0
+    """Bytes printed before them."""
 
 
 class Untaken(NamedTuple):
@@ -140,8 +144,13 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
     fence = fence_of(told.lease_id)
     if not fence:
         raise Conflict(f"{told.lease_id[:64]!r} is no lease")
-    beaten = await leases.beat(parts.services, job_id, fence, progress, told.extend)
-    return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET), request.answer_language())
+    if (size := len(told.log.encode("utf-8", "replace"))) > LOG_BYTES_MAX:
+        detail = f"log has {size} bytes, and {LOG_BYTES_MAX} are kept: send the last ones"
+        raise Invalid(detail, [Fault("/log", detail)])
+    lines = Lines(told.log_from, told.log)
+    beaten = await leases.beat(parts.services, job_id, fence, progress, told.extend, lines)
+    log_end = UNSET if beaten.log_end is None else beaten.log_end
+    return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET, log_end), request.answer_language())
 
 
 def fence_of(lease_id: str) -> int:
@@ -220,6 +229,7 @@ def _told(each: Outcome) -> OutcomeAnswer:
         result=bytes(each.result),
         result_bytes=each.result_bytes,
         log=each.log,
+        log_from=each.log_from,
         ended_at_ms=instant_in(each.finished_at),
         follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),
     )

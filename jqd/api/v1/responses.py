@@ -113,7 +113,7 @@ class Job(JobState, kw_only=True, frozen=True):
     progress: Progress | UnsetType = UNSET
     """How far it is."""
     log: str | UnsetType = UNSET
-    """The end of what the last attempt printed, if that failed."""
+    """The end of what the last attempt printed."""
     result: Value | UnsetType = UNSET
     """With `keep_result`; one too large was dropped: `message` says how large."""
 
@@ -122,6 +122,16 @@ class Result(Struct, frozen=True):
     """What the worker answered."""
 
     result: Value
+
+
+class JobLog(Struct, frozen=True):
+    """What a job printed."""
+
+    job_id: str
+    state: State
+    attempts: int
+    log: str
+    dropped: Annotated[int, Meta(description="bytes printed before `log`")]
 
 
 class RecordedJob(Struct, frozen=True):
@@ -214,6 +224,9 @@ class Beaten(Struct, frozen=True):
 
     cancelled: Annotated[bool, Meta(description="stop the work")]
     heartbeat: Annotated[int, Meta(description="longest silence about the lease, in seconds")] | UnsetType = UNSET
+    log_end: Annotated[int, Meta(description="somebody follows: send what it prints from this byte on")] | UnsetType = (
+        UNSET
+    )
 
 
 class Registered(Struct, frozen=True):
@@ -300,15 +313,17 @@ class HandlerSettings(JobOptions, frozen=True, kw_only=True):
     headers: Sequence[str] | UnsetType = UNSET
     """Names only."""
     signed: bool | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
     max_jobs: int | UnsetType = UNSET
     priority_min: int | UnsetType = UNSET
     priority_max: int | UnsetType = UNSET
 
 
-class HandlerVersion(Struct, frozen=True):
+class VersionShare(Struct, frozen=True):
     """One version of a handler."""
 
     version: int
+    share: Annotated[float, Meta(description="its part of the batches")]
     out: str | None
     """Why it gets none."""
 
@@ -329,8 +344,7 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     set_at: Instant | None
     out: str | None
     """Why it gets no jobs any more."""
-    versions: Sequence[HandlerVersion]
-    """The last one that is not out takes the jobs."""
+    versions: Sequence[VersionShare]
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 

@@ -1,7 +1,7 @@
 """One outcome of a native worker, from its bytes to what they mean. Pure; docs/use/WORKERS.md.
 
-{job_id, type: "success", result, jobs}                                       result_bytes for one too large to send
-{job_id, type: "failure", reason, should_retry, error, message, retry_after}
+{job_id, type: "success", result, jobs, log, log_from}                        result_bytes for one too large to send
+{job_id, type: "failure", reason, should_retry, error, message, retry_after, log, log_from}
 {job_id, status: 1xx … 5xx, …}
 {job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
 {job_id, type: "refused", retry_after}                                       not begun: back untried
@@ -20,7 +20,7 @@ from jqd.domain import decode_errors, json_ext, media
 from jqd.domain.errors import AnswerGarbled
 from jqd.domain.fields import faults_of
 from jqd.domain.job import NIL, SNOOZE
-from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Report, Size
+from jqd.runner.outcome import INVALID_RESPONSE, MESSAGE_LENGTH_MAX, SNOOZE_STATUS, Printed, Report, Size
 from jqd.runner.protocols.protocol import MEND, Answer, ItemFailures, Refused, Started, Unclear, WorkerSaid
 
 Encoding = media.Language
@@ -52,6 +52,7 @@ class _Outcome(msgspec.Struct, gc=False):
     message: str | None = None
     jobs: Raw = Raw()
     log: str | None = None
+    log_from: Printed = 0
     batchItemFailures: list[_Item] | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -114,7 +115,13 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
     status = outcome.status
     follows = _value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b""
     if status is None and outcome.type == "success":  # nearly all do, and nothing else that it says counts
-        return Report(result=_value(outcome.result, encoding), result_bytes=outcome.result_bytes, follows=follows)
+        return Report(
+            result=_value(outcome.result, encoding),
+            result_bytes=outcome.result_bytes,
+            log=outcome.log or "",
+            log_from=outcome.log_from,
+            follows=follows,
+        )
     if status is None:
         if outcome.type is None:
             raise NamelessError("neither `type` nor `status` is given")
@@ -134,6 +141,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         result=_value(outcome.result, encoding),
         result_bytes=outcome.result_bytes,
         log=outcome.log or "",
+        log_from=outcome.log_from,
         follows=follows,
     )
 

@@ -91,7 +91,7 @@ do
     local set = one.fate == DEAD and not cancelled and dead or ended
     packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
     set[#set + 1], set[#set + 2] = keep_result(one), id
-    keep_log(one.id, one.log, one.date_ms)
+    logs.keep(one, one.fate == SUCCEEDED)
     if has_notes then
       cleared[#cleared + 1] = 'c' .. id
     end
@@ -103,7 +103,7 @@ do
 
   function retry(one, sysid)
     local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
-    keep_log(one.id, one.log, one.date_ms)
+    logs.keep(one)
     if asked(one) then
       end_cancelled(one.id, one.date_ms, one.packed)
     else
@@ -169,11 +169,11 @@ do
       return false
     elseif one.fate == RETRY then
       if note_try(one) then
-        keep_log(one.id, one.log, one.date_ms)
+        logs.keep(one)
         redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
       end
     else
-      keep_log(one.id, one.log, one.date_ms)
+      logs.keep(one, one.fate == SUCCEEDED)
       keep_result(one)
       redis.call('HSET', K.outcome, one.id, one.kept)
       redis.call('ZREM', K.tomb, 'd' .. one.id)
@@ -342,7 +342,7 @@ write_collected()
 for fence, lives in pairs(met) do
   tidy_lease(fence, lives and now_us or nil)
 end
-trim_logs()
+logs.trim()
 do
   local has_lent, has_asked = redis.call('EXISTS', K.leases) == 1, #ids > 0 and redis.call('EXISTS', K.asked) == 1
   if has_lent or has_asked or keyed.some() then

@@ -13,7 +13,7 @@ local ended_keep_ms, ended_keep_jobs = number(ARGV[4], 'ended_keep_ms'), number(
 local tombstone_keep_ms = number(ARGV[6], 'tombstone_keep_ms')
 
 expect_deletable()
-expect('early', 'life', 'members', 'outbox', 'shelves')
+expect('early', 'life', 'members', 'outbox', 'shelves', 'watched')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -24,6 +24,15 @@ local function drop_results()
   if #ids > 0 then
     redis.call('HDEL', K.result, unpack(ids))
     redis.call('ZREM', K.results, unpack(ids))
+  end
+  return #ids
+end
+
+-- Nobody watches them any more.
+local function drop_watched()
+  local ids = due(K.watched, now_ms)
+  if #ids > 0 then
+    redis.call('ZREM', K.watched, unpack(ids))
   end
   return #ids
 end
@@ -83,7 +92,7 @@ local function drop_notes()
   return dropped
 end
 
-local rows = drop_results()
+local rows = drop_results() + drop_watched()
 if is_told(identity, now_ms) then
   rows = rows + drop_ended() + drop_notes()
 end

@@ -2,21 +2,23 @@
 -- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, seconds of silence allowed from now on or 0: as before, progress to
---          be kept or nothing, then per claim: id, fence or 0: whichever lease holds it
+--          be kept or nothing, bytes printed before the next, lines that these jobs printed or nothing: kept while somebody watches; then per claim: id, fence or 0: whichever lease holds it
 -- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
 --          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
---          without its argument, tries row, both only of who renews; row of `generation`; each or nil
+--          without its argument, tries row, both only of who renews; row of `generation`; where somebody watches
+--          what it prints, how many bytes of that are known; each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and of who renews the bytes of their rows
---@include fail keys now order queues heads members life settled holder move leases
-local _, now_us = clock(ARGV[1])
+--@include fail keys now order queues heads members life settled holder move leases logs
+local now_ms, now_us = clock(ARGV[1])
 local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
-local FIRST, FIELDS = 6, 2
+local log_from, log = number(ARGV[6], 'log'), ARGV[7]
+local FIRST, FIELDS = 8, 2
 local STANDS, LATE, OVER = 1, 2, 3
 local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
-expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life')
+expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life', 'watched', 'logs', 'logged')
 expect_leases()
 expect_held_keys()
 expect_life(identity)
@@ -82,6 +84,11 @@ local function is_asked(position, id, hold, is_lent)
   return (tonumber(to or nil) or 0) >= (tonumber(generation) or 0)
 end
 
+local has_watched = renew and redis.call('EXISTS', K.watched) == 1
+local function is_watched(id)
+  return has_watched and (tonumber(redis.call('ZSCORE', K.watched, id) or 0)) > now_ms
+end
+
 for position, id in ipairs(ids) do
   local hold, row = in_hand[id], rows[position]
   local fence, said, is_lent = fences[position], OVER, 0
@@ -108,7 +115,8 @@ for position, id in ipairs(ids) do
   answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, is_asked(position, id, hold, is_workers) and 1 or 0
   answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row) or false, tries[position] or false
   answers[told + 7] = (is_workers and lents or generations)[position] or false
-  told = told + 7
+  answers[told + 8] = said == STANDS and is_watched(id) and {fence} or false
+  told = told + 8
 end
 
 local function note_progress(its)
@@ -122,5 +130,18 @@ for fence, its in pairs(renew and standing or {}) do
   local allowed, worker = unpack(workers[fence])
   beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
   note_progress(its)
+end
+for at, id in ipairs(has_watched and ids or {}) do
+  local place = at * 8
+  if answers[place] then
+    local fence = answers[place][1]
+    if log ~= '' then
+      logs.add(id, fence, log_from, log, now_ms)
+    end
+    answers[place] = logs.printed(id, fence)
+  end
+end
+if log ~= '' then
+  logs.trim()
 end
 return {leases, answers}

@@ -11,6 +11,7 @@ local KIND = {
   keyed = 'hash', queues = 'zset', parked = 'hash',
   aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
   expiring = 'zset', permits = 'hash', aged = 'zset', shelf = 'zset', shelves = 'zset', loose = 'zset', kept = 'hash',
+  watched = 'zset',
 }
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -22,7 +23,7 @@ local K = {
   keyed = KEYS[35], queues = KEYS[36], parked = KEYS[37], aside = KEYS[38],
   limits = KEYS[39], due = KEYS[40], again = KEYS[41], spent = KEYS[42], busy = KEYS[43], limited = KEYS[44],
   expiring = KEYS[45], permits = KEYS[46], aged = KEYS[47], shelf = KEYS[48], shelves = KEYS[49], loose = KEYS[50],
-  kept = KEYS[51],
+  kept = KEYS[51], watched = KEYS[52],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end

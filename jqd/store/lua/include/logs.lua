@@ -1,9 +1,13 @@
--- What the last failed attempt of a job printed. It goes with a later attempt that printed nothing, and with a success.
--- Needs keys. `logged` has the ids by when that was: of the newest MAX jobs it is kept, up to 64 KiB each.
--- Gives keep_log(id, log, now_ms), nothing for no log; trim_logs(). While there is none, the server is asked once per script and no more.
-local keep_log, trim_logs
+-- What the last attempt of a job printed, up to 64 KiB of its end: lines that its worker sent while somebody watched, and what came with its outcome. It goes
+-- with a later attempt that printed nothing.
+-- Needs keys. A row of `logs` is "\1<fence of the attempt> <bytes printed before> <text>", and lines end in a line feed; without that head it is an earlier jqd's.
+-- `logged` has the ids by when that was, of successes below 0: of the newest MAX of them it is kept, and of the newest MAX others.
+-- Gives logs.printed(id, fence) → how many bytes of that attempt were printed as far as is known, or 0; logs.add(id, fence, from, text, score): the bytes from there on;
+-- logs.keep(one, has_succeeded), of an outcome; logs.trim(). While there is none, the server is asked once per script and no more.
+local logs = {}
 do
   local MAX = 1000
+  local BYTES_MAX = 65536
   local has_logs = redis.call('EXISTS', K.logs) == 1
 
   local function drop(ids)
@@ -11,20 +15,57 @@ do
     redis.call('ZREM', K.logged, unpack(ids))
   end
 
-  function keep_log(id, log, now_ms)
-    if log then
-      redis.call('HSET', K.logs, id, log)
-      redis.call('ZADD', K.logged, now_ms, id)
-      has_logs = true
-    elseif has_logs then
-      drop({id})
+  -- Of that attempt: bytes before what is known, and that; nil for none.
+  local function log_of(id, fence)
+    local row = has_logs and redis.call('HGET', K.logs, id) or ''
+    local its, from, text = row:match('^\1(%d+) (%d+) (.*)$')
+    if its == digits(fence) then
+      return tonumber(from), text
     end
   end
 
-  function trim_logs()
-    local over = has_logs and redis.call('ZCARD', K.logged) - MAX or 0
-    if over > 0 then
-      drop(redis.call('ZRANGE', K.logged, 0, over - 1))
+  function logs.printed(id, fence)
+    local from, text = log_of(id, fence)
+    return from and from + #text or 0
+  end
+
+  -- What is known already is passed over, so it may come twice. Where some is missing in between, what was before that goes.
+  function logs.add(id, fence, from, text, score)
+    local before, known = log_of(id, fence)
+    local ends = before and before + #known or 0
+    if before and from + #text < ends then
+      from, text = before, known
+    elseif before and before < from and from <= ends then
+      from, text = before, known .. text:sub(ends - from + 1)
+    end
+    if #text > BYTES_MAX then
+      local first = text:find('\n', #text - BYTES_MAX, true) or #text - BYTES_MAX
+      from, text = from + first, text:sub(first + 1)
+    end
+    redis.call('HSET', K.logs, id, '\1' .. digits(fence) .. ' ' .. digits(from) .. ' ' .. text)
+    redis.call('ZADD', K.logged, score, id)
+    has_logs = true
+  end
+
+  function logs.keep(one, has_succeeded)
+    local score = has_succeeded and -one.date_ms or one.date_ms
+    if one.log then
+      logs.add(one.id, one.fence, one.log_from, one.log, score)
+    elseif has_logs and log_of(one.id, one.fence) then
+      redis.call('ZADD', K.logged, score, one.id)
+    elseif has_logs then
+      drop({one.id})
+    end
+  end
+
+  function logs.trim()
+    local successes = has_logs and redis.call('ZCOUNT', K.logged, '-inf', '(0') or 0
+    if successes > MAX then
+      drop(redis.call('ZRANGE', K.logged, '(0', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, successes - MAX))
+    end
+    local others = has_logs and redis.call('ZCOUNT', K.logged, 0, '+inf') or 0
+    if others > MAX then
+      drop(redis.call('ZRANGE', K.logged, 0, '+inf', 'BYSCORE', 'LIMIT', 0, others - MAX))
     end
   end
 end

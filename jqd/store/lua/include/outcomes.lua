@@ -1,14 +1,22 @@
 -- Outcomes as apply_outcomes is told of them: groups of those that have something in common. Needs fail, keys, change.
 -- Gives fates (job.Fate); read_outcomes(at): from the argument `at` on → outcomes, their ids, groups, whether jobs are handed over.
 -- In an outcome are id, packed, kept: as `outcome` keeps it, and what its group says: fate, fence, meant: the generation that it may be of at
--- most, generation: as text, where one was named, jobtype, result, log, follows, plain: ids of those that end so and are as they were claimed;
+-- most, generation: as text, where one was named, jobtype, result, log and log_from, follows, plain: ids of those that end so and are as they were claimed;
 -- of a RETRY attempt, priority, delay_ms; of a hand-over silence, worker.
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 local read_outcomes
 do
   local GROUP, FIELDS = 5, 2
-  local FOLLOWED = 6
+  local SAID_MORE = 6  -- a success that has more than a result
   local has_lent = false
+
+  -- "<bytes printed before> <text>", or nothing.
+  local function read_log(group, said)
+    if said and said ~= '' then
+      local from, text = said:match('^(%d+) (.*)$')
+      group.log_from, group.log = number(from, 'log'), text
+    end
+  end
 
   local function read_group(at)
     local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
@@ -26,24 +34,28 @@ do
       end
       expect_kind(ready_key(group.jobtype), 'ready')
       group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
-      group.log = group.result:match('\n(.*)$')
+      read_log(group, group.result:match('\n(.*)$'))
     elseif group.fate == ENTRUSTED then
       group.silence, group.worker = group.result:match('^(%d+) (.*)$')
       if not group.silence then
         fail('JQD_ARGUMENT', 'entrusted')
       end
       has_lent = true
-    elseif group.fate == FOLLOWED then
-      local size = group.result:match('^(%d+) ')
-      local first = #(size or '') + 2
-      if not size or #group.result < first + size then
-        fail('JQD_ARGUMENT', 'follows')
+    elseif group.fate == SAID_MORE then
+      local size, follows, sizes = group.result:match('^(%d+) (%d+) ()')
+      if not size or #group.result < sizes - 1 + size + follows then
+        fail('JQD_ARGUMENT', 'said_more')
       end
-      expect('outbox')
-      group.fate, group.follows = SUCCEEDED, group.result:sub(first + size)
-      group.result = group.result:sub(first, first + size - 1)
-    elseif group.fate ~= SUCCEEDED and group.result ~= '' then
-      group.log = group.result
+      local first = sizes + size  -- of what follows; behind that stands the log
+      group.fate = SUCCEEDED
+      if follows ~= '0' then
+        expect('outbox')
+        group.follows = group.result:sub(first, first + follows - 1)
+      end
+      read_log(group, group.result:sub(first + follows))
+      group.result = group.result:sub(sizes, first - 1)
+    elseif group.fate ~= SUCCEEDED then
+      read_log(group, group.result)
     end
     return group
   end

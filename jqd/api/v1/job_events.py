@@ -1,0 +1,149 @@
+"""One job as it goes on: its events as a stream, and what it printed."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import trio
+
+from jqd.api.context import ApiContext
+from jqd.api.large_bodies import answer_with
+from jqd.api.v1.events import RETRY, SSE
+from jqd.api.v1.job_views import iso, job_brief
+from jqd.api.v1.responses import JobLog
+from jqd.domain import json_ext
+from jqd.domain.errors import JqdError
+from jqd.domain.job import State
+from jqd.domain.tenant import bare
+from jqd.http import Request, Response, Write
+from jqd.service import Services
+from jqd.service.find import find, resolve
+from jqd.service.job_events import OVER, START, Lines, Missed, News, Seen, news_of, read_seen
+from jqd.service.job_watch import WATCH_MS, check_room, watching
+from jqd.service.leases import Progress
+from jqd.service.watched import Watched
+from jqd.store import NO_LOG, JobView
+
+LAST = "last-event-id"
+QUIET_S = 15.0  # then a comment goes out: proxies close what is silent for a minute, and who has gone is noticed
+COMMENT = b": still here\n\n"
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def follow(parts: ApiContext, request: Request, job_id: str) -> Response:
+    """State, progress and printed lines as server-sent events, at any daemon, until the job has ended."""
+    services, last = parts.services, request.headers.get(LAST, "")
+    found = await resolve(services, job_id)
+    named = found != job_id
+    known = await find(services, found, named=named, given=job_id)
+    view = known if isinstance(known, JobView) else None
+    if last == OVER and view is not None and view.state.is_final:
+        return Response(204)
+    check_room(services)
+    if request.method == "HEAD":
+        return Response(200, content_type=SSE)
+
+    async def stream(write: Write) -> None:
+        try:
+            with watching(services, found, view, named=named) as (watched, next_bell):
+                teller = _Teller(services, watched, read_seen(last) or START)
+                await write(RETRY)
+                await teller.tell(write, next_bell)
+        except JqdError as error:  # others were quicker
+            await write(_block("end", "", {"reason": "full", "detail": str(error), "reconnect": True}))
+
+    return Response(200, content_type=SSE, headers={"cache-control": "no-store"}, stream=stream)
+
+
+async def get_log(parts: ApiContext, request: Request, job_id: str) -> Response:
+    """The end of what its last attempt printed."""
+    services = parts.services
+    found = await resolve(services, job_id)
+    known = await find(services, found, named=found != job_id, given=job_id)
+    (log,) = await services.store.watch_logs([(found, 0, 0)], WATCH_MS)
+    log = log or NO_LOG
+    attempts = known.attempts if isinstance(known, JobView) else 0
+    told = JobLog(job_id, known.state, attempts, log.text, log.start)
+    return await answer_with(parts, 200, told, request.answer_language())
+
+
+class _Teller:
+    """One stream."""
+
+    def __init__(self, services: Services, watched: Watched, seen: Seen) -> None:
+        self._services, self._watched, self._seen = services, watched, seen
+
+    async def tell(self, write: Write, next_bell: Any) -> None:
+        """Until the job has ended, or nobody listens."""
+        quiet_s = trio.current_time() + QUIET_S
+        while True:
+            bell = next_bell()
+            piece, end = self._news(), self._end()
+            now_s = trio.current_time()
+            if piece or end or now_s >= quiet_s:
+                quiet_s = now_s + QUIET_S
+                if not await write(piece + end or COMMENT) or end:
+                    return
+            with trio.move_on_at(quiet_s):
+                await bell.wait()
+
+    def _news(self) -> bytes:
+        """What is new, as it goes out; made once for all who have seen the same."""
+        told, seen = self._watched.told, self._seen
+        if seen not in told:
+            news = news_of(self._watched, seen)
+            told[seen] = (
+                b"".join(map(partial(_event, self._services, self._watched), news)),
+                (news[-1].seen if news else seen),
+            )
+        piece: bytes
+        piece, self._seen = told[seen]
+        return piece
+
+    def _end(self) -> bytes:
+        """Why there is no more, if there is none."""
+        services, watched = self._services, self._watched
+        view = watched.view
+        if services.tokens.ended(services.principal.token):
+            return _block("end", "", {"reason": "revoked", "reconnect": False})
+        if watched.is_gone:
+            return _block("end", OVER, {"reason": "deleted", "reconnect": False})
+        if view is not None and view.state.is_final and watched.is_looked_at:
+            return _block("end", OVER, {"reason": "ended", "state": view.state, "reconnect": False})
+        if services.pulls.is_closed:
+            return _block("end", "", {"reason": "draining", "reconnect": True})
+        return b""
+
+
+def _event(services: Services, watched: Watched, news: News) -> bytes:
+    what, seen = news
+    if isinstance(what, Progress):
+        return _block("progress", seen.text, {"done": what.done, "message": what.message, "at": iso(what.at_ms)})
+    if isinstance(what, Lines):
+        return _block("log", seen.text, {"lines": what.lines, "start": what.start, "dropped": what.dropped})
+    if what is None:
+        return _block("state", seen.text, {"job_id": watched.job_id, "state": State.WAITING, "attempts": 0})
+    if isinstance(what, JobView):
+        return _block("state", seen.text, job_brief(services, what))
+    return _block("state", seen.text, _failed(watched, what))
+
+
+def _failed(watched: Watched, missed: Missed) -> dict[str, Any]:
+    """An attempt that failed, and that another one followed meanwhile."""
+    last, view = missed.outcome, watched.view
+    return {
+        "job_id": watched.job_id if view is None else bare(view.name) or view.id,
+        "state": State.RETRYING,
+        "attempts": last.attempt,
+        "started_at": iso(last.started_at_ms),
+        "finished_at": iso(last.finished_at_ms),
+        "worker": bare(last.worker) or None,
+        "exit_code": last.status,
+        "message": last.message or None,
+    }
+
+
+def _block(kind: str, event_id: str, data: Any) -> bytes:
+    head = f"event: {kind}\nid: {event_id}\n" if event_id else f"event: {kind}\n"
+    return b"%bdata: %b\n\n" % (head.encode(), _encode(json_ext.show(data)))

@@ -1,0 +1,117 @@
+"""What happens to one job, for who follows it: what is new since they looked last. Pure.
+
+state ──▶ progress, log lines ──▶ … ──▶ end
+
+How far somebody has seen is said in few words (`Seen`), which travel with every event: who comes back, to whatever
+daemon, says them again and gets what is new since then. Nobody's place is kept anywhere.
+"""
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from jqd.domain import fields
+from jqd.domain.job import INTERRUPTED, SNOOZE, Outcome, State
+from jqd.service.leases import Progress
+from jqd.service.watched import Watched
+from jqd.store import JobView, Log
+
+OVER = "end"  # what somebody has seen who was told of the end
+
+
+class Seen(NamedTuple):
+    """How far somebody has followed a job."""
+
+    state: str = ""
+    attempts: int = 0
+    progress_ms: int = 0
+    fence: int = 0
+    """Of the attempt whose log it was."""
+    log_end: int = 0
+    """How many bytes of that."""
+
+    @property
+    def text(self) -> str:
+        return ".".join(map(str, self))
+
+
+_SEEN = re.compile(r"([a-z]{0,16})\.(\d{1,10})\.(\d{1,16})\.(\d{1,16})\.(\d{1,16})", re.ASCII)
+START = Seen()
+
+
+def read_seen(text: str) -> Seen | None:
+    """None: it is nothing that was told here."""
+    found = _SEEN.fullmatch(text)
+    return None if found is None else Seen(found[1], *map(int, found.groups()[1:]))
+
+
+class Missed(NamedTuple):
+    """An attempt that failed while nobody looked."""
+
+    outcome: Outcome
+
+
+class Lines(NamedTuple):
+    """What it printed."""
+
+    lines: list[str]
+    start: int
+    """How many bytes its attempt had printed before."""
+    dropped: int
+    """Of those so many, just before, are not there any more."""
+
+
+class News(NamedTuple):
+    """One thing that is new, and how far who hears it has seen."""
+
+    what: JobView | Missed | Progress | Lines | None
+    """The job as it is, None while it is on its way into the store; or something of it."""
+    seen: Seen
+
+
+def news_of(watched: Watched, seen: Seen) -> list[News]:
+    """What is new, in its order."""
+    found: list[News] = []
+    view, log = watched.view, watched.log
+    state, attempts = (State.WAITING, 0) if view is None else (view.state, view.attempts)
+    if (seen.state, seen.attempts) != (state.value, attempts):
+        missed = [] if view is None else _missed(view, seen)
+        seen = seen._replace(state=state.value, attempts=attempts)
+        found += [News(Missed(outcome), seen) for outcome in missed]
+        found.append(News(view, seen))
+    progress = read_progress(view.progress) if view is not None and view.progress else None
+    if progress is not None and progress.at_ms != seen.progress_ms:
+        seen = seen._replace(progress_ms=progress.at_ms)
+        found.append(News(progress, seen))
+    if log.data and (seen.fence, seen.log_end) != (log.fence, log.end):
+        lines = _lines(log, seen)
+        seen = seen._replace(fence=log.fence, log_end=log.end)
+        found.append(News(lines, seen))
+    return found
+
+
+def read_progress(packed: bytes) -> Progress | None:
+    """What is read back from the store may be anything."""
+    try:
+        return msgspec.msgpack.decode(packed, type=Progress)
+    except fields.DECODE_ERRORS:
+        return None
+
+
+def _missed(view: JobView, seen: Seen) -> list[Outcome]:
+    """The failed attempts between what was seen and what is, as far as they are kept."""
+    if not seen.state:
+        return []
+    told = seen.attempts - (seen.state == State.RUNNING.value)
+    is_latest = view.state in (State.RETRYING, State.FAILED)  # that one tells of the last attempt itself
+    latest = view.attempts - (is_latest or view.state is State.RUNNING)
+    spent = (one for one in view.history if one.reason not in (SNOOZE, INTERRUPTED))
+    return [one for one in spent if told < one.attempt <= latest]
+
+
+def _lines(log: Log, seen: Seen) -> Lines:
+    known = seen.log_end if seen.fence == log.fence and seen.log_end <= log.end else 0
+    start = max(known, log.start)
+    new = Log(log.fence, start, log.data[start - log.start :])
+    return Lines(new.text.split("\n"), start, start - known)

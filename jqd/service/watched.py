@@ -1,0 +1,49 @@
+"""One job that somebody follows at this daemon, as it was seen last, and who follows it. Pure but for the bells."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import trio
+
+from jqd.store import NO_LOG, JobView, Log
+
+WAKEN = 25  # watchers at once: the loop does something else before the next ones
+LOG_BYTES_MAX = 65_536  # of a job, as the store keeps
+
+
+class Watched:
+    """One job, and who watches it."""
+
+    def __init__(self, job_id: str, view: JobView | None, *, named: bool) -> None:
+        """`named`: by its pusher's own id it is known that there is such a job."""
+        self.job_id, self.named = job_id, named
+        self.view = view
+        """None: it is on its way into the store."""
+        self.log = NO_LOG
+        self.is_gone = False
+        """It was deleted."""
+        self.is_looked_at = False
+        """The store was asked what it printed."""
+        self.bells: dict[trio.Event, str | None] = {}
+        """Set when something has changed; and whose they are: a tenant, None: of one that sees all."""
+        self.told: dict[Hashable, Any] = {}
+        """What many say alike, until the next change."""
+
+    def add(self, part: Log | None) -> bool:
+        """Put what it printed behind what is known; whether there is any."""
+        if part is None or part == self.log:
+            return False
+        if part.fence == self.log.fence and self.log.start <= part.start <= self.log.end:
+            data = self.log.data[: part.start - self.log.start] + part.data
+            first = data.find(b"\n", len(data) - LOG_BYTES_MAX) + 1 if len(data) > LOG_BYTES_MAX else 0
+            part = Log(part.fence, self.log.start + first, data[first:])
+        self.log = part
+        return True
+
+    async def wake(self) -> None:
+        """Let all of them look."""
+        self.told.clear()
+        for number, bell in enumerate(list(self.bells)):
+            if number % WAKEN == WAKEN - 1:
+                await trio.lowlevel.checkpoint()
+            bell.set()
