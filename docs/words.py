@@ -121,7 +121,6 @@ WORDS = {
     "until": "no date after this",
     "version": "this one instead of the newest",
     "wait": "answer when there is something, or after so long; at most `api.wait_s_max`",
-    "weight": "[percent of the jobs](HTTP.md#canaries) for this version",
     "worker_id": "as it was registered",
     "Allowance.rate": "jobs a second",
     "Clean.before": "ended earlier than then",

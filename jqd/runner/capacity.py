@@ -16,7 +16,7 @@ from jqd.runner.circuit_breaker import CircuitBreaker
 from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_isolation import Suspects
 from jqd.runner.crash_site import Request, Site
-from jqd.runner.demand import Demand, Linger, Roomy, VersionShares
+from jqd.runner.demand import Demand, Linger
 from jqd.runner.endpoint import host_of
 from jqd.runner.protocols import STYLES
 from jqd.runner.pulls import Offer, Pulls
@@ -67,7 +67,6 @@ class Capacity:
         self.freed = trio.Event()
         self._lent: dict[Claim, tuple[CircuitBreaker, str]] = {}
         self.pulls = Pulls(self.note_free)
-        self.turns = VersionShares()
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
         )
@@ -110,7 +109,7 @@ class Capacity:
         if (pull := self.pulls.best(jobtype, priority)) is not None:
             return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
-        roomy: list[Roomy] = []
+        roomy: list[tuple[float, int, Worker]] = []
         posting = self.posting() if self.connections.free else []
         for worker, gate in posting:
             if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
@@ -121,8 +120,7 @@ class Capacity:
             if not free or linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / gate.window(jobtype), free, worker))
-        takers = (worker for worker, _ in posting if worker.takes(jobtype, priority))
-        if not (roomy := self.turns.among(jobtype, takers, roomy)):
+        if not roomy:
             return None
         _, free, worker = max(roomy, key=lambda one: one[:2])
         return Offer(worker, free, self._config.batch_bytes_max)

@@ -24,7 +24,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.crash_site import Stay
 from jqd.runner.in_flight import RUNNING, Counters, InFlightJob, InFlightJobs
 from jqd.runner.outcome import INVALID_RESPONSE, Report, end_attempt, interrupted, timed_out
-from jqd.runner.protocols import Answer, Chain, ItemFailures, Judgement, Refused, Sending, Started, Unclear, WorkerSaid
+from jqd.runner.protocols import Answer, Heard, ItemFailures, Judgement, Refused, Sending, Started, Unclear, WorkerSaid
 from jqd.runner.registry import WorkerRegistry
 from jqd.runner.transport import Ending, Post
 from jqd.runner.worker import Worker
@@ -202,7 +202,6 @@ class Delivery:
                 self.end(ended, self._shared.clock.mono_s(), heard=True)
 
     def _said_else(self, answer: Answer) -> None:
-        counters = self._shared.counters
         match answer:
             case Refused(job_id, retry_after_s, interruption):
                 self._refused(job_id, retry_after_s, interruption)
@@ -210,12 +209,8 @@ class Delivery:
                 self._started(job_id)
             case ItemFailures(job_ids, status):
                 self._item_failures(job_ids, status)
-            case Chain():
-                if not counters.chains_ignored:
-                    log.warning(
-                        "runner.chain_ignored", worker=self.worker.id, hint="new jobs in lines are not taken yet"
-                    )
-                counters.chains_ignored += 1
+            case Heard():
+                self._heard_at_s = self._shared.clock.mono_s()
             case Unclear(why):
                 self._note_unclear(why)
 

@@ -6,26 +6,17 @@ Demand          what all free workers together would take, in as few ranges as p
     asked for        any type, 0 to 20                          mail, 0 to 30
 
 Linger          small batches wait a moment for more jobs, where their worker asked for that
-
-VersionShares   which version of a handler takes the next batch, so that each gets its share of the jobs. The one that
-                is most behind its share is next, whoever has room: so a canary gets no more than its part while the
-                older ones are full or away, for a bad one does most harm just then. But what a newer one has no room
-                for the oldest takes, and it counts as the newer one's: who is slow, backed off or away stops nobody,
-                and nothing is made up for later
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
 from jqd.domain.job import Wanted
 from jqd.domain.pauses import all_of
 from jqd.domain.tenant import tenant_of
-from jqd.runner.worker import Worker
 
 STALE_S = 1.0  # a jobtype that no look has shown for so long begins anew: others took what waited
 
 Span = tuple[int, int]
-Roomy = tuple[float, int, Worker]
 
 
 class Demand:
@@ -111,33 +102,3 @@ class Linger:
     def next_s(self, now_s: float) -> float:
         """Return the seconds until the first of them waits no longer; infinity when none waits."""
         return min((until_s - now_s for _, _, until_s in self.since.values() if until_s > now_s), default=float("inf"))
-
-
-class VersionShares:
-    def __init__(self) -> None:
-        self._given: dict[str, Counter[str]] = {}  # handler → jobs by version, since the latest one came
-        self._next: dict[str, str] = {}
-
-    def among(self, jobtype: str, takers: Iterable[Worker], roomy: list[Roomy]) -> list[Roomy]:
-        """Return the workers with room, without versions whose turn it is not.
-
-        `takers`: all workers of such jobs; versions oldest first.
-        """
-        versions = [one for one in takers if one.handler == jobtype]
-        if not versions:
-            return roomy
-        oldest = versions[0]
-        given = self._given.get(oldest.handler, Counter())
-        if any(one.id not in given for one in versions):
-            given = self._given[oldest.handler] = Counter({one.id: 0 for one in versions})
-        jobs = 1 + sum(given[one.id] for one in versions)
-        due = max(versions, key=lambda one: one.share * jobs - given[one.id])
-        self._next[oldest.handler] = due.id
-        free = {worker.id for *_, worker in roomy}
-        chosen = next((one for one in (due, oldest) if one.id in free), None)
-        return [one for one in roomy if one[2] is chosen or one[2] not in versions]
-
-    def took(self, worker: Worker, jobtype: str, jobs: int) -> None:
-        """Count jobs that a worker got for the version whose turn it was."""
-        if worker.handler == jobtype and jobtype in self._next:
-            self._given[jobtype][self._next[jobtype]] += jobs

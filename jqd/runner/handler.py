@@ -1,15 +1,11 @@
 """Handlers: URLs or code that run a jobtype, set by name, without a program that registers. Each version is a worker of
 its own.
 
-A batch goes to one version. The newest takes at most `weight` percent of the jobs, what it leaves goes to the one
-before it by that one's weight, and so on; the oldest takes all that is left. A job of type `name@3` is for version
-3 alone.
-
-A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type, as
-`jqd worker --code` is. Such a version takes all jobs of its name, or none: weights share jobs between URLs.
+The newest version takes all jobs of its name, of those whose endpoint did not say 410. A job of type `name@3` is for
+version 3 alone. A version may be code. No daemon runs that: its jobs wait for a pull worker registered for their type,
+as `jqd worker --code` is.
 """
 
-from itertools import takewhile
 from typing import Annotated, Literal
 
 import msgspec
@@ -27,7 +23,6 @@ SOURCE_LENGTH_MAX = (
     65_536  # characters, 20 pages of code: every daemon keeps it in memory, its journal and each store, too
 )
 
-Weight = Annotated[int, Meta(ge=0, le=100, description="a whole number of percent, 0 to 100")]
 Source = Annotated[
     str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")
 ]
@@ -50,7 +45,6 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
     method: Method = "POST"
     headers: Headers = {}  # noqa: RUF012 - msgspec copies it
     secrets: Secrets = ()
-    weight: Weight = 100
     max_jobs: Slots = SLOTS
     batch: Batch | None = None
     priority_min: Priority = PRIORITY_MIN
@@ -58,7 +52,7 @@ class HandlerOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_field
 
     def __repr__(self) -> str:
         """Leave headers and secrets out."""
-        return f"{type(self).__name__}({self.style}, weight={self.weight})"
+        return f"{type(self).__name__}({self.style})"
 
     @property
     def of_jobs(self) -> TypeOptions:
@@ -117,23 +111,15 @@ def is_deleted(body: msgspec.Raw) -> bool:
     return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
 
 
-def shares(handler: Handler) -> dict[int, float]:
-    """Return, by version number, the part of the batches that it gets."""
-    left, found = 1.0, dict[int, float]()
-    running = [version for version in reversed(handler.versions) if not version.out]
-    running = [*takewhile(lambda version: version.is_code == running[0].is_code, running)]
-    for place, version in enumerate(running, 1):
-        part = left if place == len(running) else left * version.options.weight / 100
-        found[version.number] = part
-        left -= part
-    return found
+def newest(handler: Handler) -> Version | None:
+    """Return the version that takes all jobs of its name; None: all are out."""
+    return next((version for version in reversed(handler.versions) if not version.out), None)
 
 
 def code_for(handler: Handler, number: int = 0) -> Version | None:
     """Return the version in code that takes jobs of this name, or of this number; None: no code does."""
-    parts = shares(handler)
-    wanted = (one for one in handler.versions if (one.number == number if number else parts.get(one.number)))
-    return next((one for one in wanted if one.is_code), None)
+    found = next((one for one in handler.versions if one.number == number), None) if number else newest(handler)
+    return found if found is not None and found.is_code else None
 
 
 def spec_of(name: str, definition: Definition) -> WorkerSpec:
@@ -167,13 +153,13 @@ def is_version(text: str) -> bool:
 
 
 def workers_of(name: str, handler: Handler) -> list[Worker]:
-    parts, found = shares(handler), []
+    latest, found = newest(handler), []
     for version in handler.versions:
         if version.out or version.is_code:
             continue
-        card, own, part = spec_of(bare(name), version), id_of(name, version.number), parts.get(version.number, 0.0)
+        card, own = spec_of(bare(name), version), id_of(name, version.number)
         said = {field: getattr(card, field) for field in WorkerSpec.__struct_fields__}
-        said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        said |= {"id": own, "name": bare(own), "jobs": (name, own) if version is latest else (own,), "handler": name}
         said["tenant"] = tenant_of(name)
         options = version.options.of_jobs
         said["options"] = {} if options == NO_OPTIONS else {name: options}

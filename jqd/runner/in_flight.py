@@ -99,7 +99,6 @@ class Counters:
     unknown_ids: int = 0
     repeated_ids: int = 0
     unclear: int = 0
-    chains_ignored: int = 0
     cancels_told: int = 0
     entrusted: int = 0
 

@@ -173,8 +173,6 @@ class Runner:
         gate = self._gates.gates.get(worker_id)
         if gate is None or gate.worker is not worker:
             gate = self._gates.gate(worker)
-        if worker.handler:
-            self._gates.turns.took(worker, jobtype, len(entries))
         posts: Iterable[tuple[list[InFlightJob], int]]
         if self._gates.suspects.known:
             posts = self._posts(entries, gate.post_jobs_max)

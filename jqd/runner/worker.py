@@ -171,8 +171,6 @@ class Worker(WorkerSpec, frozen=True, kw_only=True, forbid_unknown_fields=False)
     """Of the jobtypes that it named with options."""
     handler: str = ""
     """The name of the handler that it is a version of."""
-    share: float = 1.0
-    """Its part of that handler's batches."""
     standing: AddressPolicy = AddressPolicy.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to."""
     machine: str = ""

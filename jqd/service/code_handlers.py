@@ -11,7 +11,7 @@ from jqd.runner.registry import WorkerRegistry
 from jqd.service.services import Services
 
 LANGS = {"python": "python", "node": "node.js", "sh": "shell"}  # as people call them
-OF_URLS = ("style", "format", "method", "headers", "secrets", "weight", "max_jobs", "priority_min", "priority_max")
+OF_URLS = ("style", "format", "method", "headers", "secrets", "max_jobs", "priority_min", "priority_max")
 """Options that say how a URL is called, and for how many jobs at once."""
 SANDBOX = "bwrap"  # the one that keeps tenants' code apart from everything else
 

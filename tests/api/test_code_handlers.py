@@ -55,7 +55,7 @@ async def test_code_is_kept_in_versions_and_shown(edge, lang):
     assert {name: row[name] for name in parts} == parts
     assert row["options"] == {"batch": 10, "timeout": 9}
     row = await put(edge, body="print(500)")
-    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0.0), (2, 1.0)]
+    assert [one["version"] for one in row["versions"]] == [1, 2]
     for number, body in ((1, "print(200)"), (2, "print(500)")):
         told = await edge.call("GET", f"/v1/handlers/mail?version={number}", accept=JSON)
         assert (told.status, told.body["body"]) == (200, body)
@@ -117,7 +117,6 @@ async def test_code_of_a_tenant_needs_a_sandbox(tokened):
         ({"body": "é" * SOURCE_LENGTH_MAX, "before": "x"}, ""),
         ({"options": {"style": "native"}}, "/options/style"),
         ({"options": {"headers": {"X-Key": "hidden"}}}, "/options/headers"),
-        ({"options": {"weight": 50}}, "/options/weight"),
         ({"options": {"batch": 0}}, "/options/batch"),
     ],
 )
@@ -160,10 +159,9 @@ async def test_jobs_wait_for_a_code_worker_and_say_so(edge):
     assert "paused" in await why(edge, "mail")
 
 
-async def test_shares_are_among_urls_alone(edge):
+async def test_a_newer_version_takes_the_jobs_of_code_and_of_urls_alike(edge):
     await put(edge)
-    told = await edge.call("PUT", "/v1/handlers/mail", {**HOOK, "options": {"weight": 10}}, accept=JSON)
-    assert [(one["version"], one["share"]) for one in told.body["versions"]] == [(1, 0.0), (2, 1.0)]
+    assert (await edge.call("PUT", "/v1/handlers/mail", HOOK)).status == 201
     assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [True]
     await put(edge)
     assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [False], "the URL is there for mail@2 alone"

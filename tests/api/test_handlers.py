@@ -30,7 +30,7 @@ async def put(edge: Whole, name: str = "mail", **said: Any) -> dict[str, Any]:
 
 
 async def test_each_put_is_a_new_version_and_old_ones_go(edge):
-    options = {"style": "webhook", "format": "json", "headers": {"X-Key": "top secret"}, "weight": 100, "timeout": 9}
+    options = {"style": "webhook", "format": "json", "headers": {"X-Key": "top secret"}, "timeout": 9}
     row = await put(edge, options=options, server_only=True, before="x = 1", afterEach="y()", eid="e")
     assert (row["name"], row["version"], row["body"], row["server_only"]) == ("mail", 1, URL, True)
     assert (row["before"], row["afterEach"], row["eid"], row["beforeEach"]) == ("x = 1", "y()", "e", None), (
@@ -60,7 +60,7 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
     [
         ({"lang": "cobol"}, "/lang"),
         ({"body": "nowhere"}, "/body"),
-        ({"options": {"weight": 101}}, "/options/weight"),
+        ({"options": {"weight": 10}}, "/options/weight"),
         ({"options": {"colour": "red"}}, "/options/colour"),
         ({"options": 7}, "/options"),
         ({"options": {"secrets": ["hidden", 5]}}, "/options/secrets/1"),
@@ -81,14 +81,13 @@ async def test_what_is_wrong_is_named(edge, said, why):
     assert edge.workers.list() == []
 
 
-async def test_versions_share_the_batches_by_their_weights(edge):
-    await put(edge)
-    await put(edge, options={"weight": 40})
-    row = await put(edge, options={"weight": 10})
-    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0.54), (2, 0.36), (3, 0.1)]
+async def test_the_newest_version_takes_the_jobs_and_the_others_those_for_them_alone(edge):
+    for _ in range(3):
+        row = await put(edge)
+    assert row["versions"] == [{"version": number, "out": None} for number in (1, 2, 3)]
     workers = edge.workers.list()
     assert [(worker.id, worker.style, worker.takes("mail", 0)) for worker in workers] == [
-        (f"mail@{number}", "webhook", True) for number in (1, 2, 3)
+        (f"mail@{number}", "webhook", number == 3) for number in (1, 2, 3)
     ]
     assert [worker.takes("mail@2", 0) for worker in workers] == [False, True, False]
     await put(edge)
@@ -158,15 +157,18 @@ async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
 
 async def test_an_endpoint_that_says_410_takes_its_version_out_and_no_worker_is_unregistered(edge):
     await put(edge)
-    await put(edge, options={"weight": 50})
+    for _ in range(2):
+        await put(edge)
     assert (await edge.call("DELETE", "/v1/workers/mail@2")).status == 409
-    assert edge.workers.unregister("mail@2", "it answered 410")
+    for number in (2, 3):  # in one moment
+        assert edge.workers.unregister(f"mail@{number}", "it answered 410")
     assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
     said = edge.workers.farewells()
     edge.workers.settings.take(edge.workers.settings.make(said, now_ms=1, origin=1))
     row = (await edge.call("GET", "/v1/handlers/mail", accept=JSON)).body
-    assert (row["version"], row["out"]) == (2, "it answered 410")
-    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 1.0), (2, 0.0)]
+    assert (row["version"], row["out"]) == (3, "it answered 410")
+    assert [one["out"] for one in row["versions"]] == [None, "it answered 410", "it answered 410"]
+    assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [True], "the one before takes them again"
     assert edge.workers.farewells() == {}
 
 
@@ -191,13 +193,13 @@ async def test_two_puts_in_one_moment_are_two_versions(edge):
     await put(edge)
     edge.journal.hold = trio.Event()
     async with trio.open_nursery() as nursery:
-        for weight in (10, 20):
-            nursery.start_soon(partial(put, edge, options={"weight": weight}))
+        for jobs in (10, 20):
+            nursery.start_soon(partial(put, edge, options={"max_jobs": jobs}))
         await trio.testing.wait_all_tasks_blocked()
         edge.journal.hold.set()
     handler = edge.workers.handler("mail")
     assert [version.number for version in handler.versions] == [1, 2, 3]
-    assert {version.options.weight for version in handler.versions[1:]} == {10, 20}
+    assert {version.options.max_jobs for version in handler.versions[1:]} == {10, 20}
 
 
 async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_without(edge, autojump_clock):

@@ -17,7 +17,7 @@ import msgpack
 import pytest
 
 from jqd.client import Client, JobInfo
-from tests.live.harness import ROOT, START_S, Daemon
+from tests.live.harness import ROOT, START_S, Daemon, ingested
 from tests.live.test_copied import EXAMPLES
 
 WAIT_S = 30.0  # for a job to end on a busy machine
@@ -245,7 +245,9 @@ def test_lines_alone_and_in_batches(shared_daemons: tuple[Daemon, Daemon], hook:
         assert run(client, "line", "404 no such").state == "failed"
         again = run(client, "line", "500 broken", max_retry=1)
         assert (again.state, again.attempts) == ("failed", 2)
-        assert client.result(client.push("line", "#J: mail|later", keep_result=True), wait=WAIT_S) is None
+        parent = client.push("line", "#J: then|later", keep_result=True)
+        assert client.result(parent, wait=WAIT_S) is None
+        assert ingested(client, f"{parent}.0").argument == "later"
     jobs = [{"name": "batched", "argument": text, "max_retry": 0, "keep_result": True}
             for text in ("200 one", "422 two", "7 three", "what?", "200 five")]  # fmt: skip
     with Client(shared_daemon.url) as client:
@@ -256,4 +258,3 @@ def test_lines_alone_and_in_batches(shared_daemons: tuple[Daemon, Daemon], hook:
     assert [(info.message or "").partition(":")[0] for info in infos] == [
         "", "two", "three", "INVALID_RESPONSE", "INVALID_RESPONSE"
     ]  # fmt: skip
-    assert "runner.chain_ignored" in logs(shared_daemons)

@@ -261,13 +261,6 @@ def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon
                 wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 2, "not known")
                 assert run(client) == "/second"
                 assert run(client, "hook@1") == "/first", "asked for by its version"
-                assert put(one, f"{url}/canary", weight=10) == 3
-                wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 3, "not known")
-                jobs = client.wait(client.push_many([{"name": "hook", "keep_result": True}] * 200), 30)
-                canary = sum(job.result == "/canary" for job in jobs)
-                assert 10 <= canary <= 38, f"{canary} of 200 jobs at once went to the canary"
-                assert put(one, f"{url}/second") == 4
-                wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 4, "not known")
                 one.kill()
             forget(server)
             with Daemon(base / "one", *flags, env=QUICK) as one:
@@ -275,7 +268,7 @@ def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon
                 assert run(client) == "/second"
                 assert httpx2.delete(f"{two.url}/v1/handlers/hook").status_code == 204
                 wait_for(lambda: one.get("/v1/handlers/hook").status_code == 404, "not deleted")
-                assert put(two, f"{url}/third") == 5
+                assert put(two, f"{url}/third") == 3
                 waits = client.push("hook@2")
                 assert run(client) == "/third"
                 (row,) = [row for row in one.get("/v1/types").json()["types"] if row["name"] == "hook@2"]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from jqd.domain import json_ext
 from jqd.domain.errors import AnswerGarbled
+from jqd.domain.followers import FOLLOWERS_MAX
 from jqd.domain.job import NIL, Fate, Held, Job
 from jqd.runner.outcome import Report
-from jqd.runner.protocols import STYLES, Answer, Chain, Sending, WorkerSaid
+from jqd.runner.protocols import STYLES, Answer, Heard, Sending, WorkerSaid
 from jqd.runner.protocols.lines import line_of
 from jqd.runner.transport.post import APART_BYTES
 from jqd.runner.worker import StyleName, Worker
@@ -165,23 +166,58 @@ def test_each_line_is_the_answer_of_its_job(
     body = newline.join(lines) + (newline if ended else "")
     told = sending("lines", *range(len(rows)))
     heard = hear(told, body.encode(), "", *cuts)
-    assert [
-        (said.job_id, said.report.status, said.report.message) for said in heard if isinstance(said, WorkerSaid)
-    ] == [(f"J{n}", status, text.strip()) for n, (_, _, status, text) in enumerate(rows)]
-    assert heard.count(Chain()) == sum(line.startswith(("J: ", "#J: ")) for line in lines)
+    ends = {str(said.job_id): said.report for said in heard if isinstance(said, WorkerSaid)}
+    assert {job_id: (report.status, report.message) for job_id, report in ends.items()} == {
+        f"J{n}": (status, text.strip()) for n, (_, _, status, text) in enumerate(rows)
+    }
+    good = [report for _, report in sorted(ends.items()) if 200 <= report.status < 300]
+    said_jobs = [line[line.index(" ") + 1 :] for line in lines if line.startswith(("J: ", "#J: "))] if good else []
+    found = [job for report in good if report.follows for job in unpack(report.follows)]
+    assert [f"{job['name']}|{job['argument']}" for job in found] == said_jobs, "each new job once, in their order"
+    assert not any(report.follows for report in ends.values() if not 200 <= report.status < 300)
     fewer = hear(sending("lines", *range(len(rows) + 2)), body.encode())
     assert sum(isinstance(said, WorkerSaid) for said in fewer) == len(rows), (
         "nothing is said of jobs without a line: they get NO_RESPONSE"
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "follow"),
+    [
+        ("J: a|1\n200\nJ: b|2\n200\nJ: c|3\n", {"J0": ["a"], "J1": ["b", "c"]}),
+        ("200\nJ: a|1\n500\n", {"J0": ["a"]}),
+        ("J: a|1\n500\n200\n", {"J1": ["a"]}),
+        ("J: a|1\n404\n500\nJ: b|2\n", {}),
+        ("200\nwhat\nJ: a|1\n", {"J0": ["a"]}),
+        ("200\n#J: a\n", {"J0": ["a"]}),
+        ("200\nJ:a|1\n", {}),
+        ("200\n" + "J: a|1\n" * 9_999, {"J0": ["a"] * (FOLLOWERS_MAX + 1)}),
+    ],
+)
+def test_a_new_job_follows_the_success_whose_line_comes_next_or_the_last_one(
+    body: str, follow: dict[str, list[str]]
+) -> None:
+    heard = hear(sending("lines", 0, 1), body.encode())
+    ends = [said for said in heard if isinstance(said, WorkerSaid) and said.report.follows]
+    assert {said.job_id: [job["name"] for job in unpack(said.report.follows)] for said in ends} == follow
+
+
+def test_a_success_that_is_not_told_yet_shows_that_the_worker_works() -> None:
+    reader = STYLES["lines"].reader(sending("lines", 0, 1, 2), "", LIMIT)
+    assert [*reader.feed(b"200\n")] == [Heard()]
+    for number in range(2):
+        (said,) = reader.feed(b"200\n")
+        assert isinstance(said, WorkerSaid)
+        assert said.job_id == f"J{number}"
+    assert [said.job_id for said in reader.end() if isinstance(said, WorkerSaid)] == ["J2"]
+
+
 @pytest.mark.parametrize("bad", [b"done", b"-1", b"ok 200", b"failed at line 200", b"<p>200", "٢٠٠".encode()])
 def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
     heard = hear(sending("lines", *range(4)), b"200 ok\n" + bad + b"\n200\n200\n")
-    assert [(said.job_id, said.report.status) for said in heard if isinstance(said, WorkerSaid)] == [
-        ("J0", 200), ("J1", 500), ("J2", 500), ("J3", 500)
-    ]  # fmt: skip
-    assert all(said.report.message.startswith("INVALID_RESPONSE") for said in heard[1:] if isinstance(said, WorkerSaid))
+    ends = {str(said.job_id): said.report for said in heard if isinstance(said, WorkerSaid)}
+    assert {job_id: report.status for job_id, report in ends.items()} == {"J0": 200, "J1": 500, "J2": 500, "J3": 500}
+    assert [job_id for job_id in ends if ends[job_id].message.startswith("INVALID_RESPONSE")] == ["J1", "J2", "J3"]
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0), max_size=5))
@@ -201,7 +237,7 @@ def test_a_line_alone_has_the_status_of_its_answer() -> None:
     worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style="lines", registered_at_ms=0)
     told = sending("lines", "x")._replace(worker=worker)
     assert STYLES["lines"].batch(worker) == 1
-    for body, text in ((b"# 1\n1 row changed\nmore\n", "1 row changed"), (b"", ""), (b"J: mail|x", "")):
+    for body, text in ((b"# 1\n1 row changed\nmore\n", "1 row changed"), (b"", ""), (b"#J: mail|x", "")):
         (said,) = (each for each in hear(told, body) if isinstance(each, WorkerSaid))
         assert (said.job_id, said.report.status, unpack(said.report.result)) == ("J0", 200, text or None)
 
@@ -220,7 +256,7 @@ async def test_jobs_run_on_a_line_runner(open_house: OpenHouse) -> None:
         ]
         assert (unpack(outcomes[0].result), outcomes[1].message) == ("sent", "no such")
         assert outcomes[6].message.startswith("NO_RESPONSE")
-        assert house.runner.stats()["chains_ignored"] == 1
+        assert b"mail" in outcomes[0].follows, "the last success"
 
 
 # ------------------------------------------------ answers of servers that say no length

@@ -10,10 +10,10 @@ from jqd.api.lists import answer_page, page_wanted
 from jqd.api.message import answer
 from jqd.api.v1 import responses
 from jqd.api.v1.job_views import iso
-from jqd.api.v1.responses import Handlers, VersionShare
+from jqd.api.v1.responses import Handlers, HandlerVersion
 from jqd.domain.tenant import bare, tenant_of
 from jqd.http import Request, Response
-from jqd.runner.handler import Definition, Handler, Version, shares
+from jqd.runner.handler import Definition, Handler, Version
 from jqd.service import handlers
 from jqd.service.server_only import expect_allowed
 
@@ -57,7 +57,6 @@ async def delete(parts: ApiContext, request: Request, name: str) -> Response:
 
 
 def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
-    parts = shares(handler)
     return responses.Handler(
         name=bare(name),
         tenant=tenant_of(name) or UNSET,
@@ -72,9 +71,7 @@ def _row(name: str, handler: Handler, version: Version) -> responses.Handler:
         server_only=version.server_only,
         set_at=iso(version.set_at_ms),
         out=version.out or None,
-        versions=[
-            VersionShare(one.number, round(parts.get(one.number, 0.0), 4), one.out or None) for one in handler.versions
-        ],
+        versions=[HandlerVersion(one.number, one.out or None) for one in handler.versions],
     )
 
 
@@ -89,7 +86,6 @@ def _options(version: Version) -> responses.HandlerSettings:
         method=options.method,
         headers=[*options.headers],
         signed=bool(options.secrets),
-        weight=options.weight,
         max_jobs=options.max_jobs,
         batch=options.batch,
         priority_min=options.priority_min,

@@ -313,17 +313,15 @@ class HandlerSettings(JobOptions, frozen=True, kw_only=True):
     headers: Sequence[str] | UnsetType = UNSET
     """Names only."""
     signed: bool | UnsetType = UNSET
-    weight: int | UnsetType = UNSET
     max_jobs: int | UnsetType = UNSET
     priority_min: int | UnsetType = UNSET
     priority_max: int | UnsetType = UNSET
 
 
-class VersionShare(Struct, frozen=True):
+class HandlerVersion(Struct, frozen=True):
     """One version of a handler."""
 
     version: int
-    share: Annotated[float, Meta(description="its part of the batches")]
     out: str | None
     """Why it gets none."""
 
@@ -344,7 +342,8 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     set_at: Instant | None
     out: str | None
     """Why it gets no jobs any more."""
-    versions: Sequence[VersionShare]
+    versions: Sequence[HandlerVersion]
+    """The last one that is not out takes the jobs."""
     tenant: str | UnsetType = UNSET
     """Left out for the tenant ""."""
 

@@ -3,7 +3,7 @@
 from jqd.runner.protocols.choice import STYLES
 from jqd.runner.protocols.protocol import (
     Answer,
-    Chain,
+    Heard,
     ItemFailures,
     Judgement,
     Reader,
@@ -19,7 +19,7 @@ from jqd.runner.protocols.protocol import (
 __all__ = [
     "STYLES",
     "Answer",
-    "Chain",
+    "Heard",
     "ItemFailures",
     "Judgement",
     "Reader",

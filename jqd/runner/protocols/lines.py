@@ -6,11 +6,14 @@
               200 …               the whole number that a line begins with is the job's status: 2xx and 4xx end it,
                                   all others are tried again. What follows the number is its text
     either    # …                 a comment
-              J: …  or  #J: …     a new job
+              J: type|payload     a new job, also as a comment: #J: …
 
 A batch is sent to a worker whose registration has a `batch` above 1. After a line that begins with no number nobody
 knows which line is whose: that job and all after it have failed. The text is the result, or the message of a failure.
 The runner takes no cancels.
+
+New jobs are part of the outcome of a success (domain/followers.py): of the one whose line comes next, or, where none
+comes, of the last one, which is told with the end of the answer for that. An answer without a success makes none.
 """
 
 import re
@@ -18,13 +21,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jqd.domain import json_ext
+from jqd.domain import job_lines, json_ext
 from jqd.domain.errors import AnswerGarbled
+from jqd.domain.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX
 from jqd.domain.job import NIL
 from jqd.runner.outcome import INVALID_RESPONSE, Report
 from jqd.runner.protocols.protocol import (
     Answer,
-    Chain,
+    Heard,
     Judgement,
     Reader,
     Request,
@@ -77,6 +81,10 @@ class _Lines:
         self._limit, self._status = line_bytes_max, status
         self._single = single
         self._begun = bytearray()  # of a line whose end is not here yet
+        self._success: WorkerSaid | None = None  # the last one, and the jobs that are its own already
+        self._own: list[object] = []
+        self._jobs: list[object] = []  # of lines since
+        self._jobs_bytes = 0
 
     def is_costly(self, data: bytes) -> bool:
         return False
@@ -93,15 +101,45 @@ class _Lines:
     def end(self) -> Sequence[Answer]:
         last = [*self._read(bytes(self._begun))]
         if self._single and (job_id := next(self._left, None)) is not None:
-            last.append(WorkerSaid(job_id, Report(status=self._status)))  # not a line, but a good status
-        return last
+            last += self._hold(WorkerSaid(job_id, Report(status=self._status)))  # not a line, but a good status
+        self._own, self._jobs = self._own + self._jobs, []
+        return [*last, *self._release()]
 
     def _read(self, line: bytes) -> Iterator[Answer]:
-        if line.startswith((b"J: ", b"#J: ")):
-            yield Chain()
-        elif line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
+        """What a line says of jobs; a success when the next one shows that nothing more follows it."""
+        if job_lines.is_job(line):
+            self._follow(line)
             return
-        elif self._single:
+        for said in self._said(line):
+            if 200 <= said.report.status < 300:
+                yield from self._hold(said)
+            else:
+                yield said
+
+    def _follow(self, line: bytes) -> None:
+        """Keeps a new job; of more than can follow one so many that it is refused."""
+        if len(self._jobs) <= FOLLOWERS_MAX and self._jobs_bytes <= FOLLOWERS_BYTES_MAX:
+            self._jobs.append(job_lines.job_of(line))
+            self._jobs_bytes += len(line)
+
+    def _hold(self, said: WorkerSaid) -> Iterator[Answer]:
+        """Tells of the success before it, which says, too, that the worker works."""
+        yield from self._release() if self._success is not None else (Heard(),)
+        self._success, self._own, self._jobs, self._jobs_bytes = said, self._jobs, [], 0
+
+    def _release(self) -> Iterator[Answer]:
+        said, self._success = self._success, None
+        if said is None:
+            return
+        if self._own:
+            follows = msgspec.msgpack.encode(self._own)
+            said = WorkerSaid(said.job_id, msgspec.structs.replace(said.report, follows=follows))
+        yield said
+
+    def _said(self, line: bytes) -> Iterator[WorkerSaid]:
+        if line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
+            return
+        if self._single:
             yield _said(job_id, self._status, line)
         elif number := _STATUS.match(line):
             yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])

@@ -112,8 +112,8 @@ class ItemFailures(NamedTuple):
     status: int = 200
 
 
-class Chain(NamedTuple):
-    """New jobs that a line runner announced."""
+class Heard(NamedTuple):
+    """The worker has ended a job, whose outcome is told when all that belongs to it has come."""
 
 
 class Unclear(NamedTuple):
@@ -122,7 +122,7 @@ class Unclear(NamedTuple):
     why: str
 
 
-Answer = WorkerSaid | Refused | Started | ItemFailures | Chain | Unclear
+Answer = WorkerSaid | Refused | Started | ItemFailures | Heard | Unclear
 
 
 class Reader(Protocol):
