@@ -13,6 +13,7 @@ from jqd.cli.common import worded
 from jqd.cli.config import daemon_settings
 from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
+from jqd.cli.segments import living
 from jqd.config import Config
 from jqd.domain import log
 from jqd.domain.clock import SystemClock
@@ -62,9 +63,12 @@ async def doctor(
     if refusals(findings):
         return Exit.FAILED
     if code is Exit.DONE:
-        verdict = (
-            "a daemon would start here" if seen else "nothing that was looked at keeps a daemon from starting here"
-        )
+        if (process := living(settings.journal.directory)) is not None:
+            verdict = f"a daemon runs here (process {process}), and nothing that was looked at is against it"
+        elif seen:
+            verdict = "a daemon would start here"
+        else:
+            verdict = "nothing that was looked at keeps a daemon from starting here"
         print(f"jqd: {verdict}" + (", with these warnings" if findings else ""), file=sys.stderr)
     return code
 

@@ -35,6 +35,22 @@ async def test_limits_of_bytes_and_number():
     assert len(edge.journal.jobs()) == 1 + 10 + 5
 
 
+async def test_a_job_alone_in_its_array_is_refused_as_if_it_had_come_without_it():
+    edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=5_000))
+    size = len(pack({"name": "a", "argument": ""})) + 2  # the text's own head is longer
+    fits, big, grows = (
+        {"name": "a", "argument": argument} for argument in ("x" * (1_000 - size), "x" * 1_000, [1.5] * 200)
+    )
+    for head in (b"\x91", b"\xdc\x00\x01", b"\xdd\x00\x00\x00\x01"):
+        assert (await edge.call("POST", "/v1/jobs", head + pack(fits))).status == 201
+        assert (await edge.call("POST", "/v1/jobs", head + pack(big))).status == 413
+    for job in (big, grows):
+        for body in (job, [job]):
+            assert (await edge.call("POST", "/v1/jobs", body, kind=JSON)).status == 413
+    assert (await edge.call("POST", "/v1/jobs", [big, {"name": 7}], kind=JSON)).status == 422
+    assert (await edge.call("POST", "/v1/jobs", [{"name": 7}, grows], kind=JSON)).status == 422
+
+
 async def test_json_that_grows_by_conversion_is_measured_after_it():
     edge = Edge(ApiConfig(job_bytes_max=2_000, array_bytes_max=5_000))
     job = {"name": "a", "argument": [1.5] * 200}  # 4 to 5 bytes each in JSON, 9 in MessagePack

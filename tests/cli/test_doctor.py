@@ -1,6 +1,7 @@
 """`jqd doctor`, and how `jqd serve` begins and goes on with a store that would lose jobs."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import trustme
 
 from jqd.cli import run
 from jqd.cli.exits import Exit
+from jqd.journal.files import Files, holding
 from tests.live.harness import Daemon, short_directory
 from tests.valkey import Valkey, valkey
 
@@ -41,6 +43,12 @@ def test_a_good_store_and_disk_are_well(server: Valkey, tmp_path: Path, capsys: 
     told = capsys.readouterr()
     assert [row["severity"] for row in json.loads(told.out)] in ([], ["warn"]), "the disk of the tests may be tmpfs"
     assert "would start here" in told.err
+    (tmp_path / "journal").mkdir()
+    with holding(Files(), tmp_path / "journal"):
+        assert run(["doctor", "--store", server.url, "--data-dir", str(tmp_path), "-o", "json"]) == Exit.DONE
+    told = capsys.readouterr()
+    assert f"a daemon runs here (process {os.getpid()})" in told.err
+    assert "would start" not in told.err
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl"])

@@ -22,7 +22,17 @@ from jqd.domain.errors import Fault, Invalid, Unreadable
 from jqd.domain.fields import DECODE_ERRORS
 from jqd.domain.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 from jqd.http import SOME_BYTES, Request, Response
-from jqd.service.batch import EMPTY, TOO_DEEP, Batch, expect_bytes, expect_size, in_order, read_array, read_in_pieces
+from jqd.service.batch import (
+    EMPTY,
+    TOO_DEEP,
+    Batch,
+    expect_alone,
+    expect_bytes,
+    expect_size,
+    in_order,
+    read_array,
+    read_in_pieces,
+)
 from jqd.service.config import ServiceConfig
 from jqd.service.idempotency import KEY_LENGTH_MAX, under_key
 from jqd.service.push import FSYNC, Ack, Level, expect_open
@@ -104,6 +114,8 @@ async def _read(request: Request, parts: ApiContext) -> Batch:
     kind, body, config = request.media_type(), request.body, parts.services.config
     if kind in MSGPACK_TYPES:
         single = not body or body[0] not in ARRAYS
+        if not single:
+            expect_alone(body, config)
         if not single and len(body) > AT_ONCE_BYTES:
             return await in_steps(read_in_pieces(body, config), request.breathe)
         with _holding(request) if len(body) > SOME_BYTES else FREE:
@@ -146,7 +158,7 @@ def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     refused: list[Fault] = []
     for index, item in enumerate(items):
         if len(item) > config.job_bytes_max:
-            expect_bytes(len(item), single, config)
+            expect_bytes(len(item), len(items) == 1, config)
             refused.append(Fault("", f"one job has at most {config.job_bytes_max} bytes, this {len(item)}", index))
             continue
         try:
@@ -162,6 +174,8 @@ def _read_json(kind: str, body: bytes, config: ServiceConfig) -> Batch:
     if not converted:
         return Batch(single, len(items), b"", [], refused)
     array = _encoder.encode(converted)
+    if len(items) == 1:
+        expect_alone(array, config)
     # In a thread, too, a decoder that is at work keeps the interpreter to itself.
     batch = read_array(array, True, config) if single else finish(read_in_pieces(array, config))
     batch.refused = in_order([*refused, *(fault._replace(place=places[fault.place or 0]) for fault in batch.refused)])
