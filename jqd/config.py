@@ -1,6 +1,7 @@
 """Settings: defaults < TOML file < JQD_SECTION__KEY in the environment < flags → one frozen `Config`.
 
-The only place that reads the environment. Each component's own frozen dataclass stands beside the component; this file
+It is the only place that reads the environment. Each component's own frozen dataclass stands beside the component; this
+file
 only fills them, with what `sources.py` finds. A key nobody knows is an error that names it, where it came from, and
 what was probably meant.
 """
@@ -93,23 +94,23 @@ class HttpConfig:
             )
 
     def advertised(self, url: str) -> str:
-        """The URL that others are told, of a daemon that listens at `url`; empty: it cannot know."""
+        """Return the URL that others use for a daemon that listens at `url`; empty: unknown."""
         is_wildcard = address.parse(self.bind).host in address.WILDCARDS
         return self.advertise.rstrip("/") or ("" if is_wildcard else url)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Return whether only this machine reaches it."""
         return address.is_loopback(address.parse(self.bind).host)
 
     @property
     def scheme(self) -> str:
-        """Of its URLs."""
+        """Return the scheme of its URLs."""
         return "https" if self.certificate else "http"
 
     @property
     def certificate(self) -> tuple[Path, Path] | None:
-        """With its key; None: no TLS is spoken."""
+        """Return certificate and key; None: no TLS."""
         return (self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
     @property
@@ -133,7 +134,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything a daemon is told."""
+    """All settings of a daemon."""
 
     data_dir: Path = Path(".jqd")
     """Journal and own store lie here; name a disk that stays. `--data-dir`"""
@@ -157,12 +158,12 @@ class Config:
 
     @property
     def backoff(self) -> Backoff:
-        """Of attempts that failed, and for how long there are others."""
+        """Return the back-off of failed attempts, and for how long there are further ones."""
         return dataclasses.replace(self.retry, for_s=self.job.retry_for_s)
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether who comes must say by a token who he is."""
+        """Return whether callers need a token."""
         return self.http.tokens == "required" or not (self.http.is_loopback or self.insecure)
 
     def __post_init__(self) -> None:
@@ -182,7 +183,7 @@ class Config:
 
 
 class Loaded(NamedTuple):
-    """A configuration, and where its settings were said."""
+    """A configuration, and where each setting comes from."""
 
     config: Config
     origins: Mapping[str, str]
@@ -210,7 +211,7 @@ def load_all(
     flags: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Loaded:
-    """As `load`, and where each setting was said."""
+    """As `load`, and where each setting comes from."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
     secrets = {key for key, one in settings(Config) if SECRET in one.metadata}
@@ -248,7 +249,7 @@ def load_all(
 
 
 def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
-    """Every setting that somebody may say, dotted, and its field."""
+    """Yield every public setting, dotted, with its field."""
     hints = get_type_hints(kind, include_extras=True)
     for one in dataclasses.fields(kind):
         if INTERNAL in one.metadata:
@@ -260,20 +261,20 @@ def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Fiel
 
 
 def _manager(env: Mapping[str, str]) -> Manager:
-    """What systemd, or another manager that speaks as it does, put into the environment."""
+    """Return the service manager from the environment that systemd, or one like it, set."""
     watchdog, ours = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID") in (None, str(os.getpid()))
     return Manager(env.get("NOTIFY_SOCKET", ""), int(watchdog) / 1e6 if watchdog.isdecimal() and ours else None)
 
 
 def store_flags(urls: list[str] | None) -> dict[str, Any]:
-    """For `load`: what `--store URL` says, once or several times."""
+    """Return the flags for `load` of one or several `--store URL`."""
     if urls and len(urls) == 1:
         return {"store.url": urls[0]}
     return {"store.urls": urls or None}
 
 
 def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
-    """Forget what an earlier source said of it."""
+    """Forget a value of an earlier source."""
     if origins.pop(path, None) is not None:
         place = merged
         for section in path[:-1]:
@@ -296,7 +297,7 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 
 
 def _unknown(setting: Setting) -> str:
-    """The message: what is wrong, where it was said, and what was probably meant, spelled as it is spelled there."""
+    """Return the message for an unknown setting: where it stands, and what was probably meant."""
     given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
     elsewhere = suggest.settings(given)
     if instead := suggest.no_setting(given):
@@ -337,7 +338,7 @@ def _build(
     origins: Mapping[tuple[str, ...], str],
     wrong: list[str],
 ) -> Any:
-    """A section. None where something is wrong, which is then among `wrong`: all of it is told at once."""
+    """Build a section. None where something is wrong, which is then among `wrong`, so that all is reported at once."""
     hints, before = _fields(kind), len(wrong)
     built = {}
     whole = {one.name: one.metadata.get(SECRET) for one in dataclasses.fields(kind)}
@@ -365,7 +366,7 @@ def _build(
 
 
 def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
-    """Where the values come from that a component refuses and that its message names."""
+    """Return where the values come from that a component refuses and names."""
     named = [
         f"{'.'.join(place)} from {origin}"
         for place, origin in origins.items()

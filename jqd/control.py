@@ -1,4 +1,4 @@
-"""What the API may ask of the whole daemon: is it ready, its counters, has this been applied, wait for that.
+"""What the API asks of the whole daemon: readiness, counters, what has been applied.
 
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
@@ -74,7 +74,7 @@ class Control:
         self._disk = watch_disk(partial(examine_room, directory), *looks)
 
     def loops(self) -> Sequence[Callable[..., Awaitable[None]]]:
-        """Those of the whole daemon that only watch."""
+        """Return the loops of the whole daemon that only watch."""
         return self.pressure.run, self._disk.run
 
     def push_ready(self) -> str | None:
@@ -84,7 +84,7 @@ class Control:
         return self._journal.refusing
 
     def pressed(self) -> Overloaded | None:
-        """The error for a push that backpressure refuses now."""
+        """Return the error for a push that backpressure refuses now."""
         return self.pressure.refusal() if self.pressure.reached else None
 
     def run_ready(self) -> str | None:
@@ -95,12 +95,12 @@ class Control:
         return reasons[0] if all(reasons) else None
 
     def in_a_line(self) -> str:
-        """The daemon's state for the service manager."""
+        """Return the daemon's state for the service manager, in a line."""
         halves = (("takes jobs", self.push_ready()), ("runs jobs", self.run_ready()))
         return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
 
     def warnings(self) -> list[str]:
-        """What is wrong but stops nothing, or not all."""
+        """Return warnings: what is wrong but stops nothing, or not all."""
         unfreed = self._retention.reason if self._retention.stuck else None
         failing = (self._shared.joblog.failing, unfreed)
         found = (finding for partition in self._partitions for finding in partition.watch.warnings)
@@ -151,7 +151,7 @@ class Control:
         return min((shelf.since_ms for shelf in its if shelf is not None), default=None)
 
     def _shelves_told(self) -> list[str]:
-        """The largest first, then the oldest."""
+        """Return warnings about shelves, the largest first, then the oldest."""
         tenants = sorted(
             {tenant for each in self._partitions for tenant in each.outbox.shelves},
             key=lambda tenant: (self.owed(tenant) < OWED_JOBS_WARN, self._owed_since_ms(tenant) or 0),
@@ -180,7 +180,7 @@ class Control:
         self._shared.joblog.write("entered", rows)
 
     def heard(self, hear: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
-        """Call `hear` with what happens to jobs here, as it happens."""
+        """Call `hear` with the events of jobs here, as they happen."""
         return self._shared.joblog.heard(hear)
 
     def settled(self, where: Collection[int]) -> bool:
@@ -211,11 +211,11 @@ class Control:
         return [self.sysid, *sorted(living - {self.sysid})]
 
     def posted(self, worker_id: str) -> int:
-        """How many jobs of that worker this daemon waits for."""
+        """Return how many jobs of that worker this daemon waits for."""
         return self._shared.capacity.in_hand(worker_id)
 
     def seen(self, worker_id: str) -> dict[str, WorkerHealth]:
-        """How the living daemons see that worker."""
+        """Return how the living daemons see that worker."""
         return self._shared.worker_views.of(worker_id, self.sharers())
 
     def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:

@@ -210,7 +210,10 @@ class Daemon:
         return services
 
     def change(self, config: Config) -> None:
-        """Take over what can be of another configuration. Raises ConfigError for its certificate, before anything."""
+        """Use another configuration, as far as that is possible now.
+
+        Raises ConfigError for its certificate, before anything.
+        """
         self.config, before = config, self.config
         try:
             if self.door is not None:
@@ -287,10 +290,8 @@ async def serve(
 
 
 async def _look_at_all(parts: Sequence[StoreConfig]) -> list[Watch]:
-    """Look at all servers side by side: those that hang cost their time once. Raises ConfigError, StoreUnsafe.
-
-    The watches over them, which have said what they found.
-    """
+    """Examine all servers concurrently. Returns their watches, which have reported their findings. Raises ConfigError,
+    StoreUnsafe."""
     watches = [watch_over(part) for part in parts]
     refused: dict[int, JqdError] = {}
 
@@ -316,7 +317,10 @@ async def _serve_once(
     journal_id: bytes | None,
     watches: Sequence[Watch],
 ) -> bytes | None:
-    """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
+    """Run one life of the daemon.
+
+    Returns the journal id under which to begin another, or None when it was told to stop.
+    """
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
@@ -354,7 +358,8 @@ def _leaf(group: ExceptionGroup[E]) -> E:
 
 
 async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
-    """A new id for this journal directory. What the old one had applied of it is marked as applied for the new one.
+    """Return a new id for this journal directory. What was applied under the old one is marked as applied for the new
+    one.
 
     Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
     took apart from what the other copy had applied. None when it was told to stop.
@@ -380,10 +385,8 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 async def _store_settings(
     config: Config, watches: Sequence[Watch]
 ) -> AsyncIterator[tuple[StoreConfig, Sequence[Watch]]]:
-    """Of the store the operator named, or of one of our own, which is looked at once it runs; and the watches over it.
-
-    Raises StoreUnsafe for one of our own that was begun otherwise than it is to be used now.
-    """
+    """Give the settings and watches of the named store, or of our own, which is examined once it runs. Raises
+    StoreUnsafe for an own one with another number of partitions."""
     if not config.store.is_own:
         yield config.store, watches
         return

@@ -1,4 +1,4 @@
-"""What optional features answer when the service asks."""
+"""Functions of optional features that the service calls."""
 
 from jqd.rate_limits.service import why_limited
 from jqd.service.hooks import Hooks

@@ -1,4 +1,4 @@
-"""All that a daemon has once for each partition of the store: its membership there, its jobs in flight, and the loops.
+"""One partition of the store at a daemon: its membership there, its jobs in flight, and its loops.
 
     journal ──lanes──▶ store ──claims──▶ runner ──outcomes──▶ journal      one such circle per partition
 
@@ -84,7 +84,7 @@ class Shared:
 
 
 class Partition:
-    """Built, but not yet running."""
+    """One partition, built but not yet running."""
 
     def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
         config, clock, source = shared.config, shared.clock, shared.source
@@ -134,7 +134,7 @@ class Partition:
         )
 
     def loops(self) -> list[Callable[..., Any]]:
-        """All loops that run until the last outcome is in the store, in the order of their start."""
+        """Return all loops that run until the last outcome is in the store, in the order of their start."""
         return [
             self.runner.run,
             self.heartbeat.run,
@@ -186,14 +186,14 @@ class Partition:
                     log.warning("daemon.not_left", error=str(error))
 
     async def _drain_outcomes(self) -> None:
-        """Until every outcome is in the journal and the store, and every untried job is handed back."""
+        """Wait until every outcome is in the journal and the store, and every untried job is handed back."""
         while self.runner.in_hand or self.outcomes.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
 
     @property
     def retention(self) -> PartitionRetention:
-        """What retention must know of this partition before it deletes a segment."""
+        """Return what retention must know of this partition before it deletes a segment."""
         return PartitionRetention(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
@@ -333,7 +333,7 @@ class Partition:
         await self.store.apply_changes(journal_id, start, end, self._queued(jobs))
 
     def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """With the queues of their constraints. Jobs that take too long to match are matched by whoever claims them."""
+        """Return jobs with their queues. Jobs that take too long to match are matched by the claiming daemon."""
         constraints, clock = self._shared.constraints, self._shared.clock
         if not constraints.known:
             return jobs

@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration is loaded again. What can change while a daemon runs does; the rest is named.
+"""Reloads the configuration at SIGHUP. What can change while a daemon runs does; the rest is named.
 
 A configuration that is wrong changes nothing. What waits for a restart is said by name in the log and in the daemon's
 health, until it was restarted or the change is taken back: nobody believes a limit that does not hold.
@@ -40,7 +40,7 @@ def reloads(key: str) -> bool:
 
 
 class Reload:
-    """Holds the configuration there is, through all lives of a daemon."""
+    """Holds the present configuration, through all lives of a daemon."""
 
     def __init__(self, config: Config, load: Callable[[], Config] | None) -> None:
         """`load`: from the same places as at the start. Raises ConfigError."""
@@ -55,11 +55,11 @@ class Reload:
 
     @property
     def on_signal(self) -> Callable[[], Awaitable[None]] | None:
-        """What SIGHUP does; None: there is nothing to load."""
+        """Return the handler of SIGHUP; None: there is nothing to load."""
         return self.now if self._load is not None else None
 
     async def now(self) -> None:
-        """Load, compare, take over; one at a time. Raises nothing that a wrong configuration may cause."""
+        """Load, compare, apply; one at a time. Raises nothing for a wrong configuration."""
         assert self._load is not None, "on_signal says so"
         async with self._lock:
             try:
@@ -99,7 +99,7 @@ def _value(config: Any, key: str) -> Any:
 
 
 def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
-    """`config` with these settings of `wanted`. Raises ConfigError where they do not go with what stays."""
+    """Return `config` with these settings of `wanted`. Raises ConfigError where they do not go with the rest."""
     sections: dict[str, dict[str, Any]] = {}
     for key in keys:
         section, _, name = key.rpartition(".")

@@ -1,4 +1,4 @@
-"""The one table of what is served: who answers, and the types of what he takes and gives.
+"""The one table of routes: handlers, and the types of requests and responses.
 
 An answer with an error is `problems.Details` on every route; which status an error has says `problems.STATUSES`, or the
 table of the surface.

@@ -1,4 +1,4 @@
-"""What a daemon does when it is told to stop, or to look at its settings again."""
+"""What a daemon does at signals: stop, or reload its settings."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ async def watch_signals(
 ) -> None:
     """First signal: stop in order. Second: end now; the journal makes that safe.
 
-    `reload`: called at SIGHUP. Without it that stops, too, as it does when a terminal is closed.
+    `reload`: called at SIGHUP; without it SIGHUP stops, too, as when a terminal is closed.
     """
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -52,6 +52,6 @@ def _end_by(drain_s: float) -> None:
 
 
 def _end_overdue(drain_s: float) -> None:
-    """A disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
+    """End the process: a disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
     log.error("daemon.ended_overdue", drain_s=drain_s)
     os._exit(0)

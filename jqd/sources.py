@@ -1,4 +1,4 @@
-"""Where settings are said: TOML files, the environment, files of secrets, flags. Each gives its settings in turn.
+"""Reads settings from their sources: TOML files, the environment, files of secrets, flags.
 
 A secret has no good place in the environment of a process, which its children inherit and `docker inspect` shows. So
 `JQD_SECTION__KEY_FILE` names a file that holds it, as container platforms mount secrets. Pure, but for reading files.
@@ -50,7 +50,7 @@ FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value from somewhere: `path` as in ("store", "url"), `origin` for messages."""
+    """One value from a source: `path` as in ("store", "url"), `origin` for messages."""
 
     path: tuple[str, ...]
     value: Any
@@ -58,13 +58,13 @@ class Setting:
 
 
 def from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
-    """The defaults of a command."""
+    """Yield the defaults of a command."""
     for key, value in values.items():
         yield Setting(tuple(key.split(".")), value, "default")
 
 
 def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
-    """Dotted key → value; None for a flag that was not given."""
+    """Yield flags by dotted key; None for a flag that was not given."""
     for key, value in flags.items():
         if value is not None:
             flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
@@ -72,7 +72,7 @@ def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def from_file(path: Path | None) -> Iterator[Setting]:
-    """A TOML file. Raises ConfigError naming it."""
+    """Yield the settings of a TOML file. Raises ConfigError naming it."""
     if path is None:
         return
     try:
@@ -93,7 +93,10 @@ def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterat
 
 
 def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> Iterator[Setting]:
-    """`secrets`: dotted keys that may stand in a file of their own. Raises ConfigError naming variable and file."""
+    """Yield variables. `secrets`: dotted keys that may stand in a file of their own.
+
+    Raises ConfigError naming variable and file.
+    """
     for name, value in sorted(environ.items()):
         if not name.startswith(PREFIX) or name in OTHERS or name.startswith(OTHERS_PREFIX):
             continue
@@ -111,7 +114,10 @@ def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> It
 
 
 def read_secret(name: str, path: Path) -> str:
-    """What a file holds, without the line end behind it. `name`: of the variable, for messages. Raises ConfigError."""
+    """Return what a file holds, without its last line end.
+
+    `name`: of the variable, for messages. Raises ConfigError.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(SECRET_BYTES_MAX + 1)

@@ -1,4 +1,4 @@
-"""The API: guard, body, route, one handler, and the one place where errors become answers. Plain values in and out."""
+"""The API: guard, body, route, one handler; errors become responses here alone."""
 
 import difflib
 import re
@@ -50,7 +50,7 @@ TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revok
 
 
 class Admission(Struct, gc=False):
-    """What is known of a request by its head alone."""
+    """What the head of a request decides: its route, and whether it is refused unread."""
 
     found: Found[Route]
     route: Route | None
@@ -62,7 +62,7 @@ class Admission(Struct, gc=False):
 
 
 class Call(NamedTuple):
-    """A request that was let in."""
+    """A request that was admitted, with its route."""
 
     route: Route
     names: dict[str, str]
@@ -72,7 +72,7 @@ class Call(NamedTuple):
 
 
 class Api:
-    """The API as a door calls it."""
+    """The API, as the listener calls it."""
 
     def __init__(self, parts: ApiContext, routes: Sequence[Route]) -> None:
         self.table = RouteTable(routes)
@@ -88,7 +88,7 @@ class Api:
         self._take_keys(parts.config)
 
     async def __call__(self, request: Request) -> Response | None:
-        """Answer one request; None when its client went away before it was whole."""
+        """Answer one request; return None when its client left before it was whole."""
         verdict: Admission = request.heading.verdict or self._admit(request.heading)
         try:
             try:
@@ -133,10 +133,8 @@ class Api:
         return parts if who is parts.services.principal else parts.as_principal(who)
 
     def whose(self, asked: Request) -> str:
-        """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address.
-
-        It is noted who asks, for the turns of large bodies. A probe each second is no other: nothing waits behind it.
-        """
+        """Return the owner whose turn a request takes: the tenant of its token, else its address. The owner is noted,
+        for the turns of large bodies; a probe each second does not count."""
         said = asked.heading.headers.get(AUTHORIZATION)
         tenant = self._parts.auth.tenant(said) if said else ""
         owner = f"tenant {tenant}" if tenant else by_address(asked)
@@ -151,12 +149,12 @@ class Api:
         return self.whose(request), route is not None and route.method != "GET" and bool(route.urgency)
 
     def urgent(self, asked: Request) -> Urgency:
-        """Whether it waits behind nothing else that they ask, as its route has it."""
+        """Return how urgent a request is, by its route."""
         route = self._admit(asked.heading).route
         return Urgency.NOT if route is None else route.urgency
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
-        """Hold to other limits from the next request on."""
+        """Use other limits from the next request on."""
         self._parts.config = self._parts.services.config = config
         self._parts.guard = guard
         self._take_keys(config)
@@ -166,14 +164,14 @@ class Api:
         self._parts.auth = self._parts.auth._replace(keys=ApiKeys(config.master_key, config.client_key))
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for what long polls and streams wait for in one partition of the store; runs as long as the daemon."""
+        """Wake long polls and streams whose jobs have ended in one partition; runs as long as the daemon."""
         async with trio.open_nursery() as nursery:
             await nursery.start(find.watch, self._parts.services, partition)
             await nursery.start(job_watch.watch, self._parts.services, partition)
             task_status.started()
 
     def _admit(self, heading: RequestHead) -> Admission:
-        """Which call it is; found once for all requests with this head."""
+        """Return the route of a head; found once for all requests with this head."""
         verdict: Admission | None = heading.verdict
         if verdict is None:
             found = self.table.match(heading.raw_path)
@@ -182,7 +180,10 @@ class Api:
         return verdict
 
     def _check(self, heading: RequestHead, verdict: Admission) -> None:
-        """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
+        """Refuse by the head a request whose body need not be read; once for all requests with this head.
+
+        Raises Foreign, Problem.
+        """
         config, route = self._parts.config, verdict.route
         bytes_max = config.array_bytes_max if route is not None and route.any_size else config.job_bytes_max
         if heading.method in ("GET", "HEAD"):  # nobody looks at it, and probes are open to all
@@ -192,7 +193,7 @@ class Api:
         verdict.bytes_max = bytes_max
 
     def _unrouted(self, request: Request, verdict: Admission) -> Response:
-        """What is to be said of a path that there is not, or a method that it does not take."""
+        """Return the error for a path that does not exist, or a method that it does not take."""
         found = verdict.found
         if not found:
             return self._render(request, verdict, Problem(404, self._no_path(request.path)))
@@ -208,7 +209,7 @@ class Api:
         return response
 
     def _no_path(self, path: str) -> str:
-        """What was asked for that there is not, and what was meant."""
+        """Return what to say of an unknown path, with the path that was probably meant."""
         look = self._may_look()
         if self.table.match(f"/v1{path}"):
             return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
@@ -218,7 +219,7 @@ class Api:
         return f"there is no path '{_short(path)}'; {meant}"
 
     def _render(self, request: Request, verdict: Admission, error: JqdError) -> Response:
-        """An error in the words of the surface the request was made to; what the guard says is the same on all."""
+        """Return an error as the surface of the request words it; what the guard says is the same on all."""
         if isinstance(error, Foreign):
             return refuse(request, error)
         if verdict.route is not None:
@@ -226,7 +227,7 @@ class Api:
         return self._surfaces.get(_root(request.path), refuse)(request, error)
 
     def _may_look(self) -> bool:
-        """Whether this one is told what was meant. Who asks a thousand times a second does not want to know."""
+        """Return whether a suggestion is worth its time: a client that asks a thousand times a second gets none."""
         second = int(trio.current_time())
         if second != self._second:
             self._second, self._looked = second, 0
@@ -234,7 +235,7 @@ class Api:
         return self._looked <= MEANT_PER_S
 
     async def _serve(self, call: Call) -> Response:
-        """Answer it in the way of its route, in a turn of its own where its body is much work."""
+        """Answer a call as its route says; in a turn of its own where its body is much work."""
         route, request = call.route, call.request
         if route.polls:
             return await self._poll(call)
@@ -262,7 +263,8 @@ class Api:
         return response
 
     async def _poll(self, call: Call) -> Response:
-        """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
+        """Answer a long poll. When its client sends no more it has left, or only listens: the poll ends, and is
+        answered."""
         answered: list[Response] = []
         request, services = call.request, call.parts.services
         tokens, token = services.tokens, services.principal.token
@@ -291,7 +293,7 @@ class Api:
         return await self._answer(call)
 
     async def _answer(self, call: Call) -> Response:
-        """Call its handler; every error becomes its answer here and nowhere else."""
+        """Call the handler; every error becomes its response here and nowhere else."""
         route, names, parts, request = call
         try:
             if route.query is NoQuery and request.heading.query:
@@ -306,13 +308,13 @@ class Api:
             return route.refuse(request, self._mistake(error))
 
     def _mistake(self, error: BaseException) -> Problem:
-        """What a client is told of an internal error: the id under which the log has it."""
+        """Return what a client sees of an internal error: the id under which the log has it."""
         fault = log_internal_error(self._log, "api.failed", error)
         return Problem(500, f"an internal error; the daemon's log tells more under the id {fault}", fault=fault)
 
 
 def _root(path: str) -> str:
-    """By what begins a path its surface is known: `/worker` alone, but `/job/` and all that follows it."""
+    """Return the beginning of a path that decides its surface: `/worker` alone, but `/job/` with all that follows."""
     pieces = path.split("/", 2)
     return f"/{pieces[1]}/" if len(pieces) > 2 else path
 

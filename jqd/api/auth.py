@@ -1,7 +1,5 @@
-"""Who makes a request, and whether the call is for him: the principal that the service acts for.
-
-Where tokens are asked for, each call needs one of a role that its route names, but those that are open.
-"""
+"""Authentication: finds the principal of a request, and whether its role may make the call. Where tokens are needed
+each route names its roles, except open ones."""
 
 import enum
 import re
@@ -25,7 +23,7 @@ LEAVE_OUT = "leave the header out (at the command line --tenant and JQD_TENANT)"
 
 
 class ApiKey(enum.Enum):
-    """What is known of whoever shows a key."""
+    """What a configured key stands for."""
 
     MASTER = "master"
     CLIENT = "client"
@@ -34,7 +32,8 @@ class ApiKey(enum.Enum):
 
 
 class ApiKeys:
-    """The keys that are set. With no master key set nobody is asked for one, but by who has no other way to be told."""
+    """The master key and the client key, where they are set. Without a master key only the Skygear surface still asks
+    for one."""
 
     def __init__(self, master: str = "", client: str = "") -> None:
         self._master, self._client = master.encode(), client.encode()
@@ -42,7 +41,7 @@ class ApiKeys:
         """Who comes with nothing, where nothing is asked for."""
 
     def whose(self, given: str) -> ApiKey:
-        """Compared in constant time, also where nothing is set."""
+        """Return which key was given, compared in constant time, also where none is set."""
         key = given.encode("utf-8", "surrogatepass")
         is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
         if not key:
@@ -50,7 +49,7 @@ class ApiKeys:
         return ApiKey.MASTER if is_master else ApiKey.CLIENT if is_client else ApiKey.UNKNOWN
 
     def is_server(self, who: Principal, said: str) -> bool:
-        """Whether somebody may do what only the server itself may: by his bearer, where a master key is set."""
+        """Return whether the caller may do what only the server may: by the master key as bearer, where one is set."""
         if not self._master:
             return who.may(Role.OPERATOR)
         if who.token and who.may(Role.MASTER):
@@ -68,7 +67,7 @@ _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
 class Authenticator(NamedTuple):
-    """What decides who comes in."""
+    """Decides who may make which call."""
 
     tokens: Tokens
     required: bool = False
@@ -79,7 +78,7 @@ class Authenticator(NamedTuple):
     """Those that are settings are tokens, too."""
 
     def principal(self, headers: Mapping[str, str], route: Route) -> Principal:
-        """Raises Problem 401, 403, 422."""
+        """Return the principal of a request. Raises Problem 401, 403, 422."""
         said = headers.get(AUTHORIZATION)
         named = headers.get(TENANT)
         if said is None and named is None and not self.required:
@@ -101,14 +100,14 @@ class Authenticator(NamedTuple):
         return who if self.keys.is_server(who, said or "") else who._replace(is_server=False)
 
     def tenant(self, said: str) -> str:
-        """Whose tenant's token that is; empty: nobody's, or of no tenant."""
+        """Return the tenant of a token; empty: of none, or unknown."""
         try:
             return self.by_token(_bearer(said)).tenant
         except Problem:
             return ""
 
     def _looking(self, said: str | None) -> Principal:
-        """Who looks whether it lives, whatever he says of himself."""
+        """Return the principal of a health check, which needs no token."""
         if not self.required:
             return EVERYBODY
         try:
@@ -117,7 +116,7 @@ class Authenticator(NamedTuple):
             return NOBODY
 
     def by_token(self, text: str) -> Principal:
-        """Whose token this is. Raises Problem 401: all that are nobody's are answered alike."""
+        """Return the principal of a token. Raises Problem 401: all unknown ones are answered alike."""
         if same_secret(text, self.root):
             return Principal(sees_all=True, token=ROOT)
         if (key := self.keys.whose(text)) in KEYS:
@@ -130,7 +129,7 @@ class Authenticator(NamedTuple):
 
 
 def speaking_for(who: Principal, tenant: str) -> Principal:
-    """The same as one of that tenant. Raises Problem 403, 422."""
+    """Return the principal acting for one tenant. Raises Problem 403, 422."""
     if tenant == (ALL if who.sees_all else who.tenant):
         return who
     if tenant not in ("", ALL) and not is_tenant(tenant):

@@ -1,4 +1,4 @@
-"""Limits of the HTTP edge, each with its unit and reason."""
+"""Settings of the HTTP edge, each with its unit and reason."""
 
 from dataclasses import dataclass, field
 from math import ceil
@@ -19,7 +19,7 @@ NamedUrls = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig(ServiceConfig):
-    """What the edge takes and how long it waits: the service's limits, and those of requests."""
+    """Limits of requests and waits; the service's limits among them."""
 
     bodies_bytes_max: Bytes = 256 << 20
     """Bodies of all requests at once, three quarters of it for pushes; lower it on a small machine.

@@ -1,4 +1,4 @@
-"""What the routes are given to work with."""
+"""What route handlers work with."""
 
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,7 @@ from jqd.service.principal import Principal
 
 @dataclass(slots=True, eq=False)
 class ApiContext:
-    """The service that every surface stands before, and what is of HTTP alone. Limits and guard may be changed."""
+    """The service, and what only HTTP has: limits and guard, which may change."""
 
     config: ApiConfig
     services: Services
@@ -26,7 +26,7 @@ class ApiContext:
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large_bodies.py)."""
 
     def as_principal(self, principal: Principal) -> "ApiContext":
-        """The same, with the service acting for somebody."""
+        """Return the same context, with the service acting for a principal."""
         return (
             self
             if principal is self.services.principal

@@ -1,4 +1,4 @@
-"""The body and the query of a request as the types that the call takes."""
+"""Reads the body and the query of a request as the types of the call."""
 
 from functools import cache
 from typing import Annotated, Literal, TypeVar
@@ -26,7 +26,7 @@ Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seco
 
 
 def instant_in(told: Raw) -> int | None:
-    """A date that somebody tells, in ms since 1970. It only tells: nothing is refused for one that is none."""
+    """Return a date that a client only reports, in ms since 1970; 0 for what is no date."""
     try:
         return instant_ms(msgspec.msgpack.decode(told, type=str | float))
     except (*DECODE_ERRORS, ValueError):
@@ -34,7 +34,7 @@ def instant_in(told: Raw) -> int | None:
 
 
 def read_body(request: Request, kind: type[T]) -> T:
-    """A field of `msgspec.Raw` stays as it came, and is not looked into.
+    """Read a body as `kind`. A `msgspec.Raw` field stays as it came.
 
     Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
     """
@@ -42,7 +42,7 @@ def read_body(request: Request, kind: type[T]) -> T:
 
 
 def pack(request: Request) -> bytes:
-    """The body as MessagePack."""
+    """Return the body as MessagePack."""
     if request.packed is not None:
         return request.packed
     try:
@@ -52,7 +52,7 @@ def pack(request: Request) -> bytes:
 
 
 def unpack(packed: bytes, kind: type[T]) -> T:
-    """Such a body as `kind`."""
+    """Read a packed body as `kind`."""
     try:
         return fields.read(packed, kind)
     except DECODE_ERRORS as error:
@@ -60,7 +60,7 @@ def unpack(packed: bytes, kind: type[T]) -> T:
 
 
 def query_of(request: Request) -> list[tuple[str, str]]:
-    """Query parameters, in order. Raises Problem 400."""
+    """Return the query parameters, in order. Raises Problem 400."""
     try:
         text = request.heading.query.decode("ascii")
         return parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
@@ -69,10 +69,8 @@ def query_of(request: Request) -> list[tuple[str, str]]:
 
 
 def read_query(request: Request, kind: type[T]) -> T:
-    """Raises Invalid, naming the parameter; Problem 400 for a query that cannot be read.
-
-    A surface that passes over what it does not know takes the last of those that stand there twice.
-    """
+    """Read the query. Raises Invalid, naming the parameter; Problem 400 for an unreadable query. Surfaces that ignore
+    unknown names take the last of a name given twice."""
     if not request.heading.query:
         empty: T = _empty(kind)
         return empty

@@ -1,4 +1,4 @@
-"""How many jobs a body of JSON has, and where each stands, before anything of it is built. Pure.
+"""Finds the jobs in a JSON body without decoding them. Pure.
 
 A number costs two bytes in JSON, and sixty as an object of Python: what is too many must be known by looking, not by
 decoding. Each function stops at the first item too many.
@@ -26,12 +26,12 @@ _BLANK = re.compile(rb"[ \t\n\r]*+")
 
 
 def json_lines(body: bytes, most: int) -> list[bytes]:
-    """The lines of JSON lines that are not blank; of more than `most` only one more."""
+    """Return the lines that are not blank; at most one more than `most`."""
     return [match.group() for match in islice(_LINE.finditer(body), most + 1)]
 
 
 def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
-    """The items of a JSON array, each as it stands; of more than `most` perhaps only one more.
+    """Return the items of a JSON array, each as it stands; perhaps one more than `most`.
 
     Raises msgspec.DecodeError or RecursionError where it is no JSON, as far as it was looked at. A text that is no
     Unicode is its item's own fault: the items are told apart all the same.
@@ -48,7 +48,7 @@ def json_items(body: bytes, most: int) -> Sequence[bytes | Raw]:
 
 
 def has_values(body: bytes, most: int) -> bool:
-    """Whether a JSON text has more than `most` values: each but the first stands behind one of four signs."""
+    """Return whether a JSON text has more than `most` values: each but the first stands behind one of four signs."""
     if sum(map(body.count, _BEFORE_VALUES)) < most:
         return False
     # Perhaps they stand in texts, where they do not count.
@@ -63,9 +63,10 @@ def _signs(body: bytes) -> Iterator[int]:
 
 
 def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
-    """Skims one value after another. The decoder says where the first one ends: where it finds the comma behind it.
+    """Find one value after another.
 
-    `readable`: as long as the body, and looked at in its place.
+    The decoder reports the comma after the first value, which is its end. `readable`: as long as the body, and searched
+    in its place.
     """
     view = memoryview(readable)
     at = _after_blanks(body, 0) + 1  # behind the bracket
@@ -82,7 +83,7 @@ def _each_item(body: bytes, readable: bytes) -> Iterator[bytes]:
 
 
 def _end_of_value(view: memoryview, at: int) -> int:
-    """Where what stands behind the value at `at` begins, blanks passed over."""
+    """Return where the text after the value at `at` begins, blanks skipped."""
     try:
         _json_skim(view[at:])
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Answers that hold what was given, and what workers report: made and read aside when there is much of it.
+"""Converts large bodies between JSON and MessagePack in threads.
 
 What is only bytes to us has to be looked into to be said in JSON: a million small values in one result of 1 MiB take
 Python up to two seconds, in which the loop would turn for nobody, and a few such requests in a row cost the daemon its
@@ -35,7 +35,7 @@ async def packed_body(parts: ApiContext, request: Request) -> bytes:
 
 
 def _packed_bytes(value: Any) -> int:
-    """The bytes of all MessagePack in a body of ours."""
+    """Return how many bytes of MessagePack a response holds."""
     match value:
         case Raw():
             return memoryview(value).nbytes

@@ -1,4 +1,4 @@
-"""Lists: how many are made at once, and the pages by which they are told.
+"""Lists: how many are made at once, and their pages.
 
 A cursor is the last name of the page before, as text that may stand in a query: one that was deleted meanwhile still
 has its place. Within jqd a tenant's names have a character that no request may have (domain/tenant.py).
@@ -36,7 +36,7 @@ PageLimit = Annotated[int, Meta(ge=1, le=PAGE, description=f"a whole number from
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a list: how many at once, and from where on."""
+    """The query of a list: page size and cursor."""
 
     limit: PageLimit = PAGE
     cursor: str = ""
@@ -44,7 +44,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PageWanted(NamedTuple):
-    """What the query of a list asks for."""
+    """The page that a query asks for."""
 
     limit: int
     behind: str
@@ -64,14 +64,14 @@ async def answer_page(
     found: Iterable[tuple[str, T]],
     row: Callable[[T], Struct | None],
 ) -> Response:
-    """As much of a list as is wanted, by name. `found`: see `page_of`. `row`: None for what has gone meanwhile."""
+    """Answer with one page of a list, by name. `found`: see `page_of`. `row`: None for what has gone meanwhile."""
     first, cursor = await page_of(request, wanted, found)
     rows = (one for one in map(row, first) if one is not None)
     return await answer_rows(request, page([], cursor), rows)
 
 
 async def page_of(request: Request, wanted: PageWanted, found: Iterable[tuple[str, T]]) -> tuple[list[T], str]:
-    """Those of one page, and the cursor for the next, empty for none. `found`: names and what is called so, in any
+    """Return one page, and the cursor for the next one, empty for none. `found`: names and what is called so, in any
     order. Other tasks run while it is read: it goes through a copy of what may change."""
     first = await in_steps(_first(found, wanted.behind, wanted.limit + 1), request.breathe)
     cursor = _cursor_of(first[wanted.limit - 1][0]) if len(first) > wanted.limit else ""
@@ -79,7 +79,7 @@ async def page_of(request: Request, wanted: PageWanted, found: Iterable[tuple[st
 
 
 def _first(found: Iterable[tuple[str, T]], behind: str, most: int) -> Steps[list[tuple[str, T]]]:
-    """The first so many behind that name: each piece of them is sorted into those of the pieces before."""
+    """Return the first `most` items after a name; each piece of items is sorted into the earlier ones."""
     pieces, first = iter(found), list[tuple[str, T]]()
     while piece := [*islice(pieces, STEP)]:
         last = first[-1][0] if len(first) == most else None
@@ -95,7 +95,7 @@ def _cursor_of(name: str) -> str:
 
 
 def _name_of(cursor: str) -> str:
-    """Raises Invalid for what no answer gave."""
+    """Return the name in a cursor. Raises Invalid for a cursor that no answer gave."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except ValueError as error:
@@ -107,14 +107,14 @@ def no_cursor(cursor: str) -> Invalid:
 
 
 class ListLimit:
-    """Those under way, by whose they are: each asks the store again and again, and keeps what it has found so far."""
+    """Limits the lists under way, by owner: each asks the store repeatedly, and keeps what it has found."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 
     @contextmanager
     def place(self, owner: str, address: str) -> Iterator[None]:
-        """For as long as one is made. `owner`: a tenant; where none is known, the address. Raises Problem 429."""
+        """Count one list while it is made. `owner`: a tenant; where none is known, the address. Raises Problem 429."""
         bounds = {owner: TENANT_LISTS_MAX, address: ADDRESS_LISTS_MAX, ALL: LISTS_MAX}
         for name, most in bounds.items():
             if self._of[name] >= most:

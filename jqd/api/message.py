@@ -1,6 +1,5 @@
-"""Values in and out, in the two languages they are spoken in.
-
-MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/domain/json_ext.py has it.
+"""Reads and renders values in MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as
+jqd/domain/json_ext.py has it.
 Integers are exact, whatever their size.
 """
 
@@ -31,8 +30,8 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
 
 
 async def answer_rows(request: Request, page: Struct, rows: Iterable[Any]) -> Response:
-    """200 and a page, whose first field has these rows. They are made and rendered one by one: so is every answer that
-    grows with what there is, for a thousand rows in one piece hold the loop for a tenth of a second."""
+    """Answer 200 with a page whose first field has these rows, made and rendered one by one: a thousand rows in one
+    piece hold the loop for a tenth of a second."""
     language, field = request.answer_language(), page.__struct_fields__[0]
     told = await in_steps(_rendered(rows, language), request.breathe)
     if language == "msgpack":
@@ -62,12 +61,12 @@ def problem_answer(problem: Problem, language: Language) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """An error as this interface says it."""
+    """Return an error as the native interface has it."""
     return problem_answer(as_problem(error), request.answer_language())
 
 
 def read_value(request: Request) -> Any:
-    """The body as Python values, whatever its language. Raises Invalid, Unreadable; Problem 413 or 415."""
+    """Return the body as Python values. Raises Invalid, Unreadable; Problem 413 or 415."""
     kind = request.media_type()
     try:
         if kind in MSGPACK_TYPES:
@@ -84,14 +83,14 @@ def read_value(request: Request) -> Any:
 
 
 def misread(body: bytes) -> Invalid:
-    """Of JSON with an integer of more than 64 bits, or with a map that means nothing."""
+    """Return the error for JSON with an integer of more than 64 bits, or with a `$` form that means nothing."""
     pointer, why = json_ext.fault_of(body)
     detail = f"{pointer[1:] or 'the body'}: {why}"
     return Invalid(detail, [Fault(pointer, detail)])
 
 
 def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
-    """Of a body that is no value in the language that it was sent as."""
+    """Return the error for a body that is no value of its declared format."""
     if not body.strip():
         return Unreadable(f"the body is empty; send a map of fields, as {language}")
     text = body if language == "JSON" else b""
@@ -99,6 +98,6 @@ def not_read(language: str, body: bytes, error: BaseException) -> Unreadable:
 
 
 def unsupported(kind: str) -> Problem:
-    """415: what can be sent."""
+    """Return the 415 that names what can be sent."""
     named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
     return Problem(415, f"{named}; send {media.BOTH}")

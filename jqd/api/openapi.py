@@ -1,7 +1,7 @@
 """The route table as an OpenAPI 3.1 document. Pure.
 
-Everything in it is drawn: paths and statuses from the table, schemas from the types that are read and rendered, words
-from the docstrings of handlers, and from the descriptions of fields.
+Everything in it is generated: paths and statuses from the table, schemas from the types, words from docstrings of
+handlers and descriptions of fields.
 """
 
 import re
@@ -50,7 +50,7 @@ _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
 
 
 def draw(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document of these routes."""
+    """Return the document of these routes."""
     kinds = [kind for route in routes for kind in (route.refusal, *_kinds(route), route.query)]
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
@@ -83,13 +83,13 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    """How the document calls a type: in Go `NewToken` is what makes a `Token`."""
+    """Return a type's name in the document: in Go `NewToken` is what makes a `Token`."""
     return f"{name.removeprefix('New')}New" if name.startswith("New") else name
 
 
 def _tell_generators(schema: dict[str, Any]) -> None:
-    """What generators of clients need to make good code: how large numbers are, for some take 32 bits otherwise; and
-    of defaults none but single values, for a map or an array written there is code nowhere, and says only "empty"."""
+    """Add what generators of clients need: the size of numbers, for some take 32 bits otherwise. Defaults that are a
+    map or an array are removed: generators cannot use them."""
     least, most = schema.get("minimum", -INT32 - 2), schema.get("maximum", INT32 + 1)
     if schema.get("type") == "integer" and (least < -INT32 - 1 or most > INT32):
         schema["format"] = "int64"
@@ -121,7 +121,7 @@ def tag_of(route: Route) -> str:
 
 
 def _kinds(route: Route) -> Iterator[Any]:
-    """The types of its bodies."""
+    """Return the types of a route's bodies."""
     for kinds in (route.body, *route.answers.values()):
         for kind in kinds if type(kinds) is tuple else (kinds,):
             if kind is not None and not isinstance(kind, Document):
@@ -170,7 +170,7 @@ def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 
 def _without_null(kind: dict[str, Any]) -> dict[str, Any]:
-    """A query cannot say nil: what may be nil in a body may only be left out there."""
+    """Return the type without null: a query cannot say nil, only leave a value out."""
     if {"type": "null"} not in kind.get("anyOf", ()):
         return kind
     several = [each for each in kind["anyOf"] if each != {"type": "null"}]
@@ -206,7 +206,7 @@ def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict
 
 
 def _refused(name: str, kind: type[Struct]) -> str:
-    """How a refusal is called: each surface says it in a type of its own."""
+    """Return the name of a refusal: each surface has its own type."""
     return name if kind is Details else f"{kind.__name__}{name}"
 
 

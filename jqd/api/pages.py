@@ -1,4 +1,4 @@
-"""The interface shown by itself: as OpenAPI in JSON and YAML, and as one page that needs nothing from elsewhere."""
+"""Documents of the interface: OpenAPI in JSON and YAML, and one self-contained page."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ td:first-child { white-space: nowrap; }
 
 
 class Pages:
-    """Documents about the routes, each made when it is first asked for; aside, for all take 0.2 s."""
+    """The documents, each made in a thread when it is first asked for: all take 0.2 s."""
 
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
@@ -134,7 +134,7 @@ def _type(name: str, schema: dict[str, Any]) -> str:
 
 
 def _words(schema: dict[str, Any]) -> str:
-    """What a value may be, in a few words."""
+    """Return what a value may be, in a few words."""
     if "$ref" in schema:
         name = escape(schema["$ref"].removeprefix(SCHEMAS))
         words = f'<a href="#{name}">{name}</a>'

@@ -1,7 +1,5 @@
-"""Which routes a path has. Pure.
-
-A path is taken apart as it came and decoded piece by piece: a pusher's own job id may hold a slash, as %2F.
-"""
+"""Matches paths to routes. Pure. A path is split as it came and decoded piece by piece: a pusher's own job id may hold
+a slash, as %2F."""
 
 from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,7 +7,7 @@ from urllib.parse import unquote
 
 
 class MatchedRoute(Protocol):
-    """What stands in a route table."""
+    """A route and the values in its path."""
 
     @property
     def method(self) -> str: ...
@@ -25,7 +23,7 @@ _ANY = None
 
 
 class RouteTable(Generic[R]):
-    """Routes as a tree of the pieces of their paths; `<name>` stands for any piece that is not empty."""
+    """Routes as a tree of path pieces; `<name>` stands for any piece that is not empty."""
 
     def __init__(self, routes: Iterable[R]) -> None:
         self._root: dict[Any, Any] = {}
@@ -38,7 +36,10 @@ class RouteTable(Generic[R]):
             node.setdefault(_LEAF, {})[route.method] = (route, names)
 
     def match(self, raw_path: str) -> Found[R]:
-        """By method: the route, and what stands at its names. Of two the one that spells more of the path itself."""
+        """Return, by method, the route and the values at its names.
+
+        Of two routes the one with more literal pieces wins.
+        """
         found: Found[R] = {}
         self._walk(self._root, raw_path.split("/"), 1, (), found)
         return found

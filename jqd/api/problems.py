@@ -31,7 +31,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
 
 
 class Error(Struct, kw_only=True, frozen=True):
-    """What is wrong with which part of a request."""
+    """One fault of a request."""
 
     index: int | UnsetType = UNSET
     """Of several jobs the place of this one; the pointer begins with it."""
@@ -64,7 +64,7 @@ class Problem(JqdError):
         fault: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`fault`: the id under which the log has more. `headers`: of the answer, besides those that it has."""
+        """`fault`: the id under which the log has more. `headers`: further ones of the response."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
@@ -74,13 +74,13 @@ class Problem(JqdError):
         self.headers = headers or {}
 
     def body(self) -> Details:
-        """The problem document."""
+        """Return the problem document."""
         title = HTTPStatus(self.status).phrase
         return Details("about:blank", title, self.status, self.detail, self.errors or UNSET, self.fault or UNSET)
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
-    """What a client is told of an error that a room raised. `statuses`: those of the surface it asks through."""
+    """Return the problem for an error of another room. `statuses`: those of the surface it asks through."""
     match error:
         case Problem():
             return error
@@ -104,7 +104,7 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
 
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:
-    """The member `errors`: of one job its pointers, of several their places before them."""
+    """Return the member `errors`: of one job its pointers, of several with their places before them."""
     return [
         Error(pointer=pointer, detail=detail)
         if place is None

@@ -1,4 +1,4 @@
-"""What one call is: who answers, and the types of what he takes and gives."""
+"""One call of the interface: its handler, and the types of its request and responses."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -18,11 +18,11 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a call that has none."""
+    """The query of a call that has none."""
 
 
 class Document(NamedTuple):
-    """What an answer is that is no value: a page, say."""
+    """A response that is no value, but a document."""
 
     kind: str
     """Its media type."""
@@ -73,7 +73,7 @@ class Route(NamedTuple):
 
     @property
     def needs(self) -> tuple[Role, ...]:
-        """The roles of which one is needed. Where the table says nothing, few may: who looks, or else operators."""
+        """Return the roles that may make the call. Where the table names none: viewers for GET, else operators."""
         if self.roles is not None:
             return self.roles
         return (Role.VIEWER,) if self.method == "GET" else (Role.OPERATOR,)

@@ -170,7 +170,7 @@ def _ordered(argv: Sequence[str]) -> list[str]:
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """The code for errors that a nursery wrapped: an error of ours is told, a bug is raised as it is."""
+    """Return the exit code for errors that a nursery wrapped: our errors are printed, bugs are raised as they are."""
     ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group

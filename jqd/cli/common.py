@@ -19,7 +19,7 @@ from jqd.domain.units import has_unit, seconds
 
 
 def set_log(level: str, form: Any) -> None:
-    """The one format and level of this process. Raises Usage for a level that is none."""
+    """Set the log's format and level for this process. Raises Usage for an unknown level."""
     try:
         log.configure(level=level, form=form)
     except ValueError as error:
@@ -54,7 +54,7 @@ class Common:
 
 @contextmanager
 def worded() -> Iterator[None]:
-    """A setting that cannot be is a mistake in the words of the command. Raises Usage for ConfigError."""
+    """Turn a ConfigError in the block into Usage: the command was given an impossible setting."""
     try:
         yield
     except ConfigError as error:
@@ -62,7 +62,7 @@ def worded() -> Iterator[None]:
 
 
 def duration(text: str, flag: str) -> float:
-    """Seconds of 90, 30s, 5m, 2h, 1d. Raises Usage."""
+    """Return the seconds of 90, 30s, 5m, 2h, 1d. Raises Usage."""
     try:
         return seconds(text)
     except ValueError:
@@ -70,7 +70,7 @@ def duration(text: str, flag: str) -> float:
 
 
 def waits(text: str, flag: str) -> float | list[float]:
-    """One wait, or with a comma all of them. Raises Usage."""
+    """Return one wait, or with a comma all of them. Raises Usage."""
     found = [duration(part, flag) for part in text.split(",") if part.strip()]
     return found if "," in text else duration(text, flag)
 
@@ -90,7 +90,7 @@ def _with_flags(options: type[T]) -> type[T]:
 @dataclass(frozen=True)
 @_with_flags
 class Options:
-    """What a job is pushed with, now or at dates: the fields of `JobOptions`, and these."""
+    """Options of a push, now or at dates: the fields of `JobOptions`, and these."""
 
     text: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Take the argument, or each line, as a string, also when it looks like JSON."""
@@ -98,7 +98,7 @@ class Options:
     """A word to find it by, as `jobs --tag` does; may be given several times."""
 
     def said(self) -> dict[str, Any]:
-        """As the client takes it. Raises Usage."""
+        """Return the options as the client takes them. Raises Usage."""
         return {name: self._option(name) for name in FIELDS} | {"tags": self.tag}
 
     def _option(self, name: str) -> Any:
@@ -117,7 +117,7 @@ def age(text: str, flag: str) -> float:
 
 
 def checked_id(job_id: str) -> str:
-    """The id, if it is one. Raises Usage."""
+    """Return the id if it is valid. Raises Usage."""
     if not job_id:
         raise Usage("the id of the job is empty")
     return job_id

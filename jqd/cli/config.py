@@ -1,4 +1,4 @@
-"""`jqd config`: what a daemon here would be told, by whom, and what for; and whether it could start with that."""
+"""`jqd config`: a daemon's settings here, where each comes from, what it is for; and whether a daemon could start."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ from jqd.store import StoreConfig, open_store
 
 
 def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
-    """Nothing is served here, so no client need be kept out. Raises Usage."""
+    """Load a daemon's settings. Nothing is served, so no tokens are needed. Raises Usage."""
     with worded():
         return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})
 
@@ -132,7 +132,7 @@ def check(*, given: GivenSettings | None = None) -> int:
 
 
 async def _open(config: StoreConfig) -> None:
-    """Nothing is connected to before it is used. Raises ConfigError for a URL that no store has."""
+    """Build the store without connecting to it. Raises ConfigError for a URL that no store has."""
     for part in config.parts():
         if part.url:
             async with open_store(part):

@@ -1,4 +1,4 @@
-"""Commands about constraints: what may start when, by what a job is."""
+"""Commands about constraints."""
 
 import sys
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def get(name: Name, /, *, common: Common = Common()) -> int:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Said:
-    """What a constraint says beside its name and expression: the options of `set`, and of `dry-run`."""
+    """The options of `set` and of `dry-run`."""
 
     rate: str | None = None
     """So many may start in a time: 10/s, 100/m, 5000/h, 3/90s."""
@@ -49,7 +49,7 @@ class Said:
     """Of jobs that an expression fails on: hold (they wait, the default) or pass."""
 
     def asked(self) -> dict[str, Any]:
-        """As the client takes it. Raises Usage."""
+        """Return the constraint as the client takes it. Raises Usage."""
         if self.rate is None and self.burst:
             raise Usage("--burst comes on top of a --rate")
         return {

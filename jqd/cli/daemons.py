@@ -1,4 +1,4 @@
-"""Draining daemons, and having them begin jobs again."""
+"""Commands that drain and resume daemons."""
 
 import math
 import sys

@@ -86,8 +86,7 @@ def _examine_certificate(settings: Config) -> list[Diagnostic]:
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, bool]:
-    """The findings of all servers, each with its server's name if there are several; how to end; and whether all
-    servers were looked at.
+    """Return the findings of all servers, named if there are several; the exit code; and whether all servers answered.
 
     A daemon's own store is looked at only while it runs: the daemon itself sets it up well.
     """
@@ -119,7 +118,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Diagnostic], Exit, boo
 
 
 async def _examine_server(parts: Sequence[StoreConfig]) -> list[Diagnostic]:
-    """The findings of one server, once for all partitions that lie there. Raises StoreAway, ConfigError."""
+    """Return the findings of one server, for all partitions that lie there. Raises StoreAway, ConfigError."""
     found: list[Diagnostic] = []
     for part in parts:
         for finding in await examine(part):

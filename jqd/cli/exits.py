@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends with which."""
+"""Exit codes, and which error leads to which."""
 
 import enum
 
@@ -7,7 +7,7 @@ from jqd.domain.errors import ConfigError, JqdError, StoreAway
 
 
 class Exit(enum.IntEnum):
-    """What a script may rely on."""
+    """Exit codes that scripts may rely on."""
 
     DONE = 0
     FAILED = 1
@@ -21,7 +21,7 @@ class Exit(enum.IntEnum):
 
 
 class Usage(ConfigError):
-    """The words of the command, or a setting, cannot mean anything. Nothing was done; the user mends them."""
+    """The words of the command, or a setting, make no sense. Nothing was done; the user mends them."""
 
 
 def exit_of(error: JqdError) -> Exit:

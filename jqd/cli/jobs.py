@@ -153,7 +153,10 @@ def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> 
 
 
 def _say_if_unserved(client: Client, name: str) -> None:
-    """The name may be a slip. Who may not look at workers is told nothing, nor where the daemon does not answer."""
+    """Warn if no worker serves the name: it may be mistyped.
+
+    Without the right to see workers, or an answer, nothing is said.
+    """
     with suppress(JqdError):
         taken = [row["jobs"] for row in client.workers()]
         names = sorted({one for jobs in taken if jobs != "*" for one in jobs})
@@ -164,7 +167,7 @@ def _say_if_unserved(client: Client, name: str) -> None:
 
 
 def _said_once(info: JobInfo) -> dict[str, Any]:
-    """For people: an error that a message has in it, and what the last attempt said, which is what the job says."""
+    """Return a job for people: an error that its message repeats, and the last attempt's message, stand there once."""
     told = {**plain(info), "history": [_brief(one) for one in plain(info.history)]}
     last = told["history"][-1] if told["history"] else {}
     if last.get("message") == told["message"]:
@@ -191,7 +194,7 @@ def _lines_pushed(client: Client, name: str, pushed: Pushed, *, wait: bool, outp
 
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
-    """Tell the ids of the pushed jobs, whatever ends the wait, or where stdout takes nothing."""
+    """Print the ids of the pushed jobs, however the wait ends, also where stdout takes nothing."""
     try:
         yield
         sys.stdout.flush()
@@ -229,7 +232,7 @@ def _show_result(info: JobInfo, output: Output) -> Exit:
 
 
 def _waited(client: Client, job_id: str) -> JobInfo:
-    """The job when it has ended, or when the wait is over; says in between what it waits for."""
+    """Return the job when it has ended, or when the wait is over; says in between what it waits for."""
     info = client.get(job_id, wait=SILENT_S)
     if info.ended:
         return info
@@ -259,7 +262,7 @@ def _expect_words(words: list[str | None], lines: Path | None, id_: str | None, 
 
 
 def _as_list(words: list[str]) -> str:
-    """As it has to be written for the shell: '[1, 2, 39]'."""
+    """Return the words as a JSON list, as it has to be written for the shell: '[1, 2, 39]'."""
     values = []
     for word in words:
         try:
@@ -272,5 +275,5 @@ def _as_list(words: list[str]) -> str:
 
 
 def _run_at(text: str | None) -> str | float | None:
-    """Unix seconds as a number, told from ISO 8601 by their length: 20300131 is a date, which the daemon reads."""
+    """Return Unix seconds as a number. ISO 8601 dates are told apart by their length: 20300131 is a date."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text

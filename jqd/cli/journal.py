@@ -48,7 +48,7 @@ JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Which journal."""
+    """Options that name a journal."""
 
     data_dir: Path | None = None
     """Data directory of a daemon, or a copy of its journal. Default ./.jqd, or what the configuration says."""
@@ -56,13 +56,13 @@ class Where:
     """TOML file with settings; else JQD_CONFIG."""
 
     def settings(self, stores: list[str] | None = None) -> Config:
-        """The daemon's configuration, or the same with other servers. Raises Usage."""
+        """Return the daemon's configuration, or the same with other servers. Raises Usage."""
         settings = daemon_settings(self.config, stores, self.data_dir)
         log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
 
     def directory(self) -> Path:
-        """Where the segments lie. Raises Usage when there is no journal."""
+        """Return the directory of the segments. Raises Usage when there is no journal."""
         places = [self.settings().journal.directory]
         if self.data_dir is not None:
             # The option counts more than a configuration file. A copy may be the bare journal directory.
@@ -81,7 +81,7 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class How:
-    """How it is shown."""
+    """Options of output."""
 
     output: Annotated[Output, Parameter(alias="-o")] = "table"
     """table, json or jsonl."""
@@ -252,8 +252,8 @@ async def _counted(files: Files, segments: Sequence[SegmentView], settings: Conf
 
 @asynccontextmanager
 async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
-    """The partitions of the store that is named, or of the daemon's own store. If that does not run, `start` runs it
-    for this time; else there are no partitions. Raises StoreRefused when one lies elsewhere than the configuration
+    """Give the partitions of the named store, or of the daemon's own. If that does not run, `start` runs it meanwhile;
+    else there are none. Raises StoreRefused when one lies elsewhere than the configuration
     says.
     """
     async with AsyncExitStack() as stack:

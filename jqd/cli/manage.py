@@ -1,4 +1,4 @@
-"""Commands that change what becomes of jobs, one or many, and of workers."""
+"""Commands that change jobs, one or many, and workers."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ Whole = Annotated[bool, Parameter(name="--all", negative="", show_default=False)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Sure:
-    """How sure one is, of many jobs."""
+    """Options to confirm a change of many jobs."""
 
     dry_run: Flag = False
     """Only count them."""
@@ -221,7 +221,7 @@ def resume(*jobtypes: str, all_: Whole = False, common: Common = Common()) -> in
 
 
 def _whole(names: tuple[str, ...], common: Common, act: Callable[[Client], dict[str, Any]]) -> int:
-    """Of a tenant: never by a name that was forgotten, so it is said."""
+    """Pause or resume a whole tenant, only if `--all` is given: forgotten names must not do so."""
     if names:
         raise Usage("name jobtypes, or give --all: not both")
     with common.client() as client:
@@ -259,7 +259,7 @@ def _many(what: str, act: Callable[..., Changed], sure: Sure, common: Common) ->
 
 
 def _sure(what: str, matched: int) -> None:
-    """Raises Usage unless somebody says yes. Nobody is asked where there is nothing to do."""
+    """Raise Usage unless the change is confirmed. Nothing is asked where no job matches."""
     if not matched:
         return
     if not sys.stdin.isatty():
@@ -270,7 +270,7 @@ def _sure(what: str, matched: int) -> None:
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), **given: Any) -> list[str]:
-    """The filters that were given. Raises Usage unless either jobs are named or --all is given."""
+    """Return the filters that were given. Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     filters = [*(which.words() if which else ()), *filters]
     if job_ids and (all_ or filters):
@@ -284,7 +284,7 @@ def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching = Matching(), 
 def _named(
     job_ids: tuple[str, ...], what: str, done: str, act: Callable[[Sequence[str]], Changed], common: Common
 ) -> int:
-    """Do the same to all jobs named, a thousand in one request; say of each what became of it."""
+    """Change all named jobs, a thousand in one request; print what became of each."""
     wished = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
     refused: dict[str, Mapping[str, Any]] = {}
     for at in range(0, len(wished), IDS_MAX):
@@ -303,7 +303,7 @@ def _each(
     *,
     called: str = "job_id",
 ) -> int:
-    """Do the same to each one named; of several, one that is gone or cannot be changed stops none of the others."""
+    """Change each named one; an error with one stops none of the others."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):

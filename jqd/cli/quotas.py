@@ -1,4 +1,4 @@
-"""Commands about how much tenants may push."""
+"""Commands about quotas."""
 
 from typing import Any
 

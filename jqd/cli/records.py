@@ -1,4 +1,4 @@
-"""Records of a journal in words: a JSON line each, or the seed's `id|jobtype|payload`.
+"""Prints records of a journal: a JSON line each, or miniq's `id|jobtype|payload`.
 
 What JSON cannot say is written as jqd/domain/json_ext.py has it.
 """
@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
     @property
     def jobtype(self) -> str | None:
-        """The jobtype of a job or an outcome; a cancel or a rule names none."""
+        """Return the jobtype of a job or an outcome; a cancel or a setting has none."""
         return None if isinstance(self.what, str | Setting) else bare(self.what.jobtype)
 
     def as_json(self) -> str:
@@ -58,12 +58,13 @@ def _named(jobtype: str) -> dict[str, str]:
 
 
 def line(job: Job) -> str:
-    """The seed's form. `jqd push --lines` takes the payload for the same argument again."""
+    """Return miniq's form. `jqd push --lines` takes the payload for the same argument again."""
     return f"{job.id}|{bare(job.jobtype)}|{payload(job.argument)}"
 
 
 def payload(argument: bytes) -> str:
-    """An argument on one line: text as it is, unless it would be read as something else; any other value as JSON."""
+    """Return an argument on one line: text as it is, unless it would read as something else; any other value as
+    JSON."""
     told = show_packed(argument)
     if isinstance(told, str) and told.isprintable() and told.strip() and _means_itself(told):
         return told
@@ -79,7 +80,7 @@ def _means_itself(text: str) -> bool:
 
 
 def _without_secrets(shown: Any) -> Any:
-    """At any depth: a handler has a worker's options once for each of its versions."""
+    """Return a value with secrets hidden at any depth: a handler has a worker's options for each of its versions."""
     match shown:
         case dict():
             return {
@@ -123,7 +124,7 @@ def _fields(what: Job | Outcome | Setting | str) -> dict[str, Any]:
 
 
 def _date(at_ms: int) -> str | None:
-    """ISO 8601; None for no date; a number that is no date of a calendar as it is."""
+    """Return ISO 8601; None for no date; a number that is no date of a calendar as it is."""
     if not at_ms:
         return None
     return iso(at_ms) if 0 < at_ms <= INSTANT_MS_MAX else str(at_ms)

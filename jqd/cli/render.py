@@ -1,4 +1,4 @@
-"""How answers look: aligned lines for people, JSON or JSON lines for programs.
+"""Prints answers: aligned lines for people, JSON or JSON lines for programs.
 
 What JSON cannot say is written as the daemon's own JSON has it (jqd/domain/json_ext.py).
 """
@@ -24,12 +24,12 @@ COLOURS = {"succeeded": "green", "running": "cyan", "retrying": "yellow", "faile
 
 
 def console() -> Console:
-    """Stdout, with nothing highlighted that we did not colour, and no line cut where it goes to a file."""
+    """Return stdout without highlighting, and without cut lines where it goes to a file."""
     return Console(highlight=False, soft_wrap=True)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], styles: Mapping[int, str] | None = None) -> Text:
-    """One line for each row; the last column is as long as it is. `styles`: of rows, by their number."""
+    """Return a table: one line for each row. `styles`: of rows, by their number."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [[_cell(heading) for heading in headings], *cells]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
@@ -43,7 +43,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]], styles: Mappin
 
 
 def whose(headings: Sequence[str], rows: Sequence[Sequence[Any]], tenants: Sequence[str], at: int) -> Table:
-    """The same with a column that says the tenant, where one is not the tenant ""."""
+    """Add a column with the tenant, where one is not the tenant ""."""
     if not any(tenants):
         return headings, rows
     wider = [(*row[:at], tenant, *row[at:]) for row, tenant in zip(rows, tenants, strict=True)]
@@ -59,7 +59,7 @@ def instant(date: str | None) -> datetime | None:
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:
-    """How long ago that was, or in what time it comes."""
+    """Return how long ago, or in what time, in words."""
     if at is None:
         return ""
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
@@ -67,7 +67,7 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """One number and its unit: what it is about."""
+    """Return a duration as one number with its unit."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -99,7 +99,7 @@ def show(value: Any, output: Output) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The client's answer as values that JSON has."""
+    """Return the client's answer as values that JSON has."""
     match value:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
@@ -134,7 +134,7 @@ def _table(value: Any) -> None:
 
 
 def _rows(value: dict[str, Any]) -> None:
-    """A name and its value on each line; further lines of a value stand below its first."""
+    """Print a name and its value on each line; further lines of a value stand below its first."""
     console = Console(highlight=False, soft_wrap=True)
     told = {name: item for name, item in value.items() if _worth(name, item)}
     width = max((len(name) for name in told), default=0) + 2
@@ -146,7 +146,7 @@ def _rows(value: dict[str, Any]) -> None:
 
 
 def _worth(name: str, item: Any) -> bool:
-    """Whether there is something to show. An empty value that a user gave is shown."""
+    """Return whether a value is worth showing: an empty one only if a user gave it."""
     return item is not None and (name in USERS or item not in ("", [], {}))
 
 
@@ -172,7 +172,7 @@ def _lines(name: str, item: Any) -> Iterator[str]:
 
 
 def _inline(item: Any, name: str = "") -> str:
-    """A value on one line. Of a text with several lines the one that says what went wrong."""
+    """Return a value on one line; of a text with several lines the telling one."""
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):

@@ -1,4 +1,4 @@
-"""Brings the records of a journal directory into a store: when a machine is lost but for its disk, or a store is lost.
+"""Applies the records of a journal directory to a store: for a machine that is lost but for its disk, or a lost store.
 
 Cancels first, then outcomes, changes, jobs, rules: an outcome or a cancel that comes before its job waits for it, so
 that a job that ended does not run again, and a change comes before what it changed. All goes through the store's own
@@ -51,7 +51,7 @@ class Tally:
     """Where something could not be read: the first of these places."""
 
     def note(self, place: Place) -> None:
-        """A place met on the way; once for all lanes, and only when it is damage."""
+        """Note a place met on the way, if it is damage; once for all lanes."""
         if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
             self.damaged.append(place)
 
@@ -101,7 +101,8 @@ async def replay(
 
 
 def _without_old_followers(records: list[tuple[int, Any]], retired: int) -> list[tuple[int, Any]]:
-    """What followed those before `retired` is in journals itself, and may have ended and be forgotten (adr/0047)."""
+    """Remove followers of outcomes before `retired`: they are in journals themselves, and may have ended and be
+    forgotten (adr/0047)."""
     return [(at, structs.replace(one, follows=b"") if one.follows and at < retired else one) for at, one in records]
 
 
@@ -113,9 +114,9 @@ async def count(
     since_ms: int = 0,
     told: Told = lambda size: None,
 ) -> Tally:
-    """What `replay` would apply, and how many of the jobs the store does not know. Changes nothing.
+    """Return what `replay` would apply, and how many of the jobs the store does not know.
 
-    Raises StoreAway, StoreRefused.
+    Changes nothing. Raises StoreAway, StoreRefused.
     """
     tally = _tally(segments)
     tally.unknown = None if store is None else 0
@@ -162,7 +163,7 @@ async def _unknown(store: EdgeStore, job_ids: Sequence[str]) -> int:
 
 
 async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> T:
-    """A call that may be repeated, for as long as a server takes to be started anew."""
+    """Repeat a call while the store is away, for as long as a server takes to restart."""
     for failures in range(1, AWAY_TRIES):
         try:
             return await call()
@@ -231,7 +232,7 @@ class _Target:
 
 
 def _job_id(record: Job | Outcome | str) -> str:
-    """Of a cancel the id with what stands behind it: that says as well where the job lives."""
+    """Return the id in a record. A cancel's also names its generation, which does no harm here."""
     match record:
         case Job():
             return record.id
@@ -241,7 +242,7 @@ def _job_id(record: Job | Outcome | str) -> str:
 
 
 def _is_of(record: Job | Outcome | Setting | str, number: int, partitions: int) -> bool:
-    """Whether it belongs to that partition. Rules belong to all of them."""
+    """Return whether a record belongs to that partition. Settings belong to all."""
     return isinstance(record, Setting) or partition_of(_job_id(record), partitions) == number
 
 
@@ -253,7 +254,7 @@ async def _next(batches: Iterator[Batch]) -> Batch | None:
 
 
 def _batches(files: Files, segments: Sequence[SegmentView], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
-    """The lane's records in what one call takes; at the end of each segment what is left of it, if only its bytes."""
+    """Cut a lane's records into batches for one call each; a batch ends with its segment."""
     for seen in segments:
         batch, looked = _Gathered(seen), seen.first
         for piece in walk(files, seen, kinds={lane}):
@@ -278,7 +279,7 @@ class _Gathered:
         self._bytes = 0
 
     def is_full(self, size: int) -> bool:
-        """Whether another record would be too much for one call."""
+        """Return whether another record would be too much for one call."""
         return bool(self._records) and (len(self._records) == CALL_RECORDS or self._bytes + size > CALL_BYTES)
 
     def add(self, position: int, record: Any, size: int) -> None:

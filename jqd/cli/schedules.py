@@ -1,4 +1,4 @@
-"""Commands about jobs that come again."""
+"""Commands about schedules."""
 
 import sys
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""How a queue does at a glance: once with `status`, as long as one watches with `top`."""
+"""Shows how a queue does: once with `status`, continuously with `top`."""
 
 import sys
 from contextlib import suppress
@@ -22,7 +22,7 @@ RATES = ("pushed", "started", "ended", "failed")
 
 
 class Glance(NamedTuple):
-    """What a person wants to know first."""
+    """What a person wants to know first of a queue."""
 
     ready: dict[str, Any]
     stats: dict[str, Any]
@@ -65,7 +65,7 @@ def top(*, common: Common = Common()) -> int:
 
 
 def _glance(client: Client, ready: dict[str, Any]) -> Glance:
-    """Ask for it. While the store is away its part is left out, as `stats` says why."""
+    """Ask for a glance. While the store is away its part is left out."""
     types: list[dict[str, Any]] = []
     paused: list[dict[str, Any]] = []
     with suppress(Unavailable):
@@ -74,7 +74,7 @@ def _glance(client: Client, ready: dict[str, Any]) -> Glance:
 
 
 def _stats(client: Client) -> dict[str, Any]:
-    """The numbers of the daemon and the store; who is of one tenant, or speaks for one, has those of its jobtypes."""
+    """Return the counters of daemon and store; a tenant's token gets those of its jobtypes."""
     try:
         return client.stats()
     except Forbidden:  # these are of all tenants together
@@ -125,7 +125,7 @@ def _summary(url: str, seen: Glance) -> Text:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """In quotes where it ends in blanks, or has none but these: else nobody saw them."""
+    """Return a jobtype's name, in quotes where blanks at its ends would be invisible."""
     name = row["name"] if row["name"].strip() == row["name"] else repr(row["name"])
     return f"{name} of tenant {row['tenant']}" if row.get("tenant") else str(name)
 
@@ -146,7 +146,7 @@ def _numbers(store: dict[str, Any]) -> list[str]:
 
 
 def _rough(rate: float) -> str:
-    """Of a minute that glides: from ten on nobody wants to know parts of a job."""
+    """Return a rate; from ten on without fractions."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 

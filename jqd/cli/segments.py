@@ -1,4 +1,4 @@
-"""What `jqd journal` says of segments and of the places in them."""
+"""Prints segments of a journal and the places in them."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "for
 
 
 def living(directory: Path) -> int | None:
-    """The process that holds the journal's lock, as far as the system tells; the lock is not touched for it."""
+    """Return the process that holds the journal's lock, as far as the system tells, without touching the lock."""
     path = directory / "lock"
     try:
         state, said, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
@@ -92,7 +92,7 @@ def _cell(value: Any) -> str:
 
 
 def complain(place: Place) -> bool:
-    """Say on stderr what could not be read. Returns whether it is damage; what is none is not worth a word."""
+    """Print on stderr what could not be read. Returns whether it is damage; anything else is not printed."""
     if place.kind.is_damage:
         print(f"jqd: {place}", file=sys.stderr)
     return place.kind.is_damage
@@ -116,7 +116,7 @@ class Checked:
         self._counts["records"] += good.frame.header.records
 
     def place(self, place: Place) -> None:
-        """Count and tell a place without a good frame."""
+        """Count and print a place without a good frame."""
         self._counts["damaged"] += place.kind.is_damage
         if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self._holder is not None:
             place = place._replace(note=f"being written by process {self._holder}")
@@ -143,7 +143,7 @@ class Checked:
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, for terminals only. Yields what moves it on."""
+    """Give a progress bar on stderr, for terminals only: what it yields moves it on."""
     console = Console(stderr=True)
     with Progress(
         console=console,

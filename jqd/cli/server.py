@@ -1,4 +1,4 @@
-"""Commands that stay: serve, dev."""
+"""Commands that keep running: serve, dev."""
 
 import ctypes
 import gc
@@ -113,7 +113,7 @@ async def dev(
 
 
 def return_memory() -> None:
-    """Have large bodies and frames go back to the machine as soon as they are let go of.
+    """Make the allocator return large bodies and frames to the system when they are freed.
 
     glibc does so until the first of them is freed: from then on it takes whatever is not larger (up to 32 MiB) from its
     heap, and what is small and stays lies between. After some 16 MiB arrays at once that were 240 MiB nobody used.
@@ -126,7 +126,7 @@ def return_memory() -> None:
 
 
 def settle_memory() -> None:
-    """Have Python's collector pass over all that there is from now on: a process's modules, settings and parts stay.
+    """Exempt all objects that exist now from garbage collection: a process's modules, settings and parts stay.
 
     It looks at everything each few thousand pushes, and at these 90,000 objects alone for 15 to 40 ms, in which the
     loop stands and nobody is answered.
@@ -156,7 +156,8 @@ def _usable(data_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _example_worker() -> Iterator[Callable[[str], None]]:
-    """Yields what starts the example worker for a URL; ends it with the block, and with us if we are killed."""
+    """Give a function that starts the example worker for a URL; it ends with the block, and with us if we are
+    killed."""
     children: list[subprocess.Popen[bytes]] = []
     parent = os.getpid()
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
@@ -187,7 +188,7 @@ def _example_worker() -> Iterator[Callable[[str], None]]:
 
 
 def _say_stopping(in_hand: int, settings: Config) -> None:
-    """Say to whoever pressed Ctrl-C what is waited for. Not between JSON lines: programs read those."""
+    """Print, after Ctrl-C, which jobs are waited for. Not between JSON lines: programs read those."""
     if settings.log.form == "json" or not sys.stderr.isatty():
         return
     jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in hand, up to {settings.drain_s:g} s"

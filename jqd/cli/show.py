@@ -1,4 +1,4 @@
-"""Commands that show what there is: jobs, errors, jobtypes, workers, daemons; once, or as long as one watches."""
+"""Commands that list jobs, errors, jobtypes, workers and daemons, once or continuously."""
 
 import shlex
 import sys
@@ -33,7 +33,7 @@ Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Matching:
-    """Options of the commands that are about all jobs of some kind."""
+    """Options that select jobs."""
 
     name: str | None = None
     """The jobtype."""
@@ -51,7 +51,7 @@ class Matching:
     """The same, longer ago than that."""
 
     def asked(self) -> dict[str, Any]:
-        """As the client takes it. Raises Usage."""
+        """Return the filter as the client takes it. Raises Usage."""
         return {
             "name": self.name,
             "tag": self.tag,
@@ -66,7 +66,7 @@ class Matching:
         return [flag for flag, _ in self.given()]
 
     def given(self) -> list[tuple[str, str]]:
-        """The flags that were given, and what was given."""
+        """Return the flags that were given, with their values."""
         found = ((name.replace("_", "-"), getattr(self, name)) for name in self.__dataclass_fields__)
         return [(f"--{name}", value) for name, value in found if value is not None]
 
@@ -150,7 +150,7 @@ def daemons(*, common: Common = Common()) -> int:
 def rows_of(
     common: Common, ask: Callable[[Client], list[dict[str, Any]]], draw: Callable[[Any], Text], none: str
 ) -> int:
-    """Rows of the daemon, as a table for people."""
+    """Print rows of the daemon, for people as a table."""
     with common.client() as client:
         rows = ask(client)
     say_if_none(rows, none, common)
@@ -162,7 +162,7 @@ def rows_of(
 
 
 def deleted(common: Common, delete: Callable[[Client], None], **which: str) -> int:
-    """Have something deleted, and say so."""
+    """Delete something, and print that."""
     with common.client() as client:
         delete(client)
     show({**which, "rm": "deleted"}, common.output)
@@ -176,10 +176,8 @@ def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
 
 
 def watch_screen(draw: Callable[[], Text]) -> int:
-    """Draw again and again until Ctrl-C, which is how it is meant to end: what passes is said above what was seen last.
-
-    Raises Unreachable when nobody answers the first look, for the URL may be wrong.
-    """
+    """Draw repeatedly until Ctrl-C, its normal end; passing errors are shown above the last picture. Raises Unreachable
+    when nobody answers the first time, for the URL may be wrong."""
     screen, seen = console(), None
 
     def see() -> Text:
@@ -237,9 +235,9 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
 
 
 def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) -> None:
-    """One reason, an example of it, and the commands for just its jobs, ready to be copied.
+    """Return one reason, an example, and the commands for just its jobs, to be copied.
 
-    `several`: there are tenants, so each command says whose jobs it is about, also those of the tenant "".
+    `several`: there are tenants, so each command names one.
     """
     out, tenant = console(), row.get("tenant") or ""
     whose = {"--tenant": tenant} if several else {}
@@ -259,7 +257,7 @@ def _reason(row: dict[str, Any], state: str, which: Matching, *, several: bool) 
 
 
 def quoted(text: str) -> str:
-    """As the shell takes it; what cannot be printed is spelled out, as bash, zsh and ksh read it."""
+    """Return a text quoted for the shell; unprintable characters are spelled out, as bash, zsh and ksh read them."""
     if text.isprintable():
         # In double quotes where single ones would have to be broken up, and nothing in it means anything to a shell.
         return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
@@ -277,7 +275,7 @@ STATES = ("waiting", "scheduled", "running", "retrying", "succeeded", "failed") 
 
 
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:
-    """Jobtypes; those that wait and have no worker stand out."""
+    """Return a table of jobtypes; those that wait without a worker stand out."""
     cells = [
         (
             row["name"],
@@ -315,7 +313,7 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
 
 
 def _names(jobs: str | Sequence[str]) -> str:
-    """Some of them: a worker may name a thousand."""
+    """Return some of a worker's jobtypes: it may name a thousand."""
     if isinstance(jobs, str):
         return jobs
     return ",".join(jobs[:NAMES_SHOWN]) + (f" and {len(jobs) - NAMES_SHOWN} more" if len(jobs) > NAMES_SHOWN else "")

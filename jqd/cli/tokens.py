@@ -1,4 +1,4 @@
-"""Commands about who may come in."""
+"""Commands about tokens and the audit."""
 
 import sys
 from dataclasses import replace
@@ -127,7 +127,7 @@ def _notes(rows: list[dict[str, Any]]) -> Text:
 
 
 def _asking(common: Common, data_dir: Path | None) -> Common:
-    """Raises Usage where no daemon has left a token."""
+    """Return the options with the daemon's root token. Raises Usage where no daemon has left one."""
     if data_dir is None:
         return common
     try:

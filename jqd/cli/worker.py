@@ -35,7 +35,7 @@ Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Loud:
-    """How much it says."""
+    """Options of verbosity."""
 
     log_level: str | None = None
     """debug, info, warning or error. Default info."""
@@ -137,7 +137,7 @@ async def worker(
 
 
 def _secrets(path: str | None) -> list[str]:
-    """The secrets in a file. Raises Usage for one that cannot be read or holds none."""
+    """Return the secrets in a file. Raises Usage for one that cannot be read or holds none."""
     if path is None:
         return []
     try:
@@ -150,7 +150,7 @@ def _secrets(path: str | None) -> list[str]:
 
 
 def _loaded(target: str, watch: Watch | None) -> App:
-    """The app. One that cannot be loaded is waited for, if somebody watches its files."""
+    """Return the app. With `--reload` wait until one that cannot be loaded changes."""
     try:
         return import_app(target)
     except ConfigError as error:
@@ -162,7 +162,7 @@ def _loaded(target: str, watch: Watch | None) -> App:
 
 
 def _begin_anew() -> NoReturn:
-    """A process cannot forget its modules, so it becomes another one."""
+    """Replace this process by a new one: a process cannot unload its modules."""
     for stream in (sys.stdout, sys.stderr):
         if (writer := writer_of(stream)) is not None:
             writer.drain()

@@ -1,4 +1,4 @@
-"""The pusher's SDK. It imports nothing of the daemon."""
+"""The SDK for pushers. It imports nothing of the daemon."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -24,8 +24,8 @@ AT_ONCE = 100  # jobs of a list brought from its thread together
 def _call(
     method: Callable[Concatenate[Client, P], R], *, looks: bool = False
 ) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]":
-    """The same call, to be awaited. It is waited for even when its task is cancelled, for the daemon may have done what
-    was asked; one that only `looks` is left alone then, and its thread ends with the long poll that it is in."""
+    """Return a blocking method as an async one. It is awaited even when its task is cancelled, for the daemon may have
+    acted; one that only `looks` is abandoned then, and its thread ends with its long poll."""
 
     async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.in_thread(partial(method, self.client, *args, **kwargs), abandon=looks)
@@ -72,7 +72,7 @@ class AsyncClient:
         self.client.close()
 
     async def in_thread(self, call: Callable[[], R], *, abandon: bool = False) -> R:
-        """What `call` answers in a thread. `abandon`: a cancelled task leaves the thread alone."""
+        """Return what `call` returns in a thread. `abandon`: a cancelled task leaves the thread alone."""
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=self._limiter)
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:

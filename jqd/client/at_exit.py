@@ -1,4 +1,4 @@
-"""The end of a process, and its forks, for all buffers in it: what is left is sent, and what could not be is said.
+"""Sends what is left in buffers when a process ends, and reports what could not be sent; and empties them in forks.
 
 A program that has lost jobs does not end with 0. An exit handler of Python cannot say so, so this one lets all others
 run and then leaves with 1 itself.
@@ -38,7 +38,7 @@ class AtExit:
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
-        """Something waits: see to it when this process ends."""
+        """Send this buffer's rest when the process ends."""
         if self._expected_in == os.getpid():
             return
         self._expected_in = os.getpid()
@@ -72,7 +72,7 @@ class AtExit:
         os._exit(CODE)
 
     def after_in_child(self) -> None:
-        """Begin with empty buffers, and with locks of our own: a thread that is not here may hold the others."""
+        """Begin a forked child with empty buffers and new locks: a thread of the parent may hold the old ones."""
         self._lock = RLock()
         for buffer in self._buffers:
             buffer.forget()

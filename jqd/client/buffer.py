@@ -37,7 +37,7 @@ REQUEST_BYTES = 1 << 20
 
 
 class Limits(TypedDict, total=False):
-    """Of a buffer."""
+    """Limits of a buffer."""
 
     jobs: int
     """That wait here, at most."""
@@ -60,7 +60,7 @@ class Buffer:
     def __init__(
         self, push_all: PushAll, *, closed: Callable[[], None] | None = None, **limits: Unpack[Limits]
     ) -> None:
-        """`closed`: called when this is. Raises TypeError, ValueError."""
+        """`closed`: called when the buffer is closed. Raises TypeError, ValueError."""
         if unknown := limits.keys() - Limits.__annotations__.keys():
             raise TypeError(
                 f"a buffer has no limit {min(unknown)!r}{suggestion(min(unknown), list(Limits.__annotations__))}"
@@ -81,7 +81,7 @@ class Buffer:
         LEAVING.add(self)
 
     def _begin(self) -> None:
-        """Empty, and of this process: a child of a fork begins so."""
+        """Begin empty, in this process; a child of a fork does so again."""
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._sender = Sender(self._push_all, self._patience_s)
@@ -117,7 +117,7 @@ class Buffer:
         return pending
 
     def offer(self, told: Mapping[str, Any]) -> Pending | None:
-        """As `push_one`; None: it is closed, and nothing was taken."""
+        """As `push_one`; returns None if the buffer is closed: nothing was taken."""
         if told.get("replace"):
             raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
         own_id = told.get("job_id")
@@ -143,7 +143,7 @@ class Buffer:
         return pending
 
     def has_room(self) -> bool:
-        """Whether a push would not wait, as far as can be said."""
+        """Return whether a push would probably not wait."""
         with self._changed:
             return self._has_room(0)
 
@@ -193,7 +193,7 @@ class Buffer:
     # ------------------------------------------------------------ for the end of the process
 
     def settle(self, wait_s: float | None) -> int:
-        """Wait until what is here is sent, at most so long; answers how many are left."""
+        """Wait until the present jobs are sent, at most so long. Returns how many are left."""
         with self._changed:
             mine = [*self._out, *self._waiting]
         self._send_now()
@@ -202,8 +202,10 @@ class Buffer:
             return sum(not one.is_over for one in mine)
 
     def leave(self) -> list[Pending]:
-        """The process ends: send what is left, for EXIT_S at most, and take no more. Answers what is not known to be
-        taken, and nobody has heard of."""
+        """Send the rest when the process ends, for EXIT_S at most, and take no more.
+
+        Returns failures that nobody has fetched.
+        """
         self._sender.until_s = self._clock.mono_s() + EXIT_S
         self._shut()
         self.settle(EXIT_S)
@@ -212,7 +214,7 @@ class Buffer:
             return [*self._failed_untold(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
 
     def forget(self) -> None:
-        """In a child of a fork: what waits here is the parent's, which alone sends it."""
+        """Empty the buffer in a child of a fork: its jobs are the parent's, which alone sends them."""
         self._begin()
 
     # ------------------------------------------------------------ inside
@@ -241,7 +243,7 @@ class Buffer:
         return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
 
     def _due_s(self) -> float | None:
-        """Seconds until a request is to go out, 0 or less for now; None: nothing waits."""
+        """Return the seconds until a request goes out, 0 or less for now; None: nothing waits."""
         if not self._waiting or self._since_s is None:
             return None
         return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
@@ -265,7 +267,7 @@ class Buffer:
             self._send_some()
 
     def _send_some(self) -> bool:
-        """Send one request, again and again while its daemon is away; whether there was anything to send."""
+        """Send one request, repeatedly while its daemon is away. Returns whether there was anything to send."""
         with self._sending:
             with self._changed:
                 self._out = self._next()
@@ -293,7 +295,7 @@ class Buffer:
         return True
 
     def _next(self) -> list[Pending]:
-        """The jobs of the next request: within its limits, and no id twice, for a daemon refuses that."""
+        """Return the jobs of the next request: within its limits, and no id twice, for a daemon refuses that."""
         some: dict[str, Pending] = {}
         size = 0
         while self._waiting and len(some) < REQUEST_JOBS and self._waiting[0].job_id not in some:
@@ -308,7 +310,7 @@ class Buffer:
         return [one for one in self._failed if not one.is_told]
 
     def _tell(self) -> None:
-        """Raises NotPushed for what failed and nobody has heard of."""
+        """Raise NotPushed for failures that nobody has fetched."""
         with self._changed:
             failed, self._failed = self._failed_untold(), []
         for one in failed:
@@ -320,7 +322,7 @@ class Buffer:
             )
 
     def _shut(self) -> None:
-        """Take no more. What is here is still seen to when the process ends, until all of it was sent."""
+        """Take no more. The rest is still sent, at the latest when the process ends."""
         with self._changed:
             was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()

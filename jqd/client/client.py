@@ -73,7 +73,7 @@ class Client(Manage):
 
     @property
     def url(self) -> str:
-        """Of the daemon that is asked first."""
+        """Return the URL of the daemon that is asked first."""
         return self._http.url
 
     def __enter__(self) -> Self:
@@ -173,7 +173,7 @@ class Client(Manage):
         return Buffer(self.push_all, **limits)
 
     def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The job; with an id where several daemons may be asked to take it and it has none."""
+        """Return the job; with an id where several daemons may be asked to take it and it has none."""
         if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace"):
             return job
         return {**job, "job_id": uuid4().hex}
@@ -191,7 +191,7 @@ class Client(Manage):
         return job_ids, item_errors(told.get("errors")), told
 
     def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
-        """Send a push; repeat it when no answer came, if twice counts as once."""
+        """Send a push; repeat it when no answer came, if that counts once."""
         named = all(job.get("job_id") is not None for job in jobs)
         replaces = any(job.get("replace") for job in jobs)
         try:
@@ -214,7 +214,7 @@ class Client(Manage):
         return self._get(job_id, _wait_s(wait), whole=whole)[0]
 
     def _get(self, job_id: str, wait: float, *, whole: bool = False) -> tuple[JobInfo, bool]:
-        """How the job stands, and whether the answer has a result: only that of a job with `keep_result` has one."""
+        """Return the job, and whether the answer has a result: only that of a job with `keep_result` has one."""
         until_s = self._clock.mono_s() + wait
         while True:
             asked_s = self._clock.mono_s()
@@ -305,7 +305,8 @@ class Client(Manage):
 
 
 def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
-    """What `ask` answers for each, in order. Raises the first error met; the rest is not asked for then.
+    """Return what `ask` returns for each id, in order, asked in threads. Raises the first error; the rest is not asked
+    for then.
 
     The threads are daemon threads: after an error, or a Ctrl-C, nobody waits for those that still wait. A pool of
     `concurrent.futures` would keep the process until the last request has ended.
@@ -346,7 +347,7 @@ def _wait_s(wait: Duration | None) -> float:
 
 
 def _named(info: JobInfo) -> str:
-    """Which job it is; of one that is on its way to the store the jobtype is not known yet."""
+    """Return the job's id and jobtype for messages; on its way to the store its jobtype is unknown."""
     return f"job {info.job_id} ({info.name})" if info.name else f"job {info.job_id}"
 
 

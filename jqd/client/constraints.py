@@ -1,4 +1,4 @@
-"""The part of the client that says what may start when."""
+"""The client's calls about constraints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from jqd.client.http import Http, all_rows, encode, query
 
 
 class Constraints:
-    """What `Client` knows of constraints. One is told as a dict: `name`, `match`, `rate`, `concurrency`, `failed` …"""
+    """Constraints in `Client`. Each is a dict: `name`, `match`, `rate`, `concurrency`, `failed` …"""
 
     _http: Http
 
@@ -50,15 +50,15 @@ class Constraints:
         )
 
     def constraints(self) -> list[dict[str, Any]]:
-        """All of them, by name."""
+        """Return all constraints, by name."""
         return all_rows(self._http, "constraints")
 
     def constraint(self, name: str) -> dict[str, Any]:
-        """One of them. Raises NotFound."""
+        """Return one constraint. Raises NotFound."""
         return self._http.told("a call about a constraint", "GET", _path(name))
 
     def delete_constraint(self, name: str) -> None:
-        """Nothing waits for it any more. Raises NotFound."""
+        """Delete a constraint: nothing waits for it any more. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
 

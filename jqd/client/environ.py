@@ -1,4 +1,4 @@
-"""Which daemons to talk to: URLs that are given, else what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
+"""Finds the daemons to talk to: given URLs, else `JQD_URL` and `JQD_TOKEN`, as for the command line."""
 
 import os
 from collections.abc import Sequence
@@ -59,10 +59,10 @@ def daemon_token() -> str | None:
 
 
 def trust_file() -> str | None:
-    """The file of certificates to believe, if one is named. Python reads it, and is silent if it is not there."""
+    """Return the file of trusted certificates, if one is named. Python ignores it silently if it is missing."""
     return os.environ.get("SSL_CERT_FILE") or None
 
 
 def surroundings() -> dict[str, str]:
-    """The environment without anything that is said to jqd: for a daemon that tests start, which is told all anew."""
+    """Return the environment without jqd's variables, for a daemon that tests start."""
     return {name: value for name, value in os.environ.items() if not name.startswith("JQD_")}

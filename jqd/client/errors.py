@@ -19,7 +19,7 @@ class ItemError(msgspec.Struct, frozen=True):
 
 
 class JqdClientError(JqdError):
-    """Root of what a `Client` raises. By itself: an answer this version does not understand.
+    """Root of a `Client`'s errors. Raised itself for an answer that this version does not understand.
 
     `status`: of the answer, 0 when there was none.
     """

@@ -50,7 +50,7 @@ def _sleep(seconds: float) -> None:
 
 
 class Http:
-    """Sends requests to one of the daemons of a store, to the next when it does not answer; safe between threads."""
+    """Sends requests to one daemon of a store, to the next when it does not answer; safe between threads."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class Http:
 
     @property
     def url(self) -> str:
-        """Of the daemon that is asked first."""
+        """Return the URL of the daemon that is asked first."""
         return self.urls[self._at]
 
     def beside(self, url: str) -> "Http":
-        """Another daemon of the same store, for who asks as before; to be closed."""
+        """Return a client of another daemon of the same store, with the same token; to be closed."""
         return Http(url, timeout_s=self._timeout_s, token=self._token, transport=self._transport)
 
     def pause(self, seconds: float) -> None:
         self._sleep(seconds)
 
     def told(self, what: str, method: str, path: str, **how: Any) -> dict[str, Any]:
-        """As `call`, of an answer that is a map. `what`: is named where it is none."""
+        """As `call`, for an answer that is a map. `what`: names the call in the error where it is none."""
         answer = self.call(method, path, **how)
         if not isinstance(answer.body, dict):
             raise odd(what, answer)
@@ -130,7 +130,7 @@ class Http:
         repeatable: bool = True,
         accept: tuple[int, ...] = (),
     ) -> Answer:
-        """The daemon's answer: 2xx, or a status in `accept`; any other raises its error.
+        """Return the daemon's answer: 2xx, or a status in `accept`; any other raises its error.
 
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
         repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
@@ -172,7 +172,7 @@ class Http:
         raise AssertionError("the last try answers or raises")
 
     def _leave(self, at: int) -> None:
-        """Ask the daemon after that one from now on, unless another thread has moved on already."""
+        """Use the next daemon from now on, unless another thread has moved on already."""
         if self._at == at:
             self._at = (at + 1) % len(self.urls)
 
@@ -210,7 +210,7 @@ class Http:
 
 
 def _unpacked(packed: bytes) -> Any:
-    """A body. A value of a user's that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
+    """Decode a body. A user's value that Python cannot hold (text that is not UTF-8, a map whose keys are maps) stays
     `msgspec.Raw`.
 
     Whoever looks how a job stands need not be able to read what somebody else pushed with it.
@@ -269,7 +269,7 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
 
 
 def item_errors(told: Any) -> list[ItemError]:
-    """`errors` of an answer; an entry that is not understood is kept as text."""
+    """Return `errors` of an answer; an entry that is not understood is kept as text."""
     if not isinstance(told, list):
         return []
     errors = []
@@ -283,24 +283,24 @@ def item_errors(told: Any) -> list[ItemError]:
 
 
 def encode(value: Any) -> bytes:
-    """A body. Raises what msgspec raises for what MessagePack cannot carry."""
+    """Encode a body. Raises what msgspec raises for what MessagePack cannot carry."""
     return msgspec.msgpack.encode(value)
 
 
 def job_path(job_id: str) -> str:
-    """Where a job is, by its id or its pusher's own."""
+    """Return the path of a job, by its id or its pusher's own."""
     if not job_id:
         raise ValueError("a job's id is never empty")
     return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
 def query(**given: Any) -> dict[str, str]:
-    """The query parameters that were given; True as 1."""
+    """Return the query parameters that were given; True as 1."""
     return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 
 def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """The rows of a list, page by page. `limit`: rows of one page."""
+    """Return the rows of a list, page by page. `limit`: rows of one page."""
     rows: list[dict[str, Any]] = []
     cursor = ""
     while True:
@@ -315,12 +315,12 @@ def all_rows(http: Http, what: str, limit: int | None = None) -> list[dict[str, 
 
 
 def odd(what: str, answer: Answer) -> JqdClientError:
-    """The error for a 2xx that no daemon of ours would give."""
+    """Return the error for a 2xx that no jqd daemon would give."""
     return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
 
 
 def _after(header: str | None) -> float | None:
-    """Seconds of a Retry-After header; a date there is passed over, as a wall clock may be wrong."""
+    """Return the seconds of a Retry-After header; a date is ignored, as a wall clock may be wrong."""
     try:
         seconds = float(header) if header is not None else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""The daemon's answers about jobs as types, and jobs as the daemon wants them pushed. Pure."""
+"""Types of the daemon's answers about jobs, and the form in which jobs are pushed. Pure."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ FIELDS = JobSpec.__struct_fields__
 
 
 class Cancel(enum.Enum):
-    """What became of a cancel."""
+    """The result of a cancel."""
 
     CANCELLED = "cancelled"
     """The job will not start."""
@@ -103,7 +103,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the job is done."""
+        """Return whether the job has succeeded."""
         return self.state == "succeeded"
 
 

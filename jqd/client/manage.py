@@ -1,4 +1,4 @@
-"""The part of the client that looks over many jobs and changes what becomes of them."""
+"""The client's calls about many jobs, handlers, workers and daemons."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Date = datetime | float | timedelta
 
 
 class Matching(TypedDict, total=False):
-    """Which jobs are meant: those that match all that is given."""
+    """Which jobs are meant: all fields that are given must match."""
 
     state: str | None
     """"waiting", "scheduled", "running", "retrying", "succeeded", "failed" or "cancelled"."""
@@ -40,7 +40,7 @@ class Matching(TypedDict, total=False):
 
 
 class Changes(TypedDict, total=False):
-    """Of a job that has not begun; what is left out stays."""
+    """Changes of a job that has not begun; what is left out stays."""
 
     priority: int | None
     run_at: datetime | float | str | None
@@ -49,7 +49,7 @@ class Changes(TypedDict, total=False):
 
 
 class Changed(NamedTuple):
-    """What a call about many jobs did."""
+    """The result of a call about many jobs."""
 
     matched: int
     """Jobs that it was about."""
@@ -60,7 +60,7 @@ class Changed(NamedTuple):
 
 
 class Reasons(NamedTuple):
-    """Why jobs failed."""
+    """Reasons for failures."""
 
     rows: list[dict[str, Any]]
     """The most frequent first: `name`, `error`, `count`, `since`, `latest`, `job_id`; `tenant` where there is one."""
@@ -69,7 +69,7 @@ class Reasons(NamedTuple):
 
 
 class Manage(Constraints, Schedules, Tokens):
-    """What `Client` knows besides pushing and waiting."""
+    """`Client` beyond pushing and waiting."""
 
     _http: Http
 
@@ -98,7 +98,7 @@ class Manage(Constraints, Schedules, Tokens):
             left = None if left is None else left - len(infos)
 
     def errors(self, **which: Unpack[Matching]) -> Reasons:
-        """Why jobs failed that match all that is given. `state`: "retrying" for those that will be tried again."""
+        """Return the reasons of matching failures. `state`: "retrying" for those that will be tried again."""
         params = query(**_asked(which))
         found: dict[tuple[str, str, str], dict[str, Any]] = {}
         cursor, others = "", 0
@@ -132,7 +132,7 @@ class Manage(Constraints, Schedules, Tokens):
         return self._act("PATCH", job_path(job_id), encode(_changes(**changes)))
 
     def why(self, job_id: str) -> dict[str, Any]:
-        """What keeps a job: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
+        """Return why a job waits: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
         return self._http.told("a question why", "GET", f"{job_path(job_id)}/why")
 
     def delete(self, job_id: str) -> None:
@@ -166,7 +166,7 @@ class Manage(Constraints, Schedules, Tokens):
         self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
 
     def handler(self, name: str) -> dict[str, Any]:
-        """The newest version of what runs a jobtype without registering, as the daemon tells it. Raises NotFound."""
+        """Return the newest version of a handler, as the daemon shows it. Raises NotFound."""
         return self._http.told("a question for a handler", "GET", f"/v1/handlers/{quote(name, safe='')}")
 
     def set_handler(self, name: str, url: str, options: Mapping[str, Any], *, eid: str | None = None) -> dict[str, Any]:
@@ -185,15 +185,15 @@ class Manage(Constraints, Schedules, Tokens):
         self._http.call("DELETE", f"/v1/handlers/{quote(name, safe='')}", repeatable=False)
 
     def stats(self) -> dict[str, Any]:
-        """The daemon's counters, as it tells them."""
+        """Return the daemon's counters."""
         return self._http.told("a question for stats", "GET", "/v1/stats")
 
     def workers(self) -> list[dict[str, Any]]:
-        """The workers registered at this daemon, as it tells them."""
+        """Return the registered workers."""
         return all_rows(self._http, "workers")
 
     def types(self) -> list[dict[str, Any]]:
-        """The jobtypes that have jobs, or are paused, by name, as the daemon tells them."""
+        """Return the jobtypes that have jobs, or are paused, by name."""
         return all_rows(self._http, "types")
 
     def drain(self, daemon: str = "this") -> dict[str, Any]:
@@ -205,7 +205,7 @@ class Manage(Constraints, Schedules, Tokens):
         return self._http.told("a resumption", "POST", f"/v1/daemons/{quote(daemon, safe='')}/resume")
 
     def pause_type(self, name: str) -> dict[str, Any]:
-        """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on. `note`: a slip?"""
+        """Pause a jobtype at all daemons, until it is resumed; running jobs go on. `note`: what may be a mistake."""
         return self._http.told("a pause", "POST", f"/v1/types/{quote(name, safe='')}/pause")
 
     def resume_type(self, name: str) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Manage(Constraints, Schedules, Tokens):
         return list(told.get("paused") or ())
 
     def daemons(self) -> list[dict[str, Any]]:
-        """The daemons that share this one's store, as it last heard of them."""
+        """Return the daemons that share this one's store, as it last heard of them."""
         return all_rows(self._http, "daemons")
 
     def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
@@ -258,7 +258,7 @@ def _changes(**changes: Unpack[Changes]) -> dict[str, Any]:
 
 
 def _seconds(field: str, given: Date | None) -> float | None:
-    """A date, or a time ago, as Unix seconds. Raises ValueError without a time zone."""
+    """Return a date, or a time ago, as Unix seconds. Raises ValueError without a time zone."""
     if isinstance(given, timedelta):
         given = datetime.now(UTC) - given
     if not isinstance(given, datetime):
@@ -269,7 +269,10 @@ def _seconds(field: str, given: Date | None) -> float | None:
 
 
 def _asked(which: Matching) -> dict[str, Any]:
-    """As the daemon is asked. Raises TypeError for what is none of it: who deletes many must not be misunderstood."""
+    """Return the filter as the daemon takes it.
+
+    Raises TypeError for an unknown name: a bulk delete must not be misunderstood.
+    """
     if unknown := which.keys() - Matching.__annotations__.keys():
         raise TypeError(
             f"{min(unknown)!r} is nothing that jobs are chosen by; there are {', '.join(Matching.__annotations__)}"

@@ -1,4 +1,4 @@
-"""A job that waits in a buffer for its way to a daemon, and what became of it."""
+"""A job that waits in a buffer, and what became of it."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from jqd.client.errors import JqdClientError, TimedOut
 
 
 class Pending:
-    """One push that was not waited for."""
+    """One push that went into a buffer."""
 
     __slots__ = (
         "_done",
@@ -53,8 +53,10 @@ class Pending:
         self._done, self._hurry, self._process = done, hurry, os.getpid()
 
     def end(self, error: JqdClientError | None = None) -> None:
-        """It is known what became of it, and its buffer knows it, too. What was taken is kept no longer: whoever pushed
-        may keep this for long."""
+        """Note how the push ended; its buffer knows already.
+
+        The job itself is released: the caller may keep this object for long.
+        """
         self.is_over, self.error = True, error or self.error
         if self.taken:
             self.told = {"name": self.told["name"]}

@@ -1,4 +1,4 @@
-"""The part of the client that says when jobs come again."""
+"""The client's calls about schedules."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,7 @@ Overlap = Literal["skip", "queue", "replace"]
 
 
 class Schedules:
-    """What `Client` knows of schedules. A schedule is told as a dict: `name`, `next` (dates), `job`, `last` …"""
+    """Schedules in `Client`. Each is a dict: `name`, `next` (dates), `job`, `last` …"""
 
     _http: Http
 
@@ -55,27 +55,27 @@ class Schedules:
         return self._http.told("a call about a schedule", "PUT", _path(name), body=encode(said))
 
     def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name. Asks page by page."""
+        """Return all schedules, by name, page by page."""
         return all_rows(self._http, "schedules", PAGE)
 
     def schedule(self, name: str) -> dict[str, Any]:
-        """One of them, with its next five dates. Raises NotFound."""
+        """Return one schedule, with its next five dates. Raises NotFound."""
         return self._http.told("a call about a schedule", "GET", _path(name))
 
     def delete_schedule(self, name: str) -> None:
-        """None of its dates comes any more; jobs that it pushed stay. Raises NotFound."""
+        """Delete a schedule: no date comes any more; pushed jobs stay. Raises NotFound."""
         self._http.call("DELETE", _path(name), repeatable=False)
 
     def pause_schedule(self, name: str) -> dict[str, Any]:
-        """None of its dates comes until it is resumed. Raises NotFound."""
+        """Pause a schedule: no date comes until it is resumed. Raises NotFound."""
         return self._http.told("a call about a schedule", "POST", f"{_path(name)}/pause")
 
     def resume_schedule(self, name: str) -> dict[str, Any]:
-        """Its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
+        """Resume a schedule: its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
         return self._http.told("a call about a schedule", "POST", f"{_path(name)}/resume")
 
     def run_schedule(self, name: str) -> str:
-        """Push its job once, whatever its dates are; the job's id. Raises NotFound."""
+        """Push a schedule's job once, apart from its dates. Returns the job's id. Raises NotFound."""
         answer = self._http.call("POST", f"{_path(name)}/run-now", repeatable=False)
         job_id = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(job_id, str):

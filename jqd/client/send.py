@@ -1,4 +1,4 @@
-"""Pushes as requests: how many jobs go in one, what became of them; and sent again while their daemon is away."""
+"""Sends pushes: how many jobs go in one request, what became of them; and again while their daemon is away."""
 
 import itertools
 import random
@@ -18,7 +18,7 @@ ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one befor
 
 
 def less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
-    """The level that was reached, if it is lower than the one asked for. A job that was there before has none."""
+    """Return the level that was reached, if it is lower than the one asked for. A duplicate has none."""
     reached = told.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
@@ -26,14 +26,14 @@ def less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
 
 
 def how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
-    """That jobs are less safe than was asked for, in words."""
+    """Return the message that jobs are less safe than was asked for."""
     return (
         f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
     )
 
 
 def cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Where to cut a list of jobs into requests: (start, stop) of each, by number and by bytes."""
+    """Return where to cut a list of jobs into requests, by number and bytes: (start, stop) of each."""
     cuts, start, size = [], 0, 0
     for index, job in enumerate(encoded):
         if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
@@ -44,7 +44,7 @@ def cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def of_all(error: ItemError, start: int) -> ItemError:
-    """An error of one request, with its index in the whole list and its pointer within the job."""
+    """Return an error of one request with its index in the whole list and its pointer within the job."""
     if error.index is None:
         return error
     return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
@@ -64,7 +64,7 @@ class Sender:
     """Sends one request after another, for one thread at a time."""
 
     def __init__(self, push_all: PushAll, patience_s: float) -> None:
-        """`patience_s`: of a daemon that is away, from when it went."""
+        """`patience_s`: how long a daemon may be away before pushes fail."""
         self.patience_s = patience_s
         self.until_s: float | None = None
         """Monotonic: nothing is tried again after that."""
@@ -74,7 +74,7 @@ class Sender:
         self._source = random.Random()
 
     def send(self, some: list[Pending]) -> JqdClientError | None:
-        """Until each is over. Answers the error of all of them, if there is one."""
+        """Send until each push is over. Returns the error of all of them, if there is one."""
         for tried in itertools.count(1):
             left = [one for one in some if not one.taken]  # by an earlier try
             if not left:
@@ -114,8 +114,10 @@ class Sender:
         raise AssertionError("it tries until it returns")
 
     def _gives_up(self, pause_s: float) -> bool:
-        """Whether another try would come too late. A daemon that was away for too long has had its time: each further
-        request is tried once."""
+        """Return whether another try would come too late.
+
+        After a daemon was away for too long each further request is tried once.
+        """
         now_s = self._clock.mono_s()
         if self._away_s is None:
             self._away_s = now_s
@@ -137,7 +139,7 @@ def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
 
 
 def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid) -> None:
-    """Which of them were taken, and what is wrong with each of the others."""
+    """Note which pushes were taken, and what is wrong with each of the others."""
     if isinstance(error, PartlyPushed):
         _note_taken(some, error)
     why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}

@@ -1,4 +1,4 @@
-"""The part of the client that says who may come in."""
+"""The client's calls about tokens, quotas and the audit."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ Role = Literal["push", "worker", "viewer", "operator", "master"]
 
 
 class Tokens:
-    """What `Client` knows of tokens. A token is told as a dict: `token_id`, `role`, `tenant`, `scopes` …"""
+    """Tokens in `Client`. Each is a dict: `token_id`, `role`, `tenant`, `scopes` …"""
 
     _http: Http
 
@@ -43,7 +43,7 @@ class Tokens:
         return self._http.told("a call about tokens", "POST", "/v1/tokens", body=encode(said), repeatable=False)
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Those that may be used, the oldest first, without their secrets."""
+        """Return the valid tokens, the oldest first, without their secrets."""
         return all_rows(self._http, "tokens")
 
     def audit(
@@ -93,15 +93,15 @@ class Tokens:
         return self._http.told("a call about tokens", "PUT", f"/v1/quotas/{quote(tenant, safe='')}", body=encode(said))
 
     def quotas(self) -> list[dict[str, Any]]:
-        """All of them, by tenant."""
+        """Return all quotas, by tenant."""
         return all_rows(self._http, "quotas")
 
     def delete_quota(self, tenant: str) -> None:
-        """It may push as much as it likes. Raises NotFound."""
+        """Delete a tenant's quota. Raises NotFound."""
         self._http.call("DELETE", f"/v1/quotas/{quote(tenant, safe='')}", repeatable=False)
 
     def revoke_token(self, token_id: str) -> list[str]:
-        """Let nobody in with it any more, and tell that to each living daemon itself, for the store may be away.
+        """Revoke a token, and tell each living daemon itself, for the store may be away.
 
         Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
         """

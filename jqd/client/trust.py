@@ -1,4 +1,4 @@
-"""Whose certificates are believed, and what is said when TLS to a daemon does not come about."""
+"""Which certificates are trusted, and the errors of TLS to a daemon."""
 
 import ssl
 from collections.abc import Sequence
@@ -13,17 +13,20 @@ PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what
 
 
 def trusted() -> ssl.SSLContext:
-    """Whose certificates are believed: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
+    """Return the trusted certificates: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
     return ssl.create_default_context()
 
 
 def trusted_at(urls: Sequence[str]) -> ssl.SSLContext:
-    """The same for these URLs alone: nobody's where none asks for TLS, for reading them takes a script's time."""
+    """Return the same for these URLs: none where none uses TLS, for loading them takes time."""
     return trusted() if any(url.startswith("https:") for url in urls) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def trouble_of_tls(url: str, error: BaseException) -> str | None:
-    """What to say when TLS is why a daemon was not reached; None when it is not. Trying again will not mend it."""
+    """Return the message when TLS is why a daemon was not reached; None when it is not.
+
+    Trying again will not mend it.
+    """
     failed = _by_tls(error)
     if isinstance(failed, ssl.SSLCertVerificationError):
         why = failed.verify_message.rstrip(".")  # OpenSSL ends some of them so
@@ -34,7 +37,7 @@ def trouble_of_tls(url: str, error: BaseException) -> str | None:
 
 
 def no_certificate(url: str, error: BaseException) -> str | None:
-    """What to say where the daemon refused us for want of a certificate, also where something was sent by then."""
+    """Return the message where the daemon wants a client certificate, also if something was sent by then."""
     failed = _by_tls(error)
     if failed is None or failed.reason not in SHOWN_NONE:
         return None
@@ -55,7 +58,7 @@ def _mend(failed: ssl.SSLCertVerificationError) -> str:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """What broke this call itself. Behind that, as its context, stands what the caller was handling meanwhile."""
+    """Return the TLS error that broke this call itself; its context is what the caller was handling before."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__ or cause.__context__

@@ -1,1 +1,1 @@
-"""Jobs in programs built with a web framework: pushed there as anywhere, and run there behind a URL of theirs."""
+"""Jobs inside programs built with a web framework, pushed and run there."""

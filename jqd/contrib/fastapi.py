@@ -15,7 +15,7 @@ from jqd.worker.app import App
 
 
 def router(app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX) -> APIRouter:
-    """The jobs of `app` as a router; `secret` and `body_bytes_max` are as of `Mount`."""
+    """Return the jobs of `app` as a router; `secret` and `body_bytes_max` are as of `Mount`."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = APIRouter(include_in_schema=False)
 

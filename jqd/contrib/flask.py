@@ -21,7 +21,7 @@ CHUNK_BYTES = 65_536  # of a body that comes in: as servers hand it on
 
 
 def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: int = BODY_BYTES_MAX) -> Blueprint:
-    """The jobs of `app` as a blueprint; `secret` and `body_bytes_max` are as of `Mount`."""
+    """Return the jobs of `app` as a blueprint; `secret` and `body_bytes_max` are as of `Mount`."""
     mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = Blueprint(name, __name__)
 

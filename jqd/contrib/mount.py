@@ -39,7 +39,7 @@ Secret = str | Sequence[str] | None
 
 
 class Answer(NamedTuple):
-    """What the program's server answers."""
+    """A response of the program's server."""
 
     status: int
     content_type: str
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 class _Body:
     """The body of a request while it comes in. Anybody may send one, so its size is bounded before its signature is
-    looked at. What it raises is a Refusal."""
+    checked. Raises Refusal."""
 
     def __init__(self, headers: Mapping[str, str], bytes_max: int) -> None:
         self._max, self._size, self._chunks = bytes_max, 0, list[bytes]()
@@ -78,8 +78,8 @@ class Mount:
     def __init__(
         self, app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX, clock: Clock | None = None
     ) -> None:
-        """`secret`: one or several, that the daemons sign with, as `register` told them; None: any sender is believed,
-        for a port that nobody else reaches. Raises ValueError for what is none. `body_bytes_max`: of a request; what is
+        """`secret`: one or several, by which daemons sign, as given to `register`; None: any sender is believed, for a
+        port that only daemons reach. Raises ValueError for what is no secret. `body_bytes_max`: of a request; what is
         larger is answered with 413, unread."""
         self._app = app
         self._body_bytes_max = body_bytes_max
@@ -128,7 +128,7 @@ class Mount:
         return _answered(codec, ended)
 
     def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
-        """The jobs to run, and the outcomes of those that no function is known for. Raises Refusal."""
+        """Return the jobs to run, and the outcomes of jobs without a function. Raises Refusal."""
         if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
             raise Refusal(403, "Not signed", "a daemon signs with the secret that its handler was set with")
         codec = codec_of(headers.get("content-type", "-"))
@@ -147,7 +147,7 @@ class Mount:
         return codec, items, ended
 
     async def _run_async(self, item: Item) -> bytes:
-        """As `Attempts.run_async`, under whatever loop runs here."""
+        """As `Attempts.run_async`, in the loop that runs here."""
         job: Any = item.function
         at_work.set(self._attempts.context(item))
         try:
@@ -163,7 +163,7 @@ class Mount:
 
 
 def _let_through(error: BaseException) -> None:
-    """Raise again what says that the request itself is cancelled: then nobody is left to hear of other errors."""
+    """Raise the error again if it says that the request itself is cancelled: nobody reads other errors then."""
     cancelled = anyio.get_cancelled_exc_class()
     ended = error.split(cancelled)[0] if isinstance(error, BaseExceptionGroup) else error
     if ended is None or not isinstance(ended, cancelled | BaseExceptionGroup):
@@ -199,7 +199,7 @@ def register(
 
 
 def secrets_of(secret: str | Sequence[str]) -> list[str]:
-    """One or several, as a list."""
+    """Return one or several secrets as a list."""
     return [secret] if isinstance(secret, str) else list(secret)
 
 

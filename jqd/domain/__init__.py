@@ -1,1 +1,1 @@
-"""The base words: what every room may use, each written once. They know nothing of any room."""
+"""Base words that every room may use, each declared once. They know of no room."""

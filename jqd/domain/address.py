@@ -13,18 +13,18 @@ IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Address(NamedTuple):
-    """An IPv6 host has no brackets here."""
+    """A host and a port; an IPv6 host without brackets."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """As in a URL."""
+        """Return it as it stands in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse(text: str) -> Address:
-    """`host:port` or `[::1]:port`. Raises ValueError saying what can be written."""
+    """Return the address in `host:port` or `[::1]:port`. Raises ValueError saying what can be written."""
     match = _HOST_PORT.fullmatch(text)
     host = match[1].strip("[]") if match else ""
     # What looks like IPv6 is IPv6; else a host that was forgotten (`:1:2`) would pass for one.
@@ -34,7 +34,7 @@ def parse(text: str) -> Address:
 
 
 def ip_of(host: str) -> IP | None:
-    """An address as it stands in a URL or a socket's name, without its zone; None for a name."""
+    """Return the IP address in a URL or a socket's name, without its zone; None for a name."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -42,13 +42,13 @@ def ip_of(host: str) -> IP | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it. No name but localhost does: it may mean anything."""
+    """Return whether only this machine reaches a host. Of names only localhost: others may mean anything."""
     address = ip_of(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_http(url: str) -> bool:
-    """Whether it is a URL that can be asked: http or https, with a host, and with no port that cannot be."""
+    """Return whether a URL can be called: http or https, with a host, and with no impossible port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -57,5 +57,5 @@ def is_http(url: str) -> bool:
 
 
 def names_version(url: str) -> bool:
-    """Whether its path has the `/v1` of every call, which clients add themselves."""
+    """Return whether a URL's path has the `/v1` that clients add themselves."""
     return "v1" in urlsplit(url).path.split("/")

@@ -1,4 +1,4 @@
-"""A large MessagePack array, cut into smaller ones: work on all of it at once would hold up the loop."""
+"""Cuts a large MessagePack array into smaller ones: work on all of it at once would hold up the loop."""
 
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
@@ -19,7 +19,7 @@ Steps = Generator[None, None, T]
 
 
 class Piece(NamedTuple):
-    """Neighbouring items."""
+    """Neighbouring items of an array."""
 
     begin: int
     end: int
@@ -36,7 +36,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T:
-    """Await `breathe` whenever the loop was held for HELD_S."""
+    """Run `steps`, and await `breathe` whenever the loop was held for HELD_S."""
     began_s = thread_s()
     while True:
         try:
@@ -50,7 +50,7 @@ async def in_steps(steps: Steps[T], breathe: Callable[[], Awaitable[None]]) -> T
 
 
 def array_of(data: bytes, piece: Piece) -> bytes:
-    """These items as an array of their own."""
+    """Return a piece's items as an array of their own."""
     return array_head(piece.items) + data[piece.begin : piece.end]
 
 
@@ -60,7 +60,7 @@ def array_head(items: int) -> bytes:
 
 
 def array_items(data: bytes) -> int | None:
-    """By the head of the array that `data` begins with; None when it begins none."""
+    """Return the number of items in the array that `data` begins with; None when it begins none."""
     if not data:
         return None
     match data[0]:
@@ -74,8 +74,8 @@ def array_items(data: bytes) -> int | None:
 
 
 def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
-    """The pieces of the array that begins there and is the last in `data`, each of a millisecond of work unless one
-    item is more. Raises MALFORMED.
+    """Return the pieces of the array that begins at `at` and ends `data`, each a millisecond of work unless one item is
+    more. Raises MALFORMED.
 
     The reader goes on where it ended when more is fed to it, so that an item of any size is looked through once.
     """
@@ -97,7 +97,7 @@ def cut(data: bytes, at: int = 0) -> Steps[list[Piece]]:
 
 
 def skipped(data: bytes, at: int, values: int) -> list[int]:
-    """Where each of so many values from there on ends. Raises MALFORMED."""
+    """Return where each of the next `values` values ends. Raises MALFORMED."""
     reader, windows, ends = msgpack.Unpacker(max_buffer_size=len(data) + 1), _windows(data, at), list[int]()
     for _ in range(values):
         finish(_skip(reader, windows))

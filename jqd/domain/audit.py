@@ -1,9 +1,5 @@
-"""Who changed what: notes that are rules of a kind of their own, so that every daemon has them, and its journal.
-
-The name of each begins with the date.
-
-Only what was done with a token is noted: of all else nobody knows who did it.
-"""
+"""Audit notes: who changed what. They are settings of a kind of their own, so every daemon and its journal has them.
+The name of each begins with the date. Only acts with a token are noted."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +24,7 @@ PASSED = frozenset({AUDIT, "worker", "options", "fired", "view"})  # kinds that 
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """One act. Never more of it than names."""
+    """One act, by names alone."""
 
     at_ms: int
     token: str
@@ -43,7 +39,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Doer(NamedTuple):
-    """Who does something, for its note."""
+    """The token behind an act, for its note."""
 
     token: str
     role: str
@@ -58,12 +54,12 @@ _decoder = msgspec.msgpack.Decoder(Note)
 
 
 def read_notes(settings: SettingTable) -> None:
-    """Let none be taken that cannot be shown."""
+    """Have unreadable notes refused by the setting table."""
     settings.read(AUDIT, lambda setting: _decoder.decode(setting.body))
 
 
 def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[tuple[str, str], bytes]:
-    """Key and body of such a rule. `place`: among those of the same moment, from the same journal."""
+    """Return key and body of a note. `place`: among notes of the same moment, from the same journal."""
     said = what.encode()
     told = what if len(said) <= WHAT_BYTES_MAX else f"{said[:WHAT_BYTES_MAX].decode(errors='ignore')}…"
     note = Note(now_ms, doer.token, doer.role, act, bare(told), tenant_of(what) or doer.tenant)
@@ -71,12 +67,12 @@ def note_of(doer: Doer, act: str, what: str, now_ms: int, place: int) -> tuple[t
 
 
 def is_full(settings: SettingTable, tenant: str) -> bool:
-    """Whether so much was noted for a tenant that the oldest must go first."""
+    """Return whether a tenant has so many notes that the oldest must go first."""
     return settings.notes[tenant] >= FULL_PART * (kept_of_each(settings.notes) if tenant else KEPT_MAX)
 
 
 def kept_of_each(there: Mapping[str, int]) -> int:
-    """How many are kept of each tenant but "" at most. `there`: tenant → how many it has.
+    """Return how many notes of each tenant but "" are kept at most. `there`: tenant → how many it has.
 
     Those that have fewer lose none, so that nobody's acts push out those of another.
     """
@@ -90,7 +86,7 @@ def kept_of_each(there: Mapping[str, int]) -> int:
 
 
 def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tuple[str, str]]:
-    """What is to be noted of rules that are about to be said: act and name of each."""
+    """Return acts and names to be noted for settings that are about to be saved."""
     acts = (
         (act or f"{kind} {'delete' if body == NIL else 'set'}", name)
         for (kind, name), body in said
@@ -100,7 +96,7 @@ def of_rules(said: Iterable[tuple[tuple[str, str], bytes]], act: str) -> list[tu
 
 
 def notes(settings: SettingTable, before: str = "") -> Iterator[tuple[str, Note]]:
-    """Those that are known here, each with its place in time, the newest first. `before`: later ones are left out."""
+    """Yield known notes with their date, the newest first. `before`: later ones are left out."""
     placed = ((_stamp(setting), setting.body) for setting in settings.all(AUDIT) if not setting.is_deleted)
     for place, body in sorted(
         (one for one in placed if not before or one[0] < before), key=itemgetter(0), reverse=True
@@ -109,7 +105,7 @@ def notes(settings: SettingTable, before: str = "") -> Iterator[tuple[str, Note]
 
 
 async def stale(settings: SettingTable, now_ms: int) -> list[Setting]:
-    """Those that nobody keeps any more, of each tenant the oldest first. Others have their turns meanwhile."""
+    """Yield notes past their time or number, of each tenant the oldest first, with pauses for other tasks."""
     kept = kept_of_each(settings.notes)
     full = {tenant for tenant, count in settings.notes.items() if count > (kept if tenant else KEPT_MAX)}
     gone, many = list[Setting](), defaultdict[str, list[Setting]](list)
@@ -134,5 +130,5 @@ def _stamp(setting: Setting) -> str:
 
 
 def is_old(setting: Setting, now_ms: int) -> bool:
-    """Whether its time is over."""
+    """Return whether a note is past its time."""
     return setting.kind == AUDIT and now_ms - setting.at_ms > KEPT_S * 1000

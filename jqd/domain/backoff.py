@@ -51,8 +51,8 @@ class Backoff:
         return self._spread_s(delay_s, source)
 
     def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
-        """The same where somebody asked for other waits. A number is the first one: it grows like these, and may begin
-        above the cap. Several are all of them, and the last one stays. None of them: as here."""
+        """Return the wait with a job's own `backoff`. A number is the first wait, which grows, and may begin above the
+        cap. A list has all waits, and the last one stays. An empty list: the daemon's own."""
         if isinstance(asked, float | int):
             first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
             return first.delay_s(failures, source)

@@ -1,11 +1,11 @@
-"""What a push costs the quota of its tenant."""
+"""What a push costs its tenant's quota."""
 
 from collections.abc import Callable, Sequence
 from typing import Self
 
 
 class Charge:
-    """What a push has reserved. When it is over (`with`) what was not taken of it goes back."""
+    """What a push has reserved of its quota. At the end of the `with` block the unused part goes back."""
 
     def __init__(self, jobs: int = 0, size_bytes: int = 0) -> None:
         self.reserved = jobs, size_bytes
@@ -14,7 +14,7 @@ class Charge:
         self._settle: list[Callable[[int, int], None]] = []
 
     def taken(self, homes: Sequence[int], size_bytes: int) -> None:
-        """So much of it is journaled, as safely as was asked for; the push may go on to wait for the store.
+        """Note that so much of the push is journaled as safely as was asked for; it may still wait for the store.
 
         `homes`: the partition of each job.
         """
@@ -24,19 +24,19 @@ class Charge:
             self._move(homes)
 
     def when_taken(self, move: Callable[[Sequence[int]], None]) -> None:
-        """Call `move` with the partitions of jobs as they are taken."""
+        """Call `move` with the partitions of jobs when they are journaled."""
         self._move = move
 
     def when_over(self, settle: Callable[[int, int], None]) -> None:
-        """Call `settle` with the jobs and bytes that were taken."""
+        """Call `settle` with the jobs and bytes that were journaled, at the end."""
         self._settle.append(settle)
 
     def __enter__(self) -> Self:
-        """Of a push that begins."""
+        """Begin a push."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """It is over, however it went."""
+        """End it, however it went."""
         for settle in self._settle:
             settle(*self._taken)
 

@@ -15,15 +15,15 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, UTC. May jump in either direction."""
+        """Return milliseconds since 1970, UTC. May jump in either direction."""
         ...
 
     def mono_s(self) -> float:
-        """Seconds on a clock that only grows; its zero means nothing."""
+        """Return seconds on a clock that only grows; its zero means nothing."""
         ...
 
     def boot_s(self) -> float:
-        """As `mono_s`, and it grows while the machine is suspended, too. The two have not the same zero."""
+        """As `mono_s`, but it goes on while the machine is suspended. The two have different zeros."""
         ...
 
 
@@ -39,10 +39,10 @@ class SystemClock:
 
 
 def processor_s() -> float:
-    """Seconds of the processor that all threads of this process have had."""
+    """Return the seconds of processor time of all threads of this process."""
     return time.process_time()
 
 
 def thread_s() -> float:
-    """Seconds of the processor that the calling thread has had."""
+    """Return the seconds of processor time of the calling thread."""
     return time.thread_time()

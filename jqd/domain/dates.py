@@ -9,12 +9,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def date_of(at_ms: int) -> datetime:
-    """The date of an instant, or the nearest that a calendar has."""
+    """Return the date of an instant, or the nearest that a calendar has."""
     return _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
 
 
 def ms_of(date: datetime) -> int:
-    """Without the fraction of a millisecond. A date without a time zone is in UTC."""
+    """Return ms since 1970, without a fraction. A date without a time zone is in UTC."""
     return (utc(date) - _EPOCH) // _MILLISECOND
 
 
@@ -23,19 +23,19 @@ def utc(date: datetime) -> datetime:
 
 
 def iso(at_ms: int) -> str:
-    """An instant as `2026-01-31T12:00:00.123Z`."""
+    """Return an instant as `2026-01-31T12:00:00.123Z`."""
     date = _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
     return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def iso_of(date: datetime) -> str:
-    """A date with a time zone as `2026-01-31T12:00:00.123Z`; another zone than UTC as its offset."""
+    """Return a date with a time zone as `2026-01-31T12:00:00.123Z`, or with its offset if it is not in UTC."""
     return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def instant_ms(told: str | float) -> int:
-    """A date as clients write it, in ms since 1970: ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC,
-    so that every date that is taken can be shown. Raises ValueError saying what is wrong."""
+    """Return a client's date in ms since 1970: ISO 8601 with a time zone, or Unix seconds; 1970 to 9999 in UTC, so that
+    every accepted date can be shown. Raises ValueError saying what is wrong."""
     quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)
     if isinstance(told, str):
         try:

@@ -1,4 +1,4 @@
-"""Why bytes cannot be decoded, in words for their sender. Pure."""
+"""Explains to a sender why bytes cannot be decoded. Pure."""
 
 import re
 
@@ -27,18 +27,19 @@ _WORDS = {
 
 
 def half_at(text: bytes) -> int | None:
-    """The byte of JSON at which the first `\\uD800` to `\\uDFFF` is that is no pair: it is no Unicode text."""
+    r"""Return the byte of JSON at which the first lone surrogate (`\uD800` to `\uDFFF`) stands, which is no Unicode
+    text."""
     match = _TO_HALF.match(text)
     return match.start(2) if match and match[2] else None
 
 
 def without_halves(text: bytes) -> bytes:
-    """JSON of the same length with U+FFFD in place of half pairs."""
+    """Return JSON of the same length with U+FFFD in place of lone surrogates."""
     return _TO_HALF.sub(lambda found: found[1] + (b"\\ufffd" if found[2] else b""), text)
 
 
 def why(error: BaseException, *, before: int = 0, text: bytes = b"") -> str:
-    """What follows on 'this is no JSON: ', with `(byte N)`, from 0 on, where the decoder knows the place.
+    """Return the text after 'this is no JSON: ', with `(byte N)`, from 0 on, where the decoder knows the place.
 
     `before`: so many bytes were decoded before the sender's. `text`: the JSON, where it was JSON.
     """

@@ -4,7 +4,7 @@
                Nobody counts it; it is there because the two others stay within their parts
     workers    connections to workers, over all partitions (`runner/transport/pool.py`): half of the rest, where
                `runner.connections_max` asks for no less. A job for which none becomes free goes back untried
-    incoming   connections from pushers and workers (`doors`): all that is left, at most INCOMING_MAX. Who comes beyond
+    incoming   connections from pushers and workers (`http`): all that is left, at most INCOMING_MAX. Who comes beyond
                them waits in the kernel's backlog or is told to come again
 
 The limit is read once, at the start. Raise it (`ulimit -n 65536`, `LimitNOFILE=` of systemd) where more is needed.
@@ -28,7 +28,7 @@ class Shares(NamedTuple):
 
 
 def share_out(limit: int, *, partitions: int = 1) -> Shares:
-    """`limit` descriptors, divided. Raises ConfigError where too few are left for anybody."""
+    """Divide `limit` descriptors. Raises ConfigError where too few are left for either part."""
     reserve = RESERVE + RESERVE_PARTITION * partitions
     rest = limit - reserve
     if rest < 2 * PART_MIN:
@@ -42,6 +42,6 @@ def share_out(limit: int, *, partitions: int = 1) -> Shares:
 
 
 def open_files_max() -> int:
-    """How many descriptors this process may have open; a large number where there is no limit."""
+    """Return how many descriptors this process may have open; a large number where there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft

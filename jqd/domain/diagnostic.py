@@ -1,4 +1,4 @@
-"""What a check of a server or a disk found: a setting that would lose jobs, or one that is worth knowing of."""
+"""Findings of checks of a server or a disk: settings that would lose jobs, and conditions worth knowing."""
 
 import enum
 
@@ -44,7 +44,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether an operator may accept it: the store can be used, at a loss."""
+        """Return whether an operator may accept the finding: the store can be used, at a loss."""
         return self.code not in UNUSABLE
 
 

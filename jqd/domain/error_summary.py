@@ -1,4 +1,4 @@
-"""The line of a failure that tells its cause: the last of a traceback, not of a stack of Node or of a page. Pure."""
+"""Finds the line of a failure that tells its cause, in a traceback, a stack of Node or an HTML page. Pure."""
 
 import html
 import re
@@ -20,7 +20,7 @@ def telling_line(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """The text with a page in it as plain text: its words and its title."""
+    """Return the text with an HTML page in it reduced to its title and words."""
     page = _PAGE.search(text)
     if page is None:
         return text

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class JqdError(Exception):
-    """Root of all that is no bug. Catch a child of it, never this, except at the very edge."""
+    """Root of all errors that are no bugs. Catch a child of it, except at the very edge."""
 
 
 class ConfigError(JqdError):
@@ -20,7 +20,7 @@ class ConfigError(JqdError):
 
 
 class JournalError(JqdError):
-    """Something about the local journal."""
+    """Any error of the local journal."""
 
 
 class JournalRefused(JournalError):
@@ -43,10 +43,8 @@ class JournalVersion(JournalError):
 
 
 class JournalStuck(JournalError):
-    """A read did not go on, or a frame whose checksums hold cannot be decoded: internal errors.
-
-    Who reads says so and waits before the next try. Nothing is passed over.
-    """
+    """A read made no progress, or a frame with good checksums cannot be decoded: internal errors. The reader logs it
+    and waits before the next try. Nothing is skipped."""
 
 
 class JournalForked(JournalError):
@@ -61,7 +59,7 @@ class JournalDamaged(JournalError):
 
 
 class StoreError(JqdError):
-    """Something about the shared store."""
+    """Any error of the shared store."""
 
 
 class StoreAway(StoreError):
@@ -73,11 +71,14 @@ class StoreChanged(StoreAway):
 
 
 class StoreUnsettled(StoreAway):
-    """Daemons still give the store back what it lost: it does not know yet whose an id is, nor its latest content."""
+    """Daemons still give the store back what it lost: it does not know yet all ids and their latest content.
+
+    The caller tries again.
+    """
 
 
 class SysidRefused(StoreAway):
-    """This daemon died too often during recovery, while all others waited for it. It comes back behind them."""
+    """This daemon died too often during recovery, while all others waited for it. It rejoins after them."""
 
 
 class StoreRefused(StoreError):
@@ -85,7 +86,7 @@ class StoreRefused(StoreError):
 
 
 class StoreMisplaced(StoreRefused):
-    """This was begun as another partition of the store, or of another number of them: nothing is sent there."""
+    """A server's partition was begun with another number or order of partitions: nothing is sent there."""
 
 
 class StoreUnsafe(StoreRefused):
@@ -104,7 +105,7 @@ class PositionMismatch(StoreError):
 
 
 class StaleOwner(StoreError):
-    """This daemon's epoch was burnt: others took it for dead. Stop all work in hand and reserve a new epoch."""
+    """This daemon's epoch was burnt: others took it for dead. Stop all jobs in flight and reserve a new epoch."""
 
 
 class SysidTaken(StoreError):
@@ -115,11 +116,11 @@ class SysidTaken(StoreError):
 
 
 class AnswerGarbled(JqdError):
-    """A worker's answer cannot be read from here on. What was read before it stands."""
+    """A worker's answer cannot be read from here on. What was read before stands."""
 
 
 class Foreign(JqdError):
-    """A request that may be a foreign page's, refused with `status` before it is read."""
+    """A request that a foreign web page may have sent, refused with `status` before its body is read."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -130,7 +131,7 @@ class Foreign(JqdError):
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong with a request."""
+    """One fault of a request."""
 
     pointer: str
     """Where, as a JSON pointer; empty: the whole."""
@@ -140,7 +141,7 @@ class Fault(NamedTuple):
 
 
 class ServiceError(JqdError):
-    """Something about what a client asked for. Nothing was done, unless the message says so.
+    """Any refusal of a client's request. Nothing was done, unless the message says so.
 
     `faults`: what is wrong with which part of it, where that can be said.
     """
@@ -151,7 +152,7 @@ class ServiceError(JqdError):
 
 
 class Unreadable(ServiceError):
-    """What came is no job, or no list of jobs, as a whole. The client sends it in another form."""
+    """The body as a whole is no job, or no list of jobs. The client sends it in another form."""
 
 
 class Invalid(ServiceError):
@@ -167,19 +168,19 @@ class Incomplete(ServiceError):
 
 
 class NotFound(ServiceError):
-    """There is no such job, worker or attempt, or not any more. To ask again is in vain."""
+    """There is no such job, worker or attempt, or no longer. Asking again is in vain."""
 
 
 class Denied(ServiceError):
-    """Who asks may not do this, though it could be done. With another key, or by somebody else."""
+    """The caller may not do this. Another key or another caller may."""
 
 
 class Conflict(ServiceError):
-    """How a job stands now does not allow it, or another content has its id. The client looks at the job."""
+    """The present state of the job does not allow it, or its id has other content. The client looks at the job."""
 
 
 class NotYet(ServiceError):
-    """It is on its way, or recorded and not confirmed. The client asks again in a moment."""
+    """The job is on its way, or the change is recorded and not confirmed. The client asks again in a moment."""
 
 
 class Closed(ServiceError):
@@ -194,7 +195,7 @@ class Closed(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """More waits already than can be served, or more is sent than is fair. Nothing was taken: the client asks again
+    """Too much waits already, or a quota is spent. Nothing was taken: the client asks again
     after `retry_after_s` seconds.
     """
 
@@ -204,7 +205,10 @@ class Overloaded(ServiceError):
 
 
 class Interrupted(ServiceError):
-    """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed. Ask for it again."""
+    """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed.
+
+    The client repeats the request.
+    """
 
     def __init__(self, changed: int, cause: JqdError) -> None:
         super().__init__(f"{changed} jobs were changed before this: {cause}")

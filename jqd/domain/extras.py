@@ -1,4 +1,4 @@
-"""How to install what an extra of this package brings.
+"""Says how to install an extra of this package.
 
 `pip install` of jqd alone is for programs that push jobs. The command line, a worker and a daemon each need an extra.
 The advice names where this installation came from, as pip noted it (PEP 610), and not an index that may not have it.

@@ -1,4 +1,4 @@
-"""A map read as a type, and what is wrong with its fields in plain words. Pure.
+"""Reads a map as a type, and says in plain words what is wrong with its fields. Pure.
 
 `Meta.description` says what a field may be, as the end of a sentence: "priority must be …, not 'high'".
 """
@@ -44,7 +44,7 @@ _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
 def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, texts: bool = False) -> T:
-    """MessagePack as `kind`. `instead`: messages for some fields that do not exist. `texts`: of a query, numbers
+    """Read MessagePack as `kind`. `instead`: messages for some fields that do not exist. `texts`: of a query, numbers
     are texts.
 
     Raises Invalid with all that is wrong; msgspec.DecodeError and RecursionError for what is no MessagePack.
@@ -60,7 +60,7 @@ def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, te
 def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
-    """The first few things that are wrong with well-formed MessagePack which `kind` did not take; at least one."""
+    """Return the first few faults of well-formed MessagePack that `kind` refused; at least one."""
     if (size := _map_size(data)) > FIELDS_MAX:
         return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:
@@ -76,7 +76,7 @@ def faults_of(
 
 
 def _map_size(data: bytes | Raw) -> int:
-    """The fields of the map that `data` begins with, as its header has them; 0 when it begins none."""
+    """Return the number of fields in the map that `data` begins with, by its header; 0 when it begins none."""
     head = bytes(memoryview(data)[:5])
     if head[:1] in (b"\xde", b"\xdf"):
         return int.from_bytes(head[1 : 3 if head[0] == 0xDE else 5], "big")
@@ -130,7 +130,8 @@ def _decoder(kind: type[T], texts: bool) -> msgspec.msgpack.Decoder[T]:
 
 @cache
 def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, Any, msgspec.msgpack.Decoder[Any]]]:
-    """Name, whether it is required, type and a decoder of it alone: no fault hides another."""
+    """Return each field's name, whether it is required, its type and a decoder for it alone, so that no fault hides
+    another."""
     return [
         (
             field.encode_name,
@@ -147,7 +148,7 @@ def _fields(kind: type[msgspec.Struct], texts: bool) -> list[tuple[str, bool, An
 
 @cache
 def allowed(hint: Any, depth: int = 0) -> str:
-    """What a field may be; `depth`: so many arrays further in."""
+    """Return what a field may be, in words. `depth`: so many arrays further in."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:
         return str(described[-1])  # of a type that is made of another one its own
@@ -179,7 +180,7 @@ def _map_of(kind: type[msgspec.Struct]) -> str:
 
 
 def _is_array(hint: Any) -> bool:
-    """Whether a place in it may be what is wrong: of a number or an array it is one of the array's."""
+    """Return whether a type is an array, so that a fault in it can name a place."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     kind = get_origin(hint) or hint
@@ -187,7 +188,7 @@ def _is_array(hint: Any) -> bool:
 
 
 def _is_secret(hint: Any) -> bool:
-    """Whether what a field holds is never shown."""
+    """Return whether a field's value must never be shown."""
     hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))  # or it may be left out
     metas = [meta for each in hints for meta in getattr(each, "__metadata__", ())]
     return any((meta.extra_json_schema or {}).get("writeOnly") for meta in metas)

@@ -1,4 +1,5 @@
-"""Jobs that follow a job: said with its success, part of that outcome, pushed when the outcome counts (docs/adr/0047).
+"""Followers: jobs that a worker names with a success; part of that outcome, pushed when the outcome counts
+(docs/adr/0047).
 
     {type: "success", jobs: [{name, …}, …]} ──named──▶ Outcome.follows ──apply_outcomes──▶ outbox ──▶ pushed
 
@@ -26,27 +27,25 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def named(follows: bytes, parent: str, jobtype: str, generation: int, ended_at_ms: int) -> bytes:
-    """Checked jobs as the outcome of their parent has them, whose `jobtype` says whose they are.
-
-    With their ids, and dates instead of delays, which count from its end.
-    """
+    """Return checked followers as their parent's outcome holds them: with ids, with the parent's tenant, and with dates
+    in place of delays, which count from the parent's end."""
     items = enumerate(_items_decoder.decode(follows))
     jobs = [_named(item, parent, generation, place, ended_at_ms) for place, item in items]
     return _encoder.encode((tenant_of(jobtype), jobs))
 
 
 def follower_id(parent: str, generation: int, place: int) -> str:
-    """Of a follower whose parent chose none for it."""
+    """Return the id of a follower without an id of its own."""
     return f"{parent}.{generation}.{place}" if generation else f"{parent}.{place}"
 
 
 def is_made_of(job_id: str, parent: str) -> bool:
-    """Whether that id is one that `follower_id` makes."""
+    """Return whether that id is one that `follower_id` makes."""
     return job_id.startswith(parent) and _PLACE.fullmatch(job_id, len(parent)) is not None
 
 
 class OutboxEntry(NamedTuple):
-    """What lies in an outbox."""
+    """An entry of an outbox."""
 
     parent: str
     tenant: str
@@ -55,7 +54,7 @@ class OutboxEntry(NamedTuple):
 
 
 def read_entry(entry: bytes) -> OutboxEntry:
-    """Raises ValueError for what no script wrote."""
+    """Read an entry. Raises ValueError for what no script wrote."""
     parent, _, follows = entry.partition(b" ")
     tenant, jobs = _entry_decoder.decode(follows)
     return OutboxEntry(parent.decode(), tenant, jobs)

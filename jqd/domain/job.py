@@ -1,4 +1,4 @@
-"""The job, its states, and how an attempt may end. The words every room shares."""
+"""The job, its states, and the ways an attempt ends."""
 
 import enum
 from typing import Annotated, Literal, NamedTuple
@@ -44,13 +44,12 @@ dropped, and the job says so."""
 
 
 def is_name(text: str) -> bool:
-    """Whether a job's type, a pusher's own id for it or a tag can be called so."""
+    """Return whether a text may be a jobtype, a pusher's own id or a tag."""
     return 0 < len(text) <= NAME_LENGTH_MAX and text.isprintable()
 
 
 def has_bare_ends(text: str) -> bool:
-    """Whether no blank begins or ends it, which nobody would see; of those that can be printed there is one. What is
-    new is called so; what was called otherwise before that was asked for keeps its name."""
+    """Return whether a name has no blank at its ends, where nobody would see it. Only new names must comply."""
     return text[:1] != " " != text[-1:]
 
 
@@ -68,7 +67,7 @@ class ChangeKind(enum.IntEnum):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """Which of several contents of a job this is."""
+    """Which of a job's contents this is: revision, generation, name."""
 
     revision: int
     """Given by the store, out of the same growing sequence as fences: the greatest wins, in any order of arrival."""
@@ -123,12 +122,13 @@ class Job(JobContent, frozen=True, kw_only=True, gc=False):
 
     @property
     def tenant(self) -> str:
-        """Whose it is; "" is one."""
+        """Return the job's tenant; "" is one, too."""
         return tenant_of(self.jobtype)
 
 
 class Wanted(NamedTuple):
-    """Jobs that somebody can run now: of one jobtype, or of any of a tenant, with a priority between two, inclusive."""
+    """Jobs that free workers can run now: of one jobtype, or of any of a tenant, with a priority between two,
+    inclusive."""
 
     jobtype: str | None = None
     """None: any, but those of `besides`."""
@@ -140,7 +140,7 @@ class Wanted(NamedTuple):
 
 
 class State(enum.StrEnum):
-    """Where a job stands, as `GET /v1/jobs/{id}` says it. docs/build/STORE.md draws the arrows."""
+    """The state of a job, as `GET /v1/jobs/{id}` shows it. docs/build/STORE.md draws the arrows."""
 
     WAITING = "waiting"
     SCHEDULED = "scheduled"
@@ -152,7 +152,7 @@ class State(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen to the job by itself."""
+        """Return whether the job has ended."""
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
@@ -170,7 +170,7 @@ class Exit(enum.IntEnum):
 
     @classmethod
     def of_status(cls, status: int) -> "Exit":
-        """The class of a 1xx … 5xx code. 3xx and anything else is an ERROR: no worker means that."""
+        """Return the class of a 1xx … 5xx code. 3xx and anything else is an ERROR: no worker means those."""
         try:
             return cls(status // 100)
         except ValueError:
@@ -192,7 +192,7 @@ class Fate(enum.IntEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one attempt of one job ended, or goes on without us: a record of the journal's `outcomes` lane."""
+    """How one attempt of a job ended, or went on without this daemon: a record of the journal's `outcomes` lane."""
 
     job_id: str
     fence: int
@@ -234,23 +234,23 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def content_bytes(self) -> int:
-        """Of what it carries; the rest of it is small."""
+        """Return the bytes of result, error and texts; the rest is small."""
         texts = bytes_of(self.message) + bytes_of(self.log) if self.message or self.log else 0  # most have none
         return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property
     def told_at_ms(self) -> int | None:
-        """When it ended by its worker's own clock."""
+        """Return when it ended by its worker's own clock."""
         return None if self.lag_ms is None else self.finished_at_ms - self.lag_ms
 
     @property
     def meant_for(self) -> int:
-        """The latest generation that this may be an outcome of."""
+        """Return the latest generation that this may be an outcome of."""
         return self.generation or self.fence - 1
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
-    """A job in this daemon's hand, under the claim numbered `fence`, about to be or being tried."""
+    """A job in flight at this daemon, under the claim with the number `fence`."""
 
     job: Job
     fence: int
@@ -266,12 +266,13 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 def bytes_of(text: str) -> int:
-    """Of a text in UTF-8; most are ASCII, and those are not encoded for it."""
+    """Return the length in UTF-8; ASCII texts, which most are, are not encoded for it."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def lease_claim(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
-    """The record of a hand-over: that worker holds the job by itself now, and may be silent for so long."""
+    """Return the record of a hand-over: that worker holds the job by itself from now on, and may be silent for so
+    long."""
     job = held.job
     return Outcome(
         job_id=job.id,

@@ -1,6 +1,6 @@
 """A job as it is pushed. Every option stands here once, with its limits, its default and its help.
 
-`JobOptions` is what pushers, schedules, handlers and workers may say of a job; `JobSpec` is a whole job, as the API
+`JobOptions` are the options that pushers, schedules, handlers and workers may set; `JobSpec` is a whole job, as the API
 decodes it and the journal keeps it. The SDK's keywords are `JobOptionsDict`, the flags of the command line are made of
 the fields. A new option goes to the end of `JobOptions`: the order is part of a digest that stores keep.
 """
@@ -54,12 +54,12 @@ Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zon
 
 
 def _option(default: object, help_text: str) -> Meta:
-    """`default`: where nobody says the option. `help_text`: for the command line."""
+    """`default`: where nobody sets the option. `help_text`: for the command line."""
     return Meta(extra_json_schema={"default": default}, extra={"help": help_text})
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Options of a job; those that nobody said are UNSET. What a pusher says wins; then what is registered counts."""
+    """Options of a job; UNSET where nobody set them. The pusher's win over registered ones."""
 
     priority: Annotated[Priority | UnsetType, _option(0, "Smaller runs first.")] = UNSET
     max_retry: Annotated[Retries | UnsetType, _option(5, "Attempts after the first.")] = UNSET
@@ -82,14 +82,14 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     ] = UNSET
 
     def said(self) -> Iterator[tuple[str, Any]]:
-        """The options that were said, by name."""
+        """Yield the options that are set, by name."""
         for field in FIELDS:
             value = getattr(self, field)
             if value is not UNSET:
                 yield field, value
 
     def without(self, given: "JobOptions") -> "JobOptions":
-        """Those of them that `given` leaves out."""
+        """Return the options that `given` leaves out."""
         return JobOptions(**{field: value for field, value in self.said() if getattr(given, field) is UNSET})
 
 
@@ -99,14 +99,14 @@ KEPT = tuple(field for field in Job.__struct_fields__ if field in FIELDS)
 
 
 class TypeOptions(JobOptions, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What is said of a jobtype: options of its jobs, and who may push them."""
+    """Options of a jobtype: defaults of its jobs, and who may push them."""
 
     server_only: bool | UnsetType = UNSET
     """Only the master key, schedules and jobs may push it."""
 
     @property
     def of_jobs(self) -> JobOptions:
-        """Those that count for its jobs."""
+        """Return the options that are for its jobs."""
         return JobOptions(**dict(self.said()))
 
 
@@ -114,7 +114,7 @@ NO_OPTIONS = TypeOptions()
 
 
 def nothing() -> Raw:
-    """What stands for a value that is left out; a factory, for no page can draw a default of bytes."""
+    """Return nil for a value that is left out; a factory, for no page can show a default of bytes."""
     return NOTHING
 
 
@@ -138,7 +138,7 @@ _DIGESTED = 13
 
 
 def _unlimited(hint: Any) -> Any:
-    """A field's type without limits, and without UNSET: a job that was journaled is good, whatever the limits are."""
+    """Return a field's type without limits and UNSET: a journaled job stays valid, whatever the limits are now."""
     if get_origin(hint) is Annotated:
         return _unlimited(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -150,7 +150,7 @@ def _unlimited(hint: Any) -> Any:
 
 
 def default_of(field: structs.FieldInfo) -> Any:
-    """What a field of a job is where nobody says it; UNSET for a field of something else that has no default."""
+    """Return a field's default; UNSET where it has none."""
     if field.default is UNSET:
         metas = (meta.extra_json_schema or {} for meta in getattr(field.type, "__metadata__", ()))
         return next((meta["default"] for meta in metas if "default" in meta), UNSET)
@@ -194,35 +194,33 @@ def _content(job: Any) -> tuple[Any, ...]:
 
 
 def content_digest(job: Any) -> str:
-    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be.
-
-    An option that is left out is one that says its default. Whether the result is kept is not of the content: a
-    function that declares it is pushed by others without.
-    """
+    """Return 32 hexadecimal digits of a job's content, to compare pushes under one id. An option that is left out
+    equals its default. `keep_result` is no content: it may be declared by the function instead."""
     content = _encoder.encode(_content(structs.replace(job, replace=False, keep_result=False)))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def date_digest(job_id: str) -> str:
-    """In its place for the job of a schedule's date: the same whatever was said of the schedule meanwhile, for of two
-    daemons that fire the date one may not have heard of that yet, and it is one job."""
+    """Return the digest for the job of a schedule's date: the same whatever its content, for of two daemons that fire
+    the date one may not know the latest change."""
     return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
 def keyed_digest(job_id: str, request: str) -> str:
-    """In its place for a job under an Idempotency-Key: the same as long as all of its request is."""
+    """Return the digest for a job under an Idempotency-Key: the same as long as the whole request is."""
     return hashlib.blake2b(f"{job_id} {request}".encode(), digest_size=16, person=b"request").hexdigest()
 
 
 def request_digest(jobs: bytes, shape: Sequence[int]) -> str:
-    """32 hexadecimal digits that tell a whole request from any other. `jobs`: a MessagePack array, as pushed; `shape`:
+    """Return 32 hexadecimal digits of a whole request. `jobs`: a MessagePack array, as pushed; `shape`:
     numbers that say how they came."""
     content = _encoder.encode([shape, [_content(job) for job in _records_decoder.decode(jobs)]])
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def digest_of(job: Raw) -> str:
-    """`content_digest` of a job as it will stand in a frame: a repeated push is compared with what is journaled."""
+    """Return `content_digest` of a job as it will stand in a frame: a repeated push is compared with the journaled
+    one."""
     return content_digest(_record_decoder.decode(job))
 
 
@@ -230,7 +228,7 @@ def digest_of(job: Raw) -> str:
 
 
 class JobOptionsDict(TypedDict, total=False):
-    """`JobOptions` as keywords; None: nothing is said."""
+    """`JobOptions` as keywords; None: not set."""
 
     priority: int | None
     max_retry: int | None
@@ -241,7 +239,7 @@ class JobOptionsDict(TypedDict, total=False):
 
 
 class OnePush(JobOptionsDict, total=False):
-    """And what may be said of one push."""
+    """The options of one push, beside those of the job."""
 
     run_at: datetime | float | str | None
     delay: Duration | None
@@ -250,7 +248,7 @@ class OnePush(JobOptionsDict, total=False):
 
 
 class PushOptions(OnePush, total=False):
-    """And the job's id."""
+    """The options of a push, and the job's id."""
 
     job_id: str | None
 
@@ -273,12 +271,12 @@ SWITCHES = frozenset(field.name for field in structs.fields(JobSpec) if bool in 
 
 
 def help_of(option: structs.FieldInfo) -> str:
-    """What the command line says of an option."""
+    """Return an option's help text for the command line."""
     return next(str(meta.extra["help"]) for meta in option.type.__metadata__ if meta.extra)
 
 
 def plain_option(field: str, value: Any) -> Any:
-    """An option of a push as it is sent. Raises TypeError and ValueError."""
+    """Return an option's value as it is sent. Raises TypeError and ValueError."""
     if field in DURATIONS:
         return durations_s(value) if field in SEVERAL else duration_s(value)
     if field in SEVERAL:

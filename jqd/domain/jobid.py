@@ -64,7 +64,7 @@ class IdRange(Struct, frozen=True, gc=False):
     """The last character of each, where they are not all as the first one's."""
 
     def fits(self) -> bool:
-        """Whether the first id can be one of ours, and its millisecond has room for all of them."""
+        """Return whether the first id can be one of ours, and its millisecond has room for all of them."""
         if not _SHAPE.fullmatch(self.first):
             return False
         if self.homes and (len(self.homes) != self.size or not _HOME.keys() >= set(self.homes)):
@@ -72,7 +72,7 @@ class IdRange(Struct, frozen=True, gc=False):
         return self.size == 1 or _decode(self.first[10:14]) + self.size <= SEQUENCES
 
     def ids(self) -> list[str]:
-        """All ids of the range, oldest first."""
+        """Return all ids of the range, oldest first."""
         if self.size == 1:
             return [self.first]
         head, tail = self.first[:10], self.first[14:]
@@ -89,7 +89,7 @@ class IdSource:
     in the store yet. Not shared between journals or threads."""
 
     def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
-        """`after_ms`: no id is given at or before this millisecond (what an earlier life may have used)."""
+        """`after_ms`: no id is given at or before this millisecond, which an earlier life may have used."""
         if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
             raise ValueError(f"journal {journal} or salt {salt} is out of range")
         self.journal = journal
@@ -151,7 +151,7 @@ class IdSource:
         self._head = f"{''.join(pairs)}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def _spell(self, sequence: int) -> str:
-        """Without its home."""
+        """Return an id without its home."""
         return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
@@ -160,7 +160,7 @@ def is_id(text: str) -> bool:
 
 
 def parse_id(text: str) -> IdParts | None:
-    """The parts of an id, or None when `text` was not made by any journal."""
+    """Return the parts of an id; None when no journal made it."""
     if not _SHAPE.fullmatch(text):
         return None
     digits = text.encode().translate(_DIGITS)
@@ -171,12 +171,12 @@ def parse_id(text: str) -> IdParts | None:
 
 @lru_cache(maxsize=HOMES_KEPT)
 def home_of(name: str) -> str:
-    """The home of a jobtype's jobs, or of the job with a pusher's own id: one character."""
+    """Return the home of a jobtype's jobs, or of the job with a pusher's own id: one character."""
     return ALPHABET[zlib.crc32(name.encode()) & HOMES - 1]
 
 
 def homes_of(names: Sequence[str]) -> str:
-    """The homes of a batch: one character for each name, or one for all where they are alike."""
+    """Return the homes of a batch: one character for each name, or one for all where they are alike."""
     if len(set(names)) == 1:
         return home_of(names[0])
     homes = "".join(map(home_of, names))
@@ -184,7 +184,7 @@ def homes_of(names: Sequence[str]) -> str:
 
 
 def partition_of(job_id: str, partitions: int) -> int:
-    """In which of so many partitions of the store a job lives; 0 for what is no id. Cancels' records are understood."""
+    """Return the partition of a job, by its id or a cancel's record; 0 for what is no id."""
     return _HOME.get(job_id[ID_LENGTH - 1 : ID_LENGTH], 0) % partitions
 
 
@@ -194,7 +194,7 @@ def journal_number(journal_id: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """In which of so many partitions the jobs of a type live, or the job with a pusher's own id."""
+    """Return the partition of a jobtype's jobs, or of the job with a pusher's own id."""
     return _HOME[home_of(name)] % partitions
 
 

@@ -48,7 +48,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 class JobLog:
-    """A job log that cannot be written never stops a job."""
+    """Writes the job log. A log that cannot be written never stops a job."""
 
     def __init__(
         self, path: Path | None, *, daemon: str, clock: Clock, append: Callable[[Path, bytes], None] = append
@@ -71,7 +71,7 @@ class JobLog:
 
     @contextmanager
     def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
-        """Call `hear` with the rows of each event as they come. It must not wait, nor raise."""
+        """Call `hear` with the rows of each event. It must not wait, nor raise."""
         self._ears.append(hear)
         self.is_on = True
         try:
@@ -98,11 +98,12 @@ class JobLog:
         self.write("started", rows)
 
     def ended(self, outcomes: Sequence[Outcome], void: Collection[str] | None = ()) -> None:
-        """The store knows these outcomes. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
+        """Log outcomes that the store knows. `void`: ids of jobs for which they changed nothing; None: nobody knows."""
         self.write("ended", (_ending(one, void=None if void is None else one.job_id in void) for one in outcomes))
 
     def cancelled(self, job_ids: Sequence[str], jobtypes: Sequence[str] | None) -> None:
-        """Cancels were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of them."""
+        """Log cancels that were applied. `jobtypes`: one for each, "" where nobody knows it; None: of no job of
+        them."""
         pairs = zip(job_ids, jobtypes or [""] * len(job_ids), strict=True)
         self.write("cancelled", (named(job_id, its) if its else {"job_id": job_id} for job_id, its in pairs))
 
@@ -165,7 +166,7 @@ def _line(row: Row) -> bytes:
 
 
 def named(job_id: str, jobtype: str, tags: Sequence[str] = ()) -> dict[str, object]:
-    """The fields that name a job, its tenant and tags where it has any."""
+    """Return the fields that name a job: id, jobtype, tenant and tags."""
     tenant = tenant_of(jobtype)
     more = {**({"tenant": tenant} if tenant else {}), **({"tags": [*tags]} if tags else {})}
     return {"job_id": job_id, "jobtype": bare(jobtype), **more}

@@ -1,4 +1,4 @@
-"""Values that JSON has not and MessagePack has: written in maps of one key, and read back.
+"""Writes MessagePack values that JSON lacks as maps of one key, and reads them back.
 
 {"$bytes": base64}      bytes
 {"$msgpack": base64}    a whole value as its MessagePack, where JSON has not some part of it: an extension, a key
@@ -40,14 +40,14 @@ takes 0.5 us, another number 0.1 us more than msgspec, and whoever reads in a th
 
 
 class FormError(ValueError):
-    """A map looks like one of the forms above and has a wrong value. `fault_of` says where."""
+    """A map looks like one of the forms above and has a wrong value; `fault_of` finds it."""
 
 
 # ------------------------------------------------------------ written
 
 
 def show(value: Any) -> Any:
-    """An answer of ours as JSON can say it. `msgspec.Raw` in it is MessagePack, and JSON when this returns."""
+    """Return a response as JSON can express it: each `msgspec.Raw` in it is MessagePack before, and JSON after."""
     match value:
         case Raw():
             return Raw(json_of(bytes(value)))
@@ -63,12 +63,13 @@ def show(value: Any) -> Any:
 
 
 def show_packed(packed: bytes) -> Any:
-    """A value in MessagePack, or bytes that should be one, as JSON would be read."""
+    """Return MessagePack as the values that its JSON reads as."""
     return decode(json_of(packed))
 
 
 def json_of(packed: bytes) -> bytes:
-    """The same as JSON text. No value is built: a million small objects made or freed in one go hold the interpreter
+    """Return MessagePack as JSON text. No value is built: a million small objects made or freed in one go hold the
+    interpreter
     for a second, also in a thread."""
     text = bytearray()
     try:
@@ -84,7 +85,7 @@ def json_of(packed: bytes) -> bytes:
 
 
 def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
-    """The next value. Raises UNTOLD for what has no plain JSON."""
+    """Write the next value. Raises UNTOLD for what plain JSON cannot express."""
     head = packed[unpacker.tell()]
     if 0x90 <= head <= 0x9F or head in (0xDC, 0xDD):
         sign = b"["
@@ -114,7 +115,7 @@ def _write(unpacker: msgpack.Unpacker, packed: bytes, text: bytearray) -> None:
 
 
 def is_plain(value: Mapping[Any, Any]) -> bool:
-    """Whether JSON has such a map, whatever its values are."""
+    """Return whether JSON can express such a map, whatever its values are."""
     return all(isinstance(key, str) for key in value) and (len(value) != 1 or value.keys().isdisjoint(_FORMS))
 
 
@@ -122,7 +123,8 @@ def is_plain(value: Mapping[Any, Any]) -> bool:
 
 
 def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """JSON as values, `$` or not. `of_bytes`: so much is read beside it, piece by piece.
+    """Return JSON as values, with `$` forms as plain maps. `of_bytes`: the size of the whole body of which this is a
+    piece.
 
     Raises msgspec.MsgspecError, ValueError and RecursionError.
     """
@@ -130,7 +132,7 @@ def decode(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
-    """JSON as values that MessagePack can say; those of `$msgpack` are `msgspec.Raw`. As `decode`.
+    """Return JSON as values for MessagePack; those of `$msgpack` are `msgspec.Raw`. As `decode`.
 
     Raises FormError, too.
     """
@@ -140,7 +142,8 @@ def read(text: bytes | Raw, of_bytes: int = 0) -> Any:
 
 
 def fault_of(text: bytes | Raw, of_bytes: int = 0) -> tuple[str, str]:
-    """Of JSON that `read` or MessagePack does not take: a JSON pointer to the first wrong value, and what is wrong."""
+    """Return, for JSON that `read` or MessagePack refuses, a JSON pointer to the first wrong value, and what is
+    wrong."""
     steps: list[str | int] = []
     within = [_parts_of([decode(text, of_bytes)])]
     while within:
@@ -164,7 +167,7 @@ def _parts_of(value: list[Any] | dict[str, Any]) -> Iterator[tuple[str | int, An
 
 
 def _wrong(value: Any) -> str:
-    """What is wrong with this very value, if anything is."""
+    """Return what is wrong with this very value; empty: nothing."""
     if type(value) is int:
         return "" if -(1 << 63) <= value < 1 << 64 else WIDE_HERE
     try:
@@ -176,7 +179,7 @@ def _wrong(value: Any) -> str:
 
 
 def _meant(value: Any) -> Any:
-    """What decoded JSON means. Raises FormError."""
+    """Return decoded JSON with its `$` forms resolved. Raises FormError."""
     if isinstance(value, list):
         return [_meant(part) for part in value]
     if not isinstance(value, dict):
@@ -187,7 +190,7 @@ def _meant(value: Any) -> Any:
 
 
 def _formed(value: dict[str, Any]) -> Any:
-    """What a map of one key means; None: itself. Raises FormError."""
+    """Return the value of a `$` form; None for another map. Raises FormError."""
     ((form, told),) = value.items()
     if form not in _FORMS:
         return None

@@ -29,7 +29,7 @@ DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """Lease lengths, the same for all daemons of a store."""
+    """Lengths of leases, the same for all daemons of a store."""
 
     lease_s: Seconds = 10.0
     """Jobs of a dead daemon run elsewhere after a lease and a renewal; raise it where the store fails over slowly.
@@ -50,18 +50,18 @@ class LeaseConfig:
 
 
 class Trust:
-    """Until when this daemon may act on what it holds."""
+    """Until when this daemon may act on its lease."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._span_s = config.lease_s - config.margin_s
         self._until_s = float("-inf")
 
     def renewed(self, sent_at_s: float) -> None:
-        """A renewal sent at `sent_at_s` was confirmed. Late confirmations never shorten the trust."""
+        """Note a confirmed renewal, sent at `sent_at_s`. Late confirmations never shorten the trust."""
         self._until_s = max(self._until_s, sent_at_s + self._span_s)
 
     def lost(self) -> None:
-        """Our epoch was burnt or given up: nothing we hold is ours any more."""
+        """End the trust: our epoch was burnt or given up."""
         self._until_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:
@@ -69,7 +69,7 @@ class Trust:
 
     @property
     def until_s(self) -> float:
-        """The second since boot at which trust ends; minus infinity when there is none."""
+        """Return the second since boot at which trust ends; minus infinity when there is none."""
         return self._until_s
 
 
@@ -89,14 +89,14 @@ class Peer(NamedTuple):
 
 
 class Heartbeats:
-    """A member is dead when its heartbeat has not changed for a lease on *our* clock."""
+    """Tells dead members: those whose heartbeat has not changed for a lease on our clock."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._lease_s = config.lease_s
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
     def observe(self, members: dict[str, tuple[int, int]], now_s: float) -> list[str]:
-        """Note each member's (counter, epoch) and name those dead by now. Members that left are forgotten."""
+        """Note each member's (counter, epoch) and return the dead. Members that left are forgotten."""
         dead = []
         for sysid, beat in members.items():
             seen = self._seen.get(sysid)
@@ -109,12 +109,13 @@ class Heartbeats:
         return dead
 
     def forget(self) -> None:
-        """The store is another, or was away: heartbeats of its earlier life prove nothing."""
+        """Forget all heartbeats: the store is another, or was away."""
         self._seen.clear()
 
 
 def allowed_silence_s(seconds: float) -> int:
-    """For how long a worker that holds jobs by itself may be silent: in whole seconds, above a hundred to two digits
+    """Return for how long a worker that holds jobs by itself may be silent: in whole seconds, above a hundred to two
+    digits
     (rounded up), as leases of one length are looked at together."""
     whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
     step = 1
@@ -124,14 +125,14 @@ def allowed_silence_s(seconds: float) -> int:
 
 
 class Marks:
-    """Values of a growing sequence by time: all that was seen lately, and ever fewer of what was before.
+    """Notes values of a growing sequence by time: all recent ones, and ever fewer older ones.
 
     A number not above such a mark has not changed since then, whatever any other clock says. Only time in which the
     sequence was looked at counts: a worker that could not be heard is not silent.
     """
 
     def __init__(self, gap_s: float) -> None:
-        """`gap_s`: the most that is counted from one look to the next."""
+        """`gap_s`: the most time that counts between two looks."""
         self._gap_s = gap_s
         self.forget()
 
@@ -152,7 +153,7 @@ class Marks:
         self._count += 1
 
     def find(self, age_s: float, now_s: float) -> int | None:
-        """Its value that long ago, or before; None when it was not watched for so long."""
+        """Return the value that long ago, or before; None when it was not watched for so long."""
         at_s = self._watched(now_s) - age_s
         for row in self._rows:
             if row and row[0][0] <= at_s:

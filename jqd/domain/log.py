@@ -25,7 +25,7 @@ def get_logger(component: str) -> Any:
 
 
 def tells_all() -> bool:
-    """Whether debug lines are logged."""
+    """Return whether debug lines are logged."""
     return structlog.is_configured() and bool(structlog.get_logger().is_enabled_for(logging.DEBUG))
 
 
@@ -37,7 +37,7 @@ def logging_with(**fields: object) -> Iterator[None]:
 
 
 def tell_tenants(_: object, __: str, event: Any) -> Any:
-    """Log bare names, with their tenant beside them. Sentences that have names in them stay."""
+    """Log bare names with their tenant beside them. Names inside sentences stay."""
     for key, value in [*event.items()]:
         if type(value) is str and SEPARATOR in value and is_tenant(tenant_of(value)):
             event[key] = bare(value)
@@ -74,6 +74,6 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
 
 
 def _dropped(lines: int, stamp: Any, renderer: Any) -> str:
-    """The line about so many that could not be written."""
+    """Return the line that counts lines which could not be written."""
     event = stamp(None, "warning", {"event": "log.dropped", "level": "warning", "component": "log", "lines": lines})
     return f"{renderer(None, 'warning', event)}\n"

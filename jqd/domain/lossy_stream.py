@@ -1,4 +1,4 @@
-"""Writes to a descriptor for people (stderr, stdout) that never wait for it or fail by it.
+"""Writes to stderr and stdout that never wait for the reader and never fail.
 
     add ──▶ written at once, as long as the descriptor takes it
         ──▶ queued for a thread while its reader stands still, up to WAITING_BYTES_MAX
@@ -52,12 +52,12 @@ class LossyWriter:
             self._moved.notify_all()
 
     def drain(self, seconds: float = DRAIN_S) -> bool:
-        """Wait until nothing is queued, for so long at most; whether nothing is."""
+        """Wait up to `seconds` until nothing is queued. Returns whether nothing is."""
         with self._moved:
             return self._moved.wait_for(lambda: not self._waiting and not self._writing_bytes, seconds)
 
     def _runs(self) -> bool:
-        """Whether there is a thread for the queue, which begins with the first that waits."""
+        """Start the queue's thread when something first waits. Returns whether it runs."""
         if not self._is_running:
             try:
                 threading.Thread(target=self._run, name="jqd-log", daemon=True).start()
@@ -80,7 +80,7 @@ class LossyWriter:
                 self._moved.notify_all()
 
     def _write(self, data: bytes, patience_ms: int | None) -> bytes:
-        """What is left of it when the descriptor took nothing for so long; what it refuses is dropped."""
+        """Write. Returns what is left when the descriptor took nothing for so long; what it refuses is dropped."""
         untold = self._untold
         note = (b"\n" * self._is_torn + _encoded(self.note(untold))) if untold else b""
         rest, left = memoryview(note + data), data
@@ -106,7 +106,7 @@ class LossyWriter:
 
 
 class LossyStream:
-    """A text stream to be printed and logged to that way; for all else it is the one that it stands for."""
+    """A text stream for print and log that never waits; otherwise it behaves as the stream it replaces."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -127,14 +127,14 @@ class LossyStream:
         self.write("".join(lines))
 
     def flush(self) -> None:
-        """Nothing waits that a flush would hurry."""
+        """Do nothing: nothing waits that a flush would hurry."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def writer_of(stream: TextIO) -> LossyWriter | None:
-    """One for each descriptor. None: the stream has none."""
+    """Return the writer of a stream's descriptor; None: it has none."""
     try:
         return _writer(stream.fileno())
     except (OSError, ValueError, AttributeError):
@@ -145,7 +145,7 @@ _writer = cache(LossyWriter)
 
 
 def only_tells(*names: str) -> None:
-    """From now on nothing waits for these streams of `sys`, or fails by them."""
+    """Make these streams of `sys` lossy: nothing waits for them or fails by them."""
     for name in names:
         stream = getattr(sys, name)
         if not isinstance(stream, LossyStream):
@@ -153,7 +153,8 @@ def only_tells(*names: str) -> None:
 
 
 def open_missing() -> None:
-    """A descriptor of 0 to 2 that is closed would be the next file's, the journal's perhaps, and be printed into."""
+    """Open closed descriptors of 0 to 2 on /dev/null: else the next file, perhaps the journal, would get one and be
+    printed into."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -164,7 +165,7 @@ def open_missing() -> None:
 
 
 def dropped_lines() -> int:
-    """Of the log of this process, since it began."""
+    """Return how many lines of this process's log were dropped since its start."""
     return _writer(2).dropped
 
 
@@ -173,7 +174,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _takes(fd: int, patience_ms: int | None) -> bool:
-    """Whether a write would not wait: it may fail at once."""
+    """Return whether a write would not wait; it may still fail."""
     asked = select.poll()
     asked.register(fd, select.POLLOUT)
     return bool(asked.poll(patience_ms))

@@ -1,4 +1,4 @@
-"""The two languages that jqd speaks over HTTP, and the names of their media types. Pure."""
+"""The two formats of bodies over HTTP, and their media types. Pure."""
 
 import re
 from functools import lru_cache
@@ -20,13 +20,13 @@ BOTH = f"{MSGPACK} or {JSON}"  # for messages
 
 @lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
 def bare(content_type: str) -> str:
-    """A `Content-Type` without its parameters, in lower case; empty when there is none."""
+    """Return a `Content-Type` without parameters, in lower case; empty when there is none."""
     return content_type.partition(";")[0].strip().lower()
 
 
 @lru_cache(maxsize=128)
 def language_of(content_type: str) -> Language | None:
-    """The language of a body, problem documents and lines of JSON included; None when it is neither."""
+    """Return the format of a body, problem documents and JSON lines included; None when it is neither."""
     kind = bare(content_type)
     if kind in MSGPACK_TYPES:
         return "msgpack"
@@ -35,12 +35,12 @@ def language_of(content_type: str) -> Language | None:
 
 @lru_cache(maxsize=256)
 def answer_language(content_type: str, accept: str, otherwise: Language) -> Language:
-    """What a client wants to read: by Accept, else the language it wrote in."""
+    """Return the format that a client wants: by Accept, else the one it wrote in."""
     return _accepted(accept, language_of(content_type) or otherwise)
 
 
 def _accepted(accept: str, otherwise: Language) -> Language:
-    """The language an Accept header likes best; `otherwise` where it does not say, or likes none."""
+    """Return the format that an Accept header prefers; `otherwise` where it names none of ours."""
     named: dict[Language, float] = {}
     others = 0.0
     for part in accept.lower().split(","):

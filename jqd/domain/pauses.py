@@ -1,4 +1,4 @@
-"""What is paused until it is resumed: jobtypes, tenants, daemons. Settings of kinds of their own, under their names."""
+"""Pauses of jobtypes, tenants and daemons, until they are resumed. Each is a setting under its name."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Pauses:
     """The pauses that are known here."""
 
     def __init__(self, settings: SettingTable, *kinds: str) -> None:
-        """`kinds`: any of them pauses; since when and by whom is of the first one that does."""
+        """`kinds`: any of these settings pauses; date and token are of the first that does."""
         self._settings, self._kinds = settings, kinds
         self.since_ms: dict[str, int] = {}
         """Name → since when."""
@@ -62,5 +62,5 @@ def _read(setting: Setting) -> tuple[int, str]:
 
 
 def all_of(tenant: str) -> str:
-    """What stands for all jobtypes of a tenant, also of the tenant "": no jobtype is called so."""
+    """Return what stands for all jobtypes of a tenant, also of the tenant ""; no jobtype has that name."""
     return f"{tenant}{SEPARATOR}"

@@ -12,7 +12,7 @@ FAILED = "!"  # for the key of a job that a matcher failed on
 
 
 class QueueNames(Protocol):
-    """What names the queues of jobs: `jqd.rate_limits`."""
+    """Names the queues of jobs; see `jqd.rate_limits`."""
 
     version: str
 
@@ -30,13 +30,13 @@ class Item(NamedTuple):
 
 
 def items_of(queue: str) -> list[Item]:
-    """Which constraints limit the jobs of a queue."""
+    """Return the constraints in the name of a queue."""
     rows = (part.split(WITHIN) for part in queue.split(BETWEEN)[2:])
     return [Item(row[0], int(row[1]) if row[1] else None, row[2]) for row in rows if len(row) == 3]
 
 
 def home_of(name: str, key: str, partitions: int) -> int:
-    """The partition of the store that counts for that value of a constraint's key, as `lua/include/permits.lua` has."""
+    """Return the partition that counts a value of a constraint's key, as `lua/include/permits.lua` does."""
     total = 0
     for byte in f"{name}{WITHIN}{key}".encode():
         total = (total * 31 + byte) % 2**31
@@ -44,5 +44,5 @@ def home_of(name: str, key: str, partitions: int) -> int:
 
 
 def limits(queue: str) -> bool:
-    """Whether jobs of that queue may have to wait for something."""
+    """Return whether constraints limit the jobs of that queue."""
     return queue.count(BETWEEN) > 1

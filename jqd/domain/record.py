@@ -1,4 +1,4 @@
-"""The bodies of journal frames: what was acknowledged, as bytes. docs/build/JOURNAL.md draws the frame around them.
+"""Encodes and decodes the bodies of journal frames. docs/build/JOURNAL.md draws the frame around them.
 
 One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
 refuse what is wrong, and an argument is never decoded nor encoded again.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Lane(enum.IntEnum):
-    """What a frame holds. Each lane has its own read point, so an outcome never waits behind a million new jobs."""
+    """The kinds of frames. Each lane has its own read point, so an outcome never waits behind a million new jobs."""
 
     JOBS = 1
     OUTCOMES = 2
@@ -121,7 +121,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 
 def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
-    """As `decode_jobs`, of a large frame: no step takes long."""
+    """As `decode_jobs`, in steps for a large frame: no step takes long."""
     try:
         head, begin = _open(body)
         pieces = yield from cut(body, begin)
@@ -147,7 +147,7 @@ def decode_in_pieces(body: bytes) -> Steps[list[Job]]:
 
 
 def _open(body: bytes) -> tuple[Head, int]:
-    """The head of a frame, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
+    """Return the head of a frame, and where its array of jobs begins. Raises MALFORMED, JournalDamaged."""
     if not body.startswith(_PAIR):
         raise JournalDamaged("it begins as no jobs frame does")
     (begin,) = skipped(body, 1, 1)
@@ -157,7 +157,7 @@ def _open(body: bytes) -> tuple[Head, int]:
 def _jobs(
     head: Head, ids: Sequence[str], records: Sequence[JobRecord], changes: Sequence[Change | None], first: int = 0
 ) -> list[Job]:
-    """`first`: place of the first of these in the frame."""
+    """Return jobs of a frame. `first`: the place of the first of these in the frame."""
     eligible, copied = head.eligible, head.copied
     return [
         Job(
@@ -184,7 +184,7 @@ def _jobs(
 
 
 def job_ids(body: bytes) -> list[str]:
-    """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
+    """Return the ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
     read = _decode(_jobs_raw_decoder, body, "a jobs")
     return _ids(read.head, len(read.jobs))
 
@@ -234,7 +234,7 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
 
 
 def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
-    """When a job expires that may begin then: so long after that; 0 for never."""
+    """Return when a job that may begin at `begins_ms` expires; 0: never."""
     return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
 
 
@@ -284,7 +284,7 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
 
 
 def cancel_of(job_id: str, generation: int) -> str:
-    """The record of a cancel: it is meant for the job's content up to that generation, 0 for the first."""
+    """Return the record of a cancel: it is meant for the job's content up to that generation, 0 for the first."""
     return f"{job_id}@{generation}" if generation else job_id
 
 
@@ -303,7 +303,7 @@ def decode_outcomes(body: bytes) -> list[Outcome]:
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
-    """Each record as `cancel_of` writes it."""
+    """Encode cancels; each record as `cancel_of` writes it."""
     return _encoder.encode(job_ids)
 
 
@@ -316,7 +316,7 @@ def encode_rules(settings: Sequence[Setting]) -> bytes:
 
 
 def decode_rules(body: bytes) -> list[Setting]:
-    """The rules of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    """Return the settings of a frame. Raises JournalDamaged as `decode_jobs` does."""
     return _decode(_rules_decoder, body, "a rules")
 
 

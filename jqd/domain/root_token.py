@@ -1,8 +1,5 @@
-"""The daemon's own token: a file in its data directory. Whoever may read that directory is the daemon's master.
-
-So only who runs a fresh daemon can make its first token. Nothing is printed, and nothing lasts: each start draws a new
-one, and no other daemon takes it.
-"""
+"""The root token: a file in the daemon's data directory, by which its owner makes the first tokens. It is printed
+nowhere; each start draws a new one, which no other daemon accepts."""
 
 import json
 import os
@@ -44,7 +41,7 @@ class RootTokenFile:
         self._is_written = False
 
     def __enter__(self) -> Self:
-        """Who starts a daemon makes its first token next."""
+        """Write the file at the start of a daemon."""
         self.examine()
         return self
 
@@ -53,7 +50,7 @@ class RootTokenFile:
             self._path.unlink()
 
     def examine(self) -> list[Diagnostic]:
-        """Write it, unless that was done. A disk that does not take it stops no start."""
+        """Write the file, unless it is there. A failing disk stops no start."""
         try:
             if not self._is_written:
                 self._write()
@@ -82,7 +79,7 @@ class RootTokenFile:
 
 
 def read(data_dir: Path) -> RootToken | None:
-    """None: there is no running daemon. Raises OSError, msgspec.MsgspecError."""
+    """Return the file's content; None: no daemon runs there. Raises OSError, msgspec.MsgspecError."""
     try:
         return _decoder.decode((data_dir / FILE).read_bytes())
     except FileNotFoundError:

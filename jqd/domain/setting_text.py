@@ -1,4 +1,4 @@
-"""A setting's value from its text and back, by the type of the setting. Pure."""
+"""Converts settings from text and back, by their types. Pure."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
-    """A value of a file, or the text of a variable or a flag, as `hint` wants it. The unit of a number is in `name`.
+    """Return a value of a file, a variable or a flag as the type `hint`. The unit of a number is in `name`.
 
     Raises ValueError, to be put behind the setting's name.
     """
@@ -45,7 +45,7 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """The text that reads as this value: 25s, 64MiB, true. The unit of a number is in `name`."""
+    """Return the text that reads as this value: 25s, 64MiB, true. The unit of a number is in `name`."""
     match value:
         case None:
             return ""
@@ -59,7 +59,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def masked(value: Any, mark: object = True) -> Any:
-    """A secret without what may be a password in it. `mark`: that of its field."""
+    """Return a secret with passwords hidden. `mark`: that of its field."""
     if mark == WHOLE:
         return "…" if value else value
     if isinstance(value, tuple):
@@ -68,7 +68,7 @@ def masked(value: Any, mark: object = True) -> Any:
 
 
 def unit(hint: Any, name: str) -> str:
-    """The unit of a number; empty: it is a plain count, a share, or no number."""
+    """Return the unit of a number; empty: a plain count, a share, or no number."""
     if _kind(hint) not in (int, float):
         return ""
     units = _units(name)
@@ -80,12 +80,12 @@ def _units(name: str) -> Mapping[str, float]:
 
 
 def _quoted(value: Any) -> str:
-    """As it is, unless there may be a password in it: messages end up in logs."""
+    """Return a value for a message, hidden if it may hold a password: messages end up in logs."""
     return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 
 
 def _kind(hint: Any) -> Any:
-    """The plain type: without its range, and without None; text for a word out of several."""
+    """Return the plain type, without range and None; text for a choice of words."""
     if get_origin(hint) is Literal:
         return str
     kind = get_origin(hint) or hint
@@ -93,7 +93,7 @@ def _kind(hint: Any) -> Any:
 
 
 def _meant(kind: Any, value: Any, name: str) -> Any:
-    """The value of a file, or of the text of a variable or a flag. Raises ValueError."""
+    """Return the value of a file, a variable or a flag. Raises ValueError."""
     if kind is bool:
         return _bool(value)
     if kind is Path:
@@ -116,7 +116,7 @@ def _meant(kind: Any, value: Any, name: str) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """A list of texts; as one text with blanks between them, or as JSON."""
+    """Return a list of texts, given as such, as one text with blanks, or as JSON."""
     if isinstance(value, str):
         if not value.lstrip().startswith("["):
             return tuple(value.split())
@@ -140,7 +140,7 @@ def _bool(value: Any) -> bool:
 
 
 def _number(value: Any, name: str) -> float:
-    """A number, or for `*_s` a duration like 5m, for `*_bytes` a size like 64MiB."""
+    """Return a number, a duration like 5m for `*_s`, or a size like 64MiB for `*_bytes`."""
     if isinstance(value, bool):
         raise ValueError("a truth value is no number")
     if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""Settings: what was saved once and holds at all daemons until it is changed. A registration of a worker is one.
+"""Settings: saved at one daemon, in force at all until changed. Registrations of workers are settings, too.
 
 A setting has a kind, a name, a revision and a body. Of two of the same kind and name the one with the higher revision
 holds, whichever comes first; one without a body is a deletion. So any order in which journals are read, and any number
@@ -52,7 +52,8 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return bytes(self.body) == NIL
 
     def supersedes(self, other: "Setting | None") -> bool:
-        """Whether this one holds, and not the other. Of equal revisions, which two journals with like numbers may make
+        """Return whether this one wins over the other. Of equal revisions, which two journals with like numbers may
+        make
         in the same millisecond, the one with the greater bytes, as in a store."""
         if other is None or self.revision != other.revision:
             return other is None or self.revision > other.revision
@@ -60,7 +61,7 @@ class Setting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Return about how many bytes it takes in memory."""
         return SETTING_BYTES + len(self.name) + len(bytes(self.body))
 
 
@@ -70,17 +71,17 @@ _decoder = msgspec.msgpack.Decoder(Setting)
 
 
 def encode_setting(setting: Setting) -> bytes:
-    """As a store keeps it."""
+    """Encode a setting as the store keeps it."""
     return _encoder.encode(setting)
 
 
 def decode_setting(packed: bytes) -> Setting:
-    """Raises msgspec.MsgspecError."""
+    """Decode a setting. Raises msgspec.MsgspecError."""
     return _decoder.decode(packed)
 
 
 class SettingTable:
-    """The settings that are known here. `watch` reports each that holds from now on."""
+    """The settings that are known here. Watchers get each one that takes effect."""
 
     def __init__(self, *, loading: bool = False) -> None:
         """`loading`: `loaded` and `told` are set later."""
@@ -115,13 +116,13 @@ class SettingTable:
         self._highest = 0
 
     def now_ms(self, clock: Clock) -> int:
-        """By the clock of the store, or of the one that is furthest behind; before a store answered, by ours. So dates
-        that daemons exchange do not depend on their own clocks, nor on when these are set."""
+        """Return the time by the store's clock, of several by the one furthest behind; before a store answered, by
+        ours. So dates that daemons exchange do not depend on their own clocks."""
         ahead_ms = min(self.ahead_ms.values(), default=None)
         return clock.wall_ms() if ahead_ms is None else round(clock.boot_s() * 1000) + ahead_ms
 
     def look_again(self) -> trio.Event:
-        """Set when all is known that a store has now; at once where no store is asked."""
+        """Return an event that is set when all is known that a store has now; at once where no store is asked."""
         if not self.askers:
             (answered := trio.Event()).set()
             return answered
@@ -134,27 +135,27 @@ class SettingTable:
         return self._waiting[self.wanted]
 
     def asking(self) -> int:
-        """A store is asked now. Returns what to pass to `looked` when it has answered."""
+        """Note that a store is asked now. Returns the number for `record_sync`."""
         self._begun = self.wanted
         return self.wanted
 
     def record_sync(self, asked: int) -> None:
-        """A store sent all that it had when it was asked then."""
+        """Note that a store sent all that it had when question `asked` began."""
         for number in [number for number in self._waiting if number <= asked]:
             self._waiting.pop(number).set()
 
     def read(self, kind: str, reader: Callable[[Setting], object]) -> None:
-        """`reader` raises DECODE_ERRORS or Invalid for a setting that cannot be read."""
+        """Use `reader` to check settings of a kind; it raises DECODE_ERRORS or Invalid for an unreadable one."""
         self._readers[kind] = reader
 
     def watch(self, kind: str, watcher: Callable[[Setting], None]) -> None:
-        """Call `watcher` with each setting of a kind that holds, now and later; it must not wait."""
+        """Call `watcher` with each setting of a kind in force, now and later; it must not wait."""
         self._watchers.setdefault(kind, []).append(watcher)
         for setting in self.all(kind):
             watcher(setting)
 
     def complaints(self) -> list[str]:
-        """What cannot be read, for `/readyz`."""
+        """Return what cannot be read, for `/readyz`."""
         if not self._unreadable:
             return []
         (kind, name), why = next(iter(self._unreadable.items()))
@@ -165,7 +166,10 @@ class SettingTable:
         ]
 
     def take(self, settings: Iterable[Setting]) -> list[Setting]:
-        """What has a higher revision holds from now on. Returns those that were news, and can be read."""
+        """Take settings with a higher revision than the known ones.
+
+        Returns those that changed something and can be read.
+        """
         news = []
         for setting in settings:
             self._highest = max(self._highest, setting.revision)
@@ -186,7 +190,7 @@ class SettingTable:
         return news
 
     def _is_readable(self, setting: Setting) -> bool:
-        """What cannot be read counts as deleted, at all daemons alike."""
+        """Return whether a setting can be read. One that cannot counts as deleted, at all daemons alike."""
         try:
             if not setting.is_deleted and (read := self._readers.get(setting.kind)) is not None:
                 read(setting)
@@ -198,32 +202,31 @@ class SettingTable:
         return True
 
     def forget(self, setting: Setting) -> None:
-        """Drop it, unless a later one of the same name came."""
+        """Drop a setting, unless a later one of the same name came."""
         if self.get(*setting.key) == setting:
             del self._settings[setting.kind][setting.name]
             self._unreadable.pop(setting.key, None)
             self._count(setting, -1)
 
     def get(self, kind: str, name: str) -> Setting | None:
-        """Deleted or not."""
+        """Return a setting, deleted or not."""
         return self._settings.get(kind, NONE).get(name)
 
     def all(self, kind: str) -> Iterator[Setting]:
-        """Deleted ones too, in the order in which their names became known."""
+        """Yield settings of a kind, deleted ones too, in the order in which their names became known."""
         return iter([*self._settings.get(kind, NONE).values()])
 
     def every(self, but: str = "") -> list[Setting]:
-        """Of all kinds, or of all but one; deleted ones too."""
+        """Return settings of all kinds, or of all but one; deleted ones too."""
         return [setting for kind, named in self._settings.items() if kind != but for setting in named.values()]
 
     @property
     def size_bytes(self) -> int:
-        """Of all but notes of the audit."""
+        """Return the bytes of all settings but audit notes."""
         return self.sizes.total()
 
     def growths(self, settings: Collection[Setting]) -> Counter[str]:
-        """Tenant → bytes that it would have more with these, of different names, in place of those that hold; without
-        notes, as in `sizes`."""
+        """Return tenant → bytes that it would gain by these settings, in place of those in force; without notes."""
         growths: Counter[str] = Counter()
         for setting in settings:
             if setting.kind == AUDIT:
@@ -245,7 +248,7 @@ class SettingTable:
         return self.get(*setting.key) == setting
 
     def number(self) -> int:
-        """A number that no journal gave before: for names that are made up."""
+        """Return a number that no journal gave before, for made-up names."""
         return self._highest
 
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Setting]:

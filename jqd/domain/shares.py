@@ -1,4 +1,4 @@
-"""Of what all tenants share: how much there may be, and how much of it one tenant may have (docs/adr/0054).
+"""adr/0054)./Limits of what tenants share, and each tenant's part of them (docs/adr/0054)./adr/0054).
 
 A tenant has a tenth at most, and all but the tenant "" together leave a tenth free: so an operator can always act.
 """
@@ -11,7 +11,7 @@ PART = 10
 
 
 class Share(NamedTuple):
-    """Of one kind of things."""
+    """The limit for one kind of things."""
 
     what: str
     """As they are called."""
@@ -23,7 +23,7 @@ class Share(NamedTuple):
     """What whoever has too many can do."""
 
     def why_no_more(self, tenant: str, there: Counter[str], more: int = 1) -> str | None:
-        """Why a tenant cannot have so many more, or None. `there`: tenant → how many it has."""
+        """Return why a tenant cannot have so many more, or None. `there`: tenant → how many it has."""
         part, total = self.most // PART, there.total()
         if tenant and there[tenant] + more > part:
             return f"a tenant may have {part} {self.what}, and {tenant!r} has {there[tenant]}; {self.remedy}"
@@ -37,5 +37,5 @@ class Share(NamedTuple):
 
 
 def counted(tenants: Iterable[str]) -> Counter[str]:
-    """How many each has, of a tenant for each thing."""
+    """Return how many things each tenant has; `tenants` has one entry for each thing."""
     return Counter(tenants)

@@ -43,25 +43,25 @@ OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "atte
 
 
 def no_setting(given: str) -> str:
-    """Where to set what is no setting of a daemon, but an option of a job; empty when it is neither."""
+    """Return where to set an option of a job that is mistaken for a setting; empty when it is neither."""
     if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
         return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
     return ""
 
 
 def command(words: Sequence[str], behind: Sequence[str] = ()) -> str:
-    """The command for one that other queues have; empty when there is none. `behind`: the commands before it."""
+    """Return the command for one that other queues have; empty when there is none. `behind`: the commands before it."""
     found = [ours for ours, others in COMMANDS_ELSEWHERE.items() if words and not behind and words[0] in others]
     return found[0] if found else ""
 
 
 def settings(given: str) -> list[str]:
-    """The daemon's settings for a name that other programs use."""
+    """Return the daemon's settings for a name that other programs use."""
     return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
 
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
-    """`; did you mean …?` for a name that is not among `fields`, or the list of `fields`."""
+    """Return `; did you mean …?` for a name that is not among `fields`, or the list of `fields`."""
     lower = name.lower()
     same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
     close = same or difflib.get_close_matches(lower, fields, n=1)

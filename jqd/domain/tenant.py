@@ -44,10 +44,10 @@ def bare(name: str) -> str:
 
 
 def of_tenant(name: str) -> str:
-    """For messages, behind a bare name; empty for the tenant ""."""
+    """Return ` of tenant …` for messages; empty for the tenant ""."""
     return f" of tenant {tenant!r}" if (tenant := tenant_of(name)) else ""
 
 
 def any_of(tenant: str) -> str:
-    """Stands for all jobtypes of a tenant; empty for the tenant ""."""
+    """Return what stands for all jobtypes of a tenant; empty for the tenant ""."""
     return annotate(tenant, "")

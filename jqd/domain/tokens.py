@@ -1,4 +1,4 @@
-"""Tokens: secrets by which somebody says who he is. Rules of a kind of their own, which know the secret's hash alone.
+"""Tokens: secrets that identify callers. Each is a setting with the secret's hash alone.
 
     jqd_0123456789abcdef_AbC…          what its owner sends: the id of the rule, and the secret
          16 digits        43 characters
@@ -30,7 +30,7 @@ SWEPT_MIN = 1_000  # known tokens, below which none is looked for that is over
 
 
 class Role(enum.StrEnum):
-    """What somebody may do."""
+    """What a token may do."""
 
     PUSH = "push"
     """Push jobs; look at one by its id, take its result, ask why it waits, cancel it."""
@@ -55,7 +55,7 @@ MAY = {
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of such a rule."""
+    """The body of the setting `token`."""
 
     hash: bytes
     """SHA-256 of the secret: 256 random bits need no slow one."""
@@ -74,15 +74,15 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: it is not."""
 
     def __repr__(self) -> str:
-        """Without the hash, whoever asks."""
+        """Leave the hash out."""
         return f"Token({self.role}, tenant={self.tenant!r})"
 
     def holds(self, now_ms: int) -> bool:
-        """Whether it may be used."""
+        """Return whether it is valid."""
         return not self.revoked_at_ms and (not self.until_ms or now_ms < self.until_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether its time was over long ago, revoked or not: it can never be used again."""
+        """Return whether it expired long ago, revoked or not: it can never be valid again."""
         return bool(self.until_ms) and now_ms - self.until_ms > OVER_S * 1000
 
 
@@ -91,7 +91,7 @@ _decoder = msgspec.msgpack.Decoder(Token)
 
 
 def over(setting: Setting, now_ms: int) -> bool:
-    """Whether it is one of a token whose time was over long ago."""
+    """Return whether a setting is a token that expired long ago."""
     if setting.kind != TOKEN or setting.is_deleted:
         return False
     return _read(setting).is_over(now_ms)
@@ -102,12 +102,12 @@ def _read(setting: Setting) -> Token:
 
 
 def is_token_id(text: str) -> bool:
-    """Whether it is spelled as the ids of tokens are."""
+    """Return whether a text has the form of a token's id."""
     return ID.fullmatch(text) is not None
 
 
 class Tokens:
-    """Those that are known here."""
+    """The tokens that are known here."""
 
     def __init__(self, settings: SettingTable, clock: Clock) -> None:
         self._known: dict[str, Token] = {}
@@ -117,23 +117,23 @@ class Tokens:
         settings.watch(TOKEN, self._ruled)
 
     def __iter__(self) -> Iterator[tuple[str, Token]]:
-        """Those that may be used, by id."""
+        """Yield valid tokens, by id."""
         now_ms = self._clock.wall_ms()
         return ((token_id, one) for token_id, one in [*self._known.items()] if one.holds(now_ms))
 
     def get(self, token_id: str) -> Token | None:
-        """One of them, revoked or not."""
+        """Return a token, revoked or not."""
         return self._known.get(token_id)
 
     def ended(self, token_id: str) -> bool:
-        """Whether it lets nobody in any more. False of what is no token: the daemon's own, or none."""
+        """Return whether a token is no longer valid. False for what is no token's id."""
         if not is_token_id(token_id):
             return False
         token = self._known.get(token_id)
         return token is None or not token.holds(self._clock.wall_ms())
 
     def of(self, text: str) -> tuple[str, Token] | None:
-        """Whose secret this is: id and token; None: nobody's that may use it. Takes as long for each of that form."""
+        """Return id and token of a secret; None: no valid token has it. Takes as long for every secret of that form."""
         found = FORM.fullmatch(text)
         if found is None:
             return None
@@ -157,16 +157,16 @@ def body_of(token: Token) -> bytes:
 
 
 def hash_of(secret: str) -> bytes:
-    """What is kept of it."""
+    """Return the hash that is stored."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def same_secret(text: str, known: str) -> bool:
-    """Whether they are one; an empty one is nobody's."""
+    """Return whether two secrets are equal; an empty one equals none."""
     return bool(known) and hmac.compare_digest(hash_of(text), hash_of(known))
 
 
 def draw() -> tuple[str, str, str]:
-    """A new one: id, secret, and what its owner sends."""
+    """Draw a new token: id, secret, and what its owner sends."""
     token_id, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
     return token_id, secret, f"jqd_{token_id}_{secret}"

@@ -37,7 +37,7 @@ _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([
 
 
 def amount(text: str, units: Mapping[str, float]) -> float:
-    """A number, multiplied by its unit where it has one. Raises ValueError saying what can be written."""
+    """Return a number, multiplied by its unit where it has one. Raises ValueError saying what can be written."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError("write one like 90, 1.5, 30s, 5m or 64MiB")
@@ -48,7 +48,7 @@ def amount(text: str, units: Mapping[str, float]) -> float:
 
 
 def said(number: float, units: Mapping[str, float]) -> str:
-    """The number as `amount` reads it, in the largest unit of which it is a multiple: 25s, 64MiB."""
+    """Return the text that `amount` reads as this number, in the largest unit of which it is a multiple: 25s, 64MiB."""
     size, unit = max(
         ((size, unit) for unit, size in units.items() if size == 1 or (number and number % size == 0)), default=(1, "")
     )
@@ -57,7 +57,7 @@ def said(number: float, units: Mapping[str, float]) -> str:
 
 
 def seconds(text: str) -> float:
-    """A duration in seconds, 0 or more; without a unit it is in seconds already. Raises ValueError."""
+    """Return a duration in seconds, 0 or more; a number without a unit is in seconds. Raises ValueError."""
     found = amount(text, SECONDS)
     if not 0 <= found < math.inf:
         raise ValueError("it is 0 or more, and finite")
@@ -69,7 +69,7 @@ def has_unit(text: str) -> bool:
 
 
 def duration_s(given: Duration) -> float:
-    """In seconds; a number as it is, also where no job could have it. Raises ValueError."""
+    """Return a duration in seconds; a number as it is, unchecked. Raises ValueError."""
     if isinstance(given, timedelta):
         return given.total_seconds()
     if not isinstance(given, str):
@@ -81,5 +81,5 @@ def duration_s(given: Duration) -> float:
 
 
 def durations_s(given: Durations) -> float | list[float]:
-    """In seconds. Raises ValueError."""
+    """Return one duration or several in seconds. Raises ValueError."""
     return duration_s(given) if isinstance(given, float | int | str | timedelta) else [duration_s(one) for one in given]

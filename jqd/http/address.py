@@ -1,4 +1,4 @@
-"""Listening TCP sockets, and how they are named."""
+"""Opens listening TCP sockets, and names them."""
 
 import socket
 
@@ -10,9 +10,9 @@ USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not afte
 
 
 def bind(address: str) -> socket.socket:
-    """A listening TCP socket at `host:port` (port 0: any free one).
+    """Return a listening TCP socket at `host:port` (port 0: any free one).
 
-    Raises ConfigError naming the address and what to do when it is taken or cannot be had.
+    Raises ConfigError naming the address and what to do when it is taken or unavailable.
     """
     try:
         at = parse(address)
@@ -47,11 +47,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """What `bind` takes to listen there again."""
+    """Return what `bind` takes to listen there again."""
     return str(Address(*listener.getsockname()[:2]))
 
 
 def url_of(listener: socket.socket, scheme: str = "http") -> str:
-    """How a client on this machine reaches it."""
+    """Return the URL by which a client on this machine reaches it."""
     at = Address(*listener.getsockname()[:2])
     return f"{scheme}://{at._replace(host='127.0.0.1') if at.host in WILDCARDS else at}"

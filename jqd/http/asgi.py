@@ -1,4 +1,4 @@
-"""An ASGI application behind our door: a worker's own endpoint."""
+"""Serves an ASGI application by this listener: a worker's own endpoint."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,7 +12,7 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def from_asgi(app: AsgiApp) -> App:
-    """An ASGI application as our door calls it: pages, streams."""
+    """Return an ASGI application as the listener calls it: pages, streams."""
 
     async def serve(exchange: Exchange) -> None:
         hearing = _Hearing(exchange)
@@ -22,14 +22,14 @@ def from_asgi(app: AsgiApp) -> App:
 
 
 class _Hearing:
-    """What an ASGI application hears and says, over one exchange."""
+    """The receive and send of an ASGI application, over one exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._end_told = False
 
     async def receive(self) -> Message:
-        """The body piece by piece, then, when the client has gone, `http.disconnect`."""
+        """Return the body piece by piece, then, when the client has left, `http.disconnect`."""
         exchange = self._exchange
         if self._end_told:
             await exchange.wait_left()
@@ -42,7 +42,7 @@ class _Hearing:
         return {"type": "http.request", "body": piece, "more_body": not self._end_told}
 
     async def send(self, message: Message) -> None:
-        """The answer's head, then its pieces. Raises RuntimeError."""
+        """Send the response's head, then its pieces. Raises RuntimeError."""
         match message["type"]:
             case "http.response.start":
                 headers = [(bytes(name).lower(), value) for name, value in message.get("headers", ())]

@@ -1,4 +1,4 @@
-"""Where a body in chunks ends, strictly read. Pure.
+"""Reads chunked bodies strictly, to find their end. Pure.
 
 llhttp reads on over the end of a request, so it cannot say where the next begins.
 """
@@ -32,7 +32,7 @@ class Chunked:
         return b"".join(pieces)
 
     def _step(self, buffer: bytearray, pieces: list[bytes]) -> bool:
-        """Take one thing; False when more must come first."""
+        """Take the next part of the body. Returns False when more must come first."""
         if self._left:
             piece = bytes(buffer[: self._left])
             del buffer[: len(piece)]

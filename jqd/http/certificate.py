@@ -1,4 +1,4 @@
-"""The certificate that TLS is spoken with at a door: read again when its files are replaced, and what is wrong with it.
+"""The TLS certificate of a listener: it is read again when its files are replaced, and its faults are reported.
 
 A renewal that cannot be used, or that clients would refuse today, ends nothing: the certificate before it goes on until
 the files are whole and their day has come. That, and the day on which the one in use ends, is said while there is time
@@ -26,10 +26,10 @@ _BEFORE_VALIDITY = 3  # of what is signed: serial number, algorithm, issuer; bef
 
 
 class Certificate:
-    """What is in use, and what was found at the last look at its files."""
+    """The certificate in use, and what the last look at its files found."""
 
     def __init__(self, config: ListenerConfig, log: Any, clock: Clock) -> None:
-        """Raises ConfigError."""
+        """Read the certificate. Raises ConfigError."""
         self._config, self._log, self._clock = config, log, clock
         self._wrong = ""
         self._said_ms = 0
@@ -39,7 +39,7 @@ class Certificate:
         self._begins_ms, self._ends_ms = _dates(config)
 
     def change(self, config: ListenerConfig) -> None:
-        """Read it again. Raises ConfigError, and goes on with the one before."""
+        """Read it again. Raises ConfigError, and keeps the one before."""
         seen = _look_at(config)
         try:
             context, dates = _context(config), _dates(config)
@@ -53,7 +53,7 @@ class Certificate:
         self._seen, self._wrong = seen, ""
 
     def _refuse_worse(self, config: ListenerConfig, begins_ms: int, ends_ms: int) -> None:
-        """Raises ConfigError: clients believe the one in use now, and would not believe this one."""
+        """Raise ConfigError for a certificate that is not valid now, while the one in use is."""
         now = self._clock.wall_ms()
         if self.context is None or not self._begins_ms <= now < self._ends_ms or begins_ms <= now < ends_ms:
             return
@@ -62,7 +62,7 @@ class Certificate:
         raise ConfigError(f"http.tls_cert = {config.certificate[0]}: the certificate there {when}")
 
     def look(self) -> None:
-        """Speak with another certificate for the next connection if its files were replaced, as renewals do."""
+        """Use new files from the next connection on, if they were replaced."""
         if self._wrong or _look_at(self._config) != self._seen:
             before = self._wrong
             try:
@@ -84,7 +84,7 @@ class Certificate:
 
     @property
     def complaint(self) -> str | None:
-        """What somebody should mend, in a sentence."""
+        """Return what somebody should mend, in a sentence."""
         if self._config.certificate is None:
             return None
         now = self._clock.wall_ms()
@@ -118,7 +118,7 @@ class Certificate:
 
 
 def dates_ms(pem: str) -> tuple[int, int]:
-    """When the first certificate in a PEM file begins, and when it ends. Raises ValueError for what is none."""
+    """Return when the first certificate in a PEM file begins and ends. Raises ValueError for what is none."""
     if (found := _PEM.search(pem)) is None:
         raise ValueError("there is no certificate in it")
     der = b64decode(found[1])
@@ -141,7 +141,7 @@ def _date(kind: int, told: bytes) -> int:
 
 
 def _item(der: bytes, at: int) -> tuple[int, bytes, int]:
-    """One item of DER: its tag, its content and where the next one begins. Raises ValueError."""
+    """Return the tag and content of one item of DER, and where the next begins. Raises ValueError."""
     try:
         tag, size, begin = der[at], der[at + 1], at + 2
     except IndexError as error:
@@ -168,7 +168,7 @@ def _context(config: ListenerConfig) -> ssl.SSLContext | None:
 
 
 def _look_at(config: ListenerConfig) -> list[tuple[int, int, int] | None]:
-    """What tells the content of its files from another one."""
+    """Return what changes when the files are replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in config.files:
         try:

@@ -1,4 +1,4 @@
-"""Limits of a door, each with its unit and reason."""
+"""Settings of a listener, each with its unit and reason."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ FEW = 8  # connections below which a door is none
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig:
-    """How much a connection may ask of us, and how long we wait for it."""
+    """Limits of connections and requests."""
 
     connections_max: int | None = None
     """At once, of all addresses; None: half of the descriptors this process may open."""
@@ -39,7 +39,7 @@ class ListenerConfig:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that TLS is spoken with."""
+        """Return the files of TLS."""
         return () if self.certificate is None else (*self.certificate, *((self.clients,) if self.clients else ()))
 
     def __post_init__(self) -> None:
@@ -50,21 +50,21 @@ class ListenerConfig:
 
     @property
     def scheme(self) -> str:
-        """Of its URLs."""
+        """Return the scheme of its URLs."""
         return "https" if self.certificate else "http"
 
     def total(self) -> int:
-        """How many connections there may be at once."""
+        """Return how many connections there may be at once."""
         if self.connections_max is not None:
             return self.connections_max
         return min(max(open_files_max() // OPEN_SHARE, FEW), INCOMING_MAX)
 
     def of_one_address(self) -> int:
-        """How many of them may come from one address."""
+        """Return how many of them one address may have."""
         if self.address_connections_max is not None:
             return self.address_connections_max
         return max(1, int(self.total() * ADDRESS_SHARE))
 
     def for_newcomers(self) -> int:
-        """How many of them only addresses get that have few; none where one address is to have all."""
+        """Return how many are kept for addresses with few connections; none where one address may have all."""
         return max(0, min(self.total() // NEW_SHARE, self.total() - self.of_one_address()))

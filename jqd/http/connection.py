@@ -1,6 +1,6 @@
 """One connection, from its first byte to its last: requests in order, one at a time, in one task.
 
-Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exception.
+Any error ends this connection, and nothing else: `run` never raises an Exception.
 """
 
 import json
@@ -32,7 +32,7 @@ TOO_SLOW = "the request came too slowly, or was not complete in time; nothing wa
 
 
 class ServerContext:
-    """What all connections of a door share."""
+    """What all connections of a listener share."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ServerContext:
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
     def change(self, config: ListenerConfig) -> None:
-        """Hold to other limits from now on. What was judged by the old ones is judged again."""
+        """Use other limits from now on. Heads that were judged by the old ones are judged again."""
         self.config = config
         self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
         self.crowd.new_max = config.for_newcomers()
@@ -67,7 +67,7 @@ class ServerContext:
         self._kept.cache_clear()
 
     def not_agreed(self, why: str, peer: str) -> None:
-        """Whoever comes without the certificate that is asked for is worth a line: else it is the weather of a port."""
+        """Log a failed TLS handshake: a missing client certificate is worth a line, other failures are not."""
         if why in NO_CERTIFICATE:
             mend = "http.tls_clients asks each client for a certificate of its authorities"
             log_event(self.warn, "http.no_certificate", why=why, peer=peer, mend=mend)
@@ -75,12 +75,12 @@ class ServerContext:
             log_event(self.log.debug, "http.not_agreed", why=why, peer=peer)
 
     def read_head(self, data: bytes) -> Head:
-        """As `read_head`. A program says the same head again and again: it is read and judged once."""
+        """As `head.read_head`. Programs repeat heads, so each is read and judged once."""
         return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
 
 
 class Connection:
-    """See the module."""
+    """Serves one connection; see the module."""
 
     __slots__ = ("_asked", "_bye", "_house", "_linger", "_scope", "_wire", "_within", "address", "client")
 
@@ -96,7 +96,7 @@ class Connection:
         self._linger = False
 
     async def run(self) -> None:
-        """Serve it until it ends. Never raises an Exception."""
+        """Serve until it ends. Never raises an Exception."""
         whole = False
         try:
             with self._scope:
@@ -113,12 +113,12 @@ class Connection:
             self._let_go(whole)
 
     async def turn_away(self, detail: str) -> None:
-        """Say 503 and close."""
+        """Send a 503 and close."""
         self._say(503, detail, retry_after_s=1)
         await self.run()
 
     def look(self, now_s: float) -> None:
-        """End it if it has not got on in time, and what is done for its client if that has left."""
+        """Look whether it is too slow, or its client left: end it, or the work for that client."""
         if self._asked is not None:
             self._asked.look()
         wire = self._wire
@@ -128,7 +128,7 @@ class Connection:
             self._scope.cancel()
 
     def give_way(self) -> None:
-        """See Guest. The place counts as free already, so nothing is waited for."""
+        """See LimitedConnection. The place counts as free already, so nothing is waited for."""
         self._linger = self._within = False
         self._scope.cancel()
 
@@ -136,7 +136,7 @@ class Connection:
         self._wire.config = config
 
     def close_soon(self) -> None:
-        """The request under way is the last."""
+        """Close after the present request."""
         self._wire.closing = True
 
     # ------------------------------------------------------------ its life
@@ -159,7 +159,7 @@ class Connection:
             self._say(refused.status, refused.detail)
 
     async def _agree(self) -> None:
-        """Speak TLS, where it is spoken. Who floods with connections has turns: a handshake is work, too."""
+        """Do the TLS handshake, where there is TLS. Handshakes are work, so each address has turns."""
         turns, wire, entered = self._house.lines.handshakes, self._wire, False
 
         async def turn() -> None:
@@ -177,7 +177,7 @@ class Connection:
                 turns.leave(self.address)
 
     async def _read_head(self) -> Head | None:
-        """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
+        """Return the next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
         wire, config, crowd = self._wire, self._house.config, self._house.crowd
         buffer = wire.buffer
         self._asked = None
@@ -213,7 +213,7 @@ class Connection:
             buffer += more
 
     def _is_next(self) -> bool:
-        """Rest until the next request comes; False when none is taken any more."""
+        """Wait, idle, for the next request. Returns False when none is taken any more."""
         if self._wire.closing:
             return False
         self._within = False
@@ -222,7 +222,7 @@ class Connection:
         return True
 
     async def _answer(self, head: Head) -> bool:
-        """Let the application answer; whether another request may follow."""
+        """Let the application answer. Returns whether another request may follow."""
         exchange = self._asked = Exchange(self._wire, head)
         failed: Exception | None = None
         try:
@@ -253,7 +253,7 @@ class Connection:
         return False
 
     def _overdue(self) -> None:
-        """It was cancelled: too slow, in the way, or the door closes."""
+        """Send what fits when the connection was cancelled: too slow, in the way, or the listener closes."""
         exchange = self._asked
         if exchange is not None and (exchange.complete or exchange.sent or exchange.whole):
             return
@@ -261,17 +261,15 @@ class Connection:
             self._say(408, TOO_SLOW)
 
     def _say(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
-        """The last word, before the connection ends."""
+        """Send the last response before the connection ends."""
         answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
         whole = render_whole(answer, self._house.dates.line())
         mute = self._asked is not None and self._asked.head.method == "HEAD"
         self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
     async def _end(self) -> bool:
-        """Say what is to be said, and listen until the client has heard it; whether all was said.
-
-        Who closes while something is still coming makes the kernel throw away what it has not delivered, too.
-        """
+        """Send what is left, and read until the client has it. Returns whether all was sent. Closing while data still
+        comes would make the kernel drop what it has not delivered."""
         exchange, config = self._asked, self._house.config
         self._wire.read_due_s = self._wire.write_due_s = math.inf
         if exchange is not None and exchange.sent and not exchange.complete:

@@ -1,4 +1,4 @@
-"""Who is connected: how many, from where, and who has had nothing to say for longest. Pure."""
+"""Limits connections: how many, from which address, and which is idle for longest. Pure."""
 
 from collections import OrderedDict
 from functools import lru_cache
@@ -9,12 +9,12 @@ from jqd.domain.address import ip_of
 
 
 class LimitedConnection(Protocol):
-    """A connection, as the crowd sees it."""
+    """A connection, as the limit sees it."""
 
     address: str
 
     def give_way(self) -> None:
-        """Close now: somebody else needs the place."""
+        """Close now: another connection needs the place."""
         ...
 
 
@@ -23,7 +23,7 @@ FEW = 4  # connections that an address gets of the part for newcomers: enough fo
 
 
 class ConnectionLimit(Generic[G]):
-    """The connections there are, and who has to give way when there are too many.
+    """The present connections, and which has to give way when there are too many.
 
     The one that has been idle for longest goes: an idle connection holds nothing, and a client that wants it again
     opens another, while turning the newcomer away would let silent connections keep everybody out. Only when nobody
@@ -33,7 +33,7 @@ class ConnectionLimit(Generic[G]):
     """
 
     def __init__(self, total_max: int, address_max: int, new_max: int = 0) -> None:
-        """`new_max`: how many of all only addresses get that have few."""
+        """`new_max`: how many are kept for addresses with few connections."""
         self.total_max = total_max
         self.address_max = address_max
         self.new_max = new_max
@@ -42,7 +42,7 @@ class ConnectionLimit(Generic[G]):
         self._idle: OrderedDict[G, None] = OrderedDict()
 
     def join(self, guest: G) -> bool:
-        """Take `guest` in; False when there is no place for it."""
+        """Add a connection; return False when there is no place for it."""
         home = self._addresses.get(guest.address)
         if home is not None and home.present >= self.address_max and not self._make_room(home.idle):
             return False
@@ -55,7 +55,7 @@ class ConnectionLimit(Generic[G]):
         return True
 
     def leave(self, guest: G) -> None:
-        """Give the place back. Once is enough, more often does no harm."""
+        """Remove a connection. Doing so twice does no harm."""
         if guest not in self.present:
             return
         self.mark_busy(guest)
@@ -66,7 +66,7 @@ class ConnectionLimit(Generic[G]):
             del self._addresses[guest.address]
 
     def mark_idle(self, guest: G) -> None:
-        """It has nothing to say from now on."""
+        """Note that it is idle from now on."""
         if guest in self.present:
             self._idle[guest] = None
             self._addresses[guest.address].idle[guest] = None
@@ -77,7 +77,7 @@ class ConnectionLimit(Generic[G]):
             del self._addresses[guest.address].idle[guest]
 
     def idle(self) -> list[G]:
-        """Who has nothing to say, longest first."""
+        """Return the idle connections, the longest idle first."""
         return list(self._idle)
 
     def _make_room(self, idle: "OrderedDict[G, None]") -> bool:
@@ -90,7 +90,7 @@ class ConnectionLimit(Generic[G]):
 
 
 class _Address(Generic[G]):
-    """What is connected from one address."""
+    """The connections of one address."""
 
     __slots__ = ("idle", "present")
 
@@ -101,7 +101,7 @@ class _Address(Generic[G]):
 
 @lru_cache(maxsize=4_096)
 def address_of(host: str) -> str:
-    """Who a peer is: an IPv4 address, or the /64 that one owner of IPv6 has for itself."""
+    """Return the owner of a peer's address: an IPv4 address, or the /64 that one owner of IPv6 has."""
     address = ip_of(host)
     if not isinstance(address, IPv6Address):
         return host

@@ -1,4 +1,4 @@
-"""One request and its answer, as they go over the wire."""
+"""One request and its response on the wire."""
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 class Ends(NamedTuple):
-    """Who speaks with whom, and how."""
+    """The two ends of a connection, and its scheme."""
 
     client: Address
     server: Address
@@ -53,7 +53,7 @@ class Dates:
 
 
 class Wire:
-    """What one connection reads and writes, and until when it must have got on."""
+    """The reading and writing of one connection, and their deadlines."""
 
     __slots__ = (
         "_began_s",
@@ -83,23 +83,23 @@ class Wire:
         self._began_s: float | None = None
 
     def begin_request(self) -> None:
-        """A new one comes. Most have come whole, and no clock is read for them."""
+        """Begin a request. Most have come whole, so the clock is read only when it is needed."""
         self._began_s = None
 
     def began_s(self) -> float:
-        """When the request came of which something is missing."""
+        """Return when a request began that is not complete yet."""
         if self._began_s is None:
             self._began_s = trio.current_time()
         return self._began_s
 
     async def write(self, data: bytes) -> None:
-        """Send it all. Raises trio.BrokenResourceError."""
+        """Send all of it. Raises trio.BrokenResourceError."""
         sent = self.pipe.send_now(data)
         if sent < len(data):
             await self.write_rest(data, sent)
 
     async def write_rest(self, data: bytes, sent: int) -> None:
-        """What the kernel did not take at once. Raises trio.BrokenResourceError."""
+        """Send what the kernel did not take at once. Raises trio.BrokenResourceError."""
         self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
         try:
             await self.pipe.send_all(memoryview(data)[sent:])
@@ -108,7 +108,7 @@ class Wire:
 
 
 class Exchange(Request):
-    """Reads a body when it is asked for, and writes an answer, once."""
+    """Reads a body on demand, and writes the response, once."""
 
     sent = False
     """Whether the client may have seen something of the answer."""
@@ -187,12 +187,12 @@ class Exchange(Request):
         return None
 
     def _due_s(self) -> float:
-        """When more of the body must have come: in time for the whole, and for the slowest rate."""
+        """Return when more of the body must have come: by the limit of the whole, and by the slowest rate."""
         config = self.wire.config
         return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
     async def wait_left(self) -> None:
-        """Requests that come meanwhile are kept for later."""
+        """Wait until the client leaves. Requests that come meanwhile are kept for later."""
         wire = self.wire
         while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
@@ -214,7 +214,8 @@ class Exchange(Request):
                 self._work = None
 
     def look(self) -> None:
-        """Give up what is done for a client that had left at the look before: one that only listens on has so long."""
+        """End the work for a client that had already left at the look before: a client that only listens on has so
+        long."""
         if self._work is None or not self.wire.pipe.has_left():
             return
         if self._silent:
@@ -236,7 +237,7 @@ class Exchange(Request):
                     tell()
 
     async def _stream(self, stream: Stream) -> None:
-        """Let the pieces of a body be written, and notice meanwhile that the client leaves."""
+        """Write the pieces of a streamed body, and notice when the client leaves."""
 
         async def write(piece: bytes) -> bool:
             if piece:
@@ -250,7 +251,7 @@ class Exchange(Request):
             nursery.cancel_scope.cancel()
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """How the answer begins, names in lower case; it goes out with the first piece of its body.
+        """Begin the response, header names in lower case; it goes out with the first piece of its body.
 
         Raises RuntimeError.
         """
@@ -260,7 +261,7 @@ class Exchange(Request):
         self._headers = headers
 
     async def send(self, piece: bytes, *, more: bool) -> None:
-        """Send a piece of the body. Raises RuntimeError for what is no answer, ValueError for a header that is none."""
+        """Send a piece of the body. Raises RuntimeError without a response, ValueError for an invalid header."""
         if not self._status or self.complete:
             raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
         head = b"" if self.sent else self._render_head(piece, more)
@@ -276,7 +277,7 @@ class Exchange(Request):
         self.complete = not more
 
     def _render_head(self, body: bytes, more: bool) -> bytes:
-        """Decides how the answer ends: by its length, by its last chunk, or with the connection."""
+        """Render the head, and decide how the body ends: by its length, by its last chunk, or with the connection."""
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
         fields: Headers = []
@@ -304,14 +305,17 @@ class Exchange(Request):
         return render_head(self._status, fields, self.wire.dates.line(), added)
 
     def _heed(self, name: bytes, value: bytes) -> None:
-        """What an application says of what is the connection's to say."""
+        """Note a header of the application that concerns the connection."""
         if name == b"content-length":
             self._owed = int(value)
         elif name == b"connection":
             self.closes = self.closes or b"close" in value.lower()
 
     def _frame(self, body: bytes, more: bool) -> bytes:
-        """A piece of the body as it goes out. Raises RuntimeError when it is not as long as was said."""
+        """Return a piece of the body as it goes out.
+
+        Raises RuntimeError when it is longer or shorter than announced.
+        """
         if self._mute:
             return b""
         if self._chunks:

@@ -1,4 +1,4 @@
-"""Whose request is begun next: each address, or each tenant, has the same share of every turn of the loop.
+"""Decides whose request begins next: each address, or tenant, has the same share of every turn of the loop.
 
 In one turn the loop runs whatever is ready. Of somebody with a thousand requests it would run all thousand before
 anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Who has no
@@ -42,7 +42,7 @@ Whose = Callable[[Request], str]
 
 
 class Urgency(enum.IntEnum):
-    """Whether a request must not wait behind all else that they ask."""
+    """Whether a request must not wait behind others of its owner."""
 
     NOT = 0
     SMALL = 1
@@ -54,7 +54,7 @@ Urgent = Callable[[Request], Urgency]
 
 
 def weight_of(asked: Request) -> int:
-    """In how many requests' place one is begun: a large body is as much work as many small ones."""
+    """Return how many requests it counts as: a large body is as much work as many small ones."""
     length = asked.heading.headers.get("content-length", "")
     if length.isdecimal():
         return 1 + int(length) // WEIGHT_BYTES
@@ -62,12 +62,12 @@ def weight_of(asked: Request) -> int:
 
 
 def by_address(asked: Request) -> str:
-    """Of whom nothing else is known."""
+    """Return the owner of a request of which only the address is known."""
     return address_of(asked.peer or "")
 
 
 def not_urgent(_: Request) -> Urgency:
-    """Of what nothing else is known."""
+    """Return that a request is not urgent."""
     return Urgency.NOT
 
 
@@ -85,7 +85,7 @@ class _Waiting:
 
 
 class OtherAddresses:
-    """Whether there is more than one who asks."""
+    """Knows whether several owners ask."""
 
     __slots__ = ("_changed_s", "_latest")
 
@@ -100,13 +100,13 @@ class OtherAddresses:
             self._latest = owner
 
     def ask(self, now_s: float | None = None) -> bool:
-        """Whether they did, a moment ago."""
+        """Return whether several owners asked a moment ago."""
         now_s = trio.current_time() if now_s is None else now_s
         return now_s - self._changed_s < OTHERS_S
 
 
 class FairQueue:
-    """The lines of one door, for one kind of what is asked."""
+    """The waiting requests of one listener, of one kind, by owner."""
 
     def __init__(
         self,
@@ -117,10 +117,8 @@ class FairQueue:
         others: OtherAddresses | None = None,
         also: OtherAddresses | None = None,
     ) -> None:
-        """`beside`: in place of `each`, while others ask. `others`: of another kind that the same ones ask.
-
-        `also`: there may be others there, too.
-        """
+        """`each`: requests of an owner that begin in a turn; `beside`: the same while others ask. `others`, `also`:
+        where other owners are noted."""
         self._each = each
         self._beside = beside
         self._pauses = pauses
@@ -135,7 +133,7 @@ class FairQueue:
         """Of what was begun in it."""
 
     def share(self, app: App, whose: Whose = by_address) -> App:
-        """`app`, whose requests are begun in turn. `whose`: who has a line."""
+        """Return `app` with its requests begun in turns. `whose`: finds a request's owner."""
 
         async def begin(asked: Exchange) -> Response | None:
             owner = whose(asked)
@@ -153,14 +151,14 @@ class FairQueue:
         return begin
 
     def enter(self, owner: str) -> bool:
-        """A request of theirs is there, until `leave`; False: it has to `wait` first."""
+        """Count a request of an owner, until `leave`. Returns False: it has to `wait` first."""
         number = self._under_way.get(owner, 0) + 1
         self._under_way[owner] = number
         self.others.note(owner)
         return number <= self._each
 
     def leave(self, owner: str) -> None:
-        """It is answered, or given up."""
+        """Count a request as answered or given up."""
         number = self._under_way[owner] - 1
         if number:
             self._under_way[owner] = number
@@ -168,7 +166,7 @@ class FairQueue:
             del self._under_way[owner]
 
     async def wait(self, owner: str, weight: int = 1) -> None:
-        """Return when it is its turn."""
+        """Return when its turn has come."""
         me = _Waiting(weight)
         self._lines.setdefault(owner, {})[me] = None
         try:
@@ -185,7 +183,7 @@ class FairQueue:
                 self._hand_over()
 
     async def _pause(self) -> int:
-        """Return when the next turn is to be, with the number that is begun of each."""
+        """Wait for the next turn. Returns how many of each owner begin then."""
         await trio.lowlevel.checkpoint()
         now_s = trio.current_time()
         if not (self.others.ask(now_s) or self._also.ask(now_s)):
@@ -195,7 +193,7 @@ class FairQueue:
         return min(self._each, self._beside)
 
     def _turn(self, each: int) -> None:
-        """Let the next of each line go: so many, or fewer that are large."""
+        """Let the next requests of each line begin: so many, or fewer large ones."""
         self._began_s, self._weight = trio.current_time(), 0
         for owner, line in [*self._lines.items()]:
             left = each
@@ -209,7 +207,7 @@ class FairQueue:
                 self._forget(owner, waiting)
 
     def _hand_over(self) -> None:
-        """Whoever waits now counts the turns from here on."""
+        """Let a waiting request lead the turns from here on."""
         following = next((waiting for line in self._lines.values() for waiting in line), None)
         self._led = following is not None
         if following is not None:
@@ -224,7 +222,7 @@ class FairQueue:
 
 
 class AddressQueues:
-    """All lines of one door, by what is asked."""
+    """All lines of one listener, by kind of request."""
 
     def __init__(self) -> None:
         self.requests = FairQueue()
@@ -234,7 +232,7 @@ class AddressQueues:
         self.handshakes = FairQueue(also=self.requests.others)
 
     def share(self, app: App, whose: Whose, urgent: Urgent) -> App:
-        """`app`, whose requests are begun in turn."""
+        """Return `app` with its requests begun in turns."""
         soon, large, behind = (line.share(app, whose) for line in (self.urgent, self.reports, self.requests))
 
         async def begin(asked: Exchange) -> Response | None:

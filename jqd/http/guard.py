@@ -1,4 +1,4 @@
-"""Who may speak to a daemon or a worker at all: the guard in front of every route.
+"""The guard in front of every route: refuses requests that foreign web pages may have sent.
 
 A browser carries any page's requests to any address that the machine it runs on can reach, ours too. It cannot
 hide three things about them: which site asks (`Sec-Fetch-Site`, `Origin`), which name was looked up (`Host`), and that
@@ -27,7 +27,7 @@ _PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a server bound to an address lets through."""
+    """What a server bound to an address accepts."""
 
     loopback: bool = True
     """Only this machine can reach it: then it has no other name than those of loopback."""
@@ -44,10 +44,8 @@ class Guard:
         self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers, plain=plain)
 
     def check_type(self, headers: Mapping[str, str], *, has_body: bool, plain: Container[str] = ()) -> None:
-        """Judge what a body says it is; also once it is read, for no head has to announce one. Raises Foreign.
-
-        `plain`: types, "" for none, that a call takes from programs though pages send them: pages say who they are.
-        """
+        """Judge the type of a body; also after it is read, for no head has to announce one. Raises Foreign. `plain`:
+        types, "" for none, that a call takes although pages can send them: pages name their origin."""
         if media.bare(headers.get("content-type", "")) in plain and not SAID_BY_PAGES & headers.keys():
             return
         kind = headers.get("content-type")

@@ -41,7 +41,7 @@ _HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
 
 @dataclass(slots=True, eq=False)
 class Head:
-    """What a request says before its body. Header names are lower case. Requests with the same head share it."""
+    """The head of a request. Header names are lower case. Requests with the same head share it."""
 
     method: str
     raw_path: bytes
@@ -65,7 +65,7 @@ class Head:
 
 
 class _Reader:
-    """What llhttp calls while it reads a head."""
+    """The callbacks of llhttp while it reads a head."""
 
     __slots__ = ("headers",)
 
@@ -77,7 +77,7 @@ class _Reader:
 
 
 def read_head(data: bytes) -> Head:
-    """`data`: from the request line to the empty line, both included. Raises Refused."""
+    """Parse a head: `data` is all from the request line to the empty line. Raises Refused."""
     if data.count(b"\n") > HEADERS_MAX + 2:  # before any of them costs something
         raise Refused(431, f"there are more than {HEADERS_MAX} headers")
     line = _HEAD.fullmatch(data)
@@ -102,7 +102,7 @@ def read_head(data: bytes) -> Head:
 
 
 def check_method(method: bytes) -> None:
-    """Raises Refused: 400, for whoever counts 5xx would take a 501 for a fault of the daemon."""
+    """Raise Refused 400 for an unknown method; a 501 would count as a fault of the daemon."""
     if method in METHODS:
         return
     if _METHOD.fullmatch(method) is None:
@@ -111,14 +111,14 @@ def check_method(method: bytes) -> None:
 
 
 def check_target(target: bytes) -> str:
-    """The path, decoded. Raises Refused."""
+    """Return the path, decoded. Raises Refused."""
     if _TARGET.fullmatch(target) is None:
         raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
     return _path(target.partition(b"?")[0])
 
 
 def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Names in lower case. Raises Refused."""
+    """Raise Refused where a header that must be single is given twice; names in lower case."""
     seen = [name for name, _ in headers if name in SINGLE]
     if len(seen) != len(set(seen)):
         twice = next(name for name in seen if seen.count(name) > 1)
@@ -126,7 +126,7 @@ def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def check_start(data: bytes | bytearray) -> None:
-    """What came of a head so far, while its end is missing: refused as soon as it cannot become one. Raises Refused."""
+    """Judge an incomplete head: refused as soon as it cannot become a valid one. Raises Refused."""
     if data[:1] == b"\x16":
         raise Refused(400, "this looks like TLS; plain HTTP is spoken here")
     if not data or data == b"\r":
@@ -143,7 +143,7 @@ def check_start(data: bytes | bytearray) -> None:
 
 
 def _interpret(head: Head) -> None:
-    """What its headers mean for the connection. Raises Refused."""
+    """Read what the headers mean for the connection. Raises Refused."""
     check_single(head.headers)
     has_host, lengths, encodings, connection, expect = False, None, None, None, None
     for name, value in head.headers:
@@ -186,7 +186,7 @@ def _path(raw: bytes) -> str:
 
 
 def _refusal(data: bytes) -> Refused:
-    """Why a head is none. What it says is not repeated: it may hold secrets."""
+    """Return why a head is refused. Its text is not repeated: it may hold secrets."""
     _, _, rest = data.partition(b"\n")
     line = _LINE.match(data)
     if line is None:

@@ -1,7 +1,5 @@
-"""An internal error, said once: an id that the client sees too, the kind of the exception and where it came from.
-
-Never what it says: messages of exceptions hold bytes of requests, and those hold secrets.
-"""
+"""Logs an internal error once: with an id that the client sees too, the kind of the exception and where it came from.
+Never its message: messages of exceptions hold bytes of requests, and those hold secrets."""
 
 import os
 import traceback
@@ -13,32 +11,32 @@ FRAMES_MAX = 6  # innermost ones: enough to see who called what
 
 
 def new_id() -> str:
-    """Names one event in the log and in the answer."""
+    """Return an id for one event, in the log and in the response."""
     return os.urandom(6).hex()
 
 
 def place_of(error: BaseException) -> str:
-    """Where it was raised and who called there, innermost first; no values, no lines of code."""
+    """Return where it was raised and the callers, innermost first; no values, no lines of code."""
     frames = traceback.extract_tb(leaf(error).__traceback__, limit=-FRAMES_MAX)
     return " < ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
 def leaf(error: BaseException) -> BaseException:
-    """The first plain exception of a group."""
+    """Return the first plain exception of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def log_internal_error(log: Any, event: str, error: BaseException, **fields: object) -> str:
-    """Log `error` in one line, and return the id it was given. Never raises: whoever calls has no way out left."""
+    """Log `error` in one line, and return its id. Never raises: the caller has no way out left."""
     fault = new_id()
     log_event(log.error, event, id=fault, error=type(leaf(error)).__name__, place=place_of(error), **fields)
     return fault
 
 
 def log_event(write: Callable[..., object], event: str, **fields: object) -> bool:
-    """Log one line, and tell whether that could be done. Never raises."""
+    """Log one line. Returns whether that worked. Never raises."""
     try:
         write(event, **fields)
     except Exception:  # noqa: BLE001 - the log itself fails (a full disk, a closed pipe); the work must go on

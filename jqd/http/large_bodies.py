@@ -17,7 +17,7 @@ LARGE_S_MAX = 1.0  # the next waits for a large one no longer: it may wait for t
 
 
 class _Large:
-    """What one owner has of large bodies."""
+    """The large bodies of one owner."""
 
     __slots__ = ("began_s", "costly_s", "free_s", "left", "line", "there")
 
@@ -36,11 +36,11 @@ class _Large:
         """Until when less than large ones count as large."""
 
     def due_s(self) -> float:
-        """When the next may begin, at the latest."""
+        """Return when the owner's next one may begin, at the latest."""
         return self.free_s if self.left.is_set() else max(self.free_s, self.began_s + LARGE_S_MAX)
 
     def is_over(self, now_s: float) -> bool:
-        """Whether nothing of it is to be known any more."""
+        """Return whether the owner can be forgotten."""
         return not self.there and now_s >= max(self.free_s, self.costly_s)
 
 
@@ -59,19 +59,19 @@ class LargeBodyQueue:
         self._owners: dict[str, _Large] = {}
 
     def counts(self, owner: str, size: int) -> bool:
-        """Whether a body of so many bytes has to wait for a turn."""
+        """Return whether a body of so many bytes has to wait for a turn."""
         if size > LARGE_BYTES:
             return True
         his = self._owners.get(owner)
         return his is not None and size > SOME_BYTES and trio.current_time() < his.costly_s
 
     def note(self, owner: str, held_s: float) -> None:
-        """One of theirs held the loop for so long."""
+        """Note that an owner's request held the loop for so long."""
         if held_s > COSTLY_S:
             self._of(owner).costly_s = trio.current_time() + OTHERS_S
 
     async def breathe(self) -> None:
-        """Leave the loop to others between two pieces of work: a push needs some ten passes of it."""
+        """Yield the loop between two pieces of work, long enough for others' pushes, which need some ten passes."""
         if self.others.ask():
             await trio.sleep(PAUSE_S)
         else:
@@ -79,7 +79,7 @@ class LargeBodyQueue:
 
     @asynccontextmanager
     async def turn(self, owner: str, size: int) -> AsyncIterator[None]:
-        """For as long as a body of so many bytes is worked at; enters when that may begin."""
+        """Hold a turn while a body of so many bytes is processed; enters when that may begin."""
         his = self._of(owner)
         his.there += 1
         try:
@@ -96,7 +96,7 @@ class LargeBodyQueue:
             his.there -= 1
 
     async def _begin(self, his: _Large) -> float:
-        """Return when it is its turn, with the time."""
+        """Wait for the owner's turn. Returns the time."""
         async with his.line:
             while self.others.ask(now_s := trio.current_time()) and now_s < (due_s := his.due_s()):
                 with trio.move_on_at(due_s):

@@ -1,4 +1,4 @@
-"""Accepts connections, looks after those that do not get on, and closes in stages.
+"""Accepts connections, ends slow ones, and closes in stages.
 
 stopped → accept no more → close what is idle → let what is under way end, for `grace_s` → end the rest
 """
@@ -40,12 +40,12 @@ async def serve_http(
     log: Any = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` on `listener`, and close that, until `stopped` returns. Raises ConfigError for its certificate."""
+    """Serve `app` on `listener` until `stopped` returns, then close it. Raises ConfigError for its certificate."""
     await Listener(app, listener, config, log).serve(stopped, task_status=task_status)
 
 
 class Listener:
-    """One listening socket and the connections that came through it."""
+    """One listening socket and its connections."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Listener:
         urgent: Urgent = not_urgent,
         clock: Clock | None = None,
     ) -> None:
-        """`whose`: who has turns of their own. `urgent`: what does not wait behind theirs. `clock`: says how near a
-        certificate's end is. Raises ConfigError for the certificate."""
+        """`whose`: finds the owner of a request. `urgent`: how urgent it is. `clock`: for the end of a certificate.
+        Raises ConfigError for the certificate."""
         self.config = config = config or ListenerConfig()
         self._log = log or get_logger("http")
         host, port = listener.getsockname()[:2]
@@ -94,9 +94,8 @@ class Listener:
                 nursery.cancel_scope.cancel()
 
     def change(self, config: ListenerConfig) -> None:
-        """Hold to other limits from the next request on, and read the certificate again for the next connection.
-
-        How many connections there may be is looked at when the next one comes: none is closed for it. Raises
+        """Use other limits from the next request on, and read the certificate again for the next connection. A lower
+        number of connections counts when the next one comes: none is closed for it. Raises
         ConfigError for the certificate, before anything changes.
         """
         self.certificate.change(config)
@@ -109,7 +108,7 @@ class Listener:
             self.certificate.look()
 
     async def accept(self, nursery: trio.Nursery) -> None:
-        """Take connections in until cancelled. No error of the system ends it."""
+        """Accept connections until cancelled. No error of the system ends it."""
         straight = 0
         while True:
             try:
@@ -141,7 +140,7 @@ class Listener:
                     await trio.lowlevel.checkpoint()
 
     async def close(self) -> None:
-        """Let what is under way end, as long as there is time."""
+        """Let requests under way end, as long as there is time."""
         crowd = self._house.crowd
         for connection in crowd.present:
             connection.close_soon()
@@ -193,7 +192,7 @@ class Listener:
             self._turned_away -= 1
 
     def _say(self, event: str, **fields: object) -> None:
-        """Log it, unless that was done just now."""
+        """Log an event, unless the same was logged just now."""
         now_s = trio.current_time()
         said_s, times = self._said.get(event, (-math.inf, 0))
         if now_s - said_s < QUIET_S:

@@ -37,7 +37,7 @@ class Refused(JqdError):
 
 @dataclass(slots=True, eq=False)
 class RequestHead:
-    """What the head of a request says. Requests with the same head share it: it is not changed, but for its verdict."""
+    """The head of a request. Requests with the same head share it; only its verdict is set."""
 
     method: str
     path: str
@@ -52,10 +52,8 @@ class RequestHead:
 
 
 class Request:
-    """One request whose head has come. Its body is read by who wants it, once.
-
-    What is not of the connection is put in by the application that answers it.
-    """
+    """One request whose head has come. Its body is read on demand, once. Fields that are not of the connection are set
+    by the application."""
 
     whole = False
     """Whether its body was read to its end."""
@@ -77,46 +75,42 @@ class Request:
     """Leaves the loop to others between two pieces."""
 
     def __init__(self, heading: RequestHead, peer: str | None = None, body: bytes = b"") -> None:
-        """`peer`: the address it came from; None: through no network. `body`: once it was read."""
+        """`peer`: the address it came from; None: through no network. `body`: if it was read already."""
         self.heading = heading
         self.method, self.path, self.headers = heading.method, heading.path, heading.headers
         self.peer = peer
         self.body = body
 
     def read_nowait(self) -> bytes:
-        """What has come of the body already; nothing perhaps."""
+        """Return what has come of the body already; perhaps nothing."""
         return b""
 
     async def read(self) -> bytes | None:
-        """The next piece of the body; None when no more will come though it is not whole: nobody waits for an answer.
-
-        Who sends it too slowly is told so by the door, which cancels the application.
-        """
+        """Return the next piece of the body; None when no more will come although it is incomplete: nobody waits for a
+        response. For a body that is too slow the listener answers itself, and cancels the application."""
         await trio.lowlevel.checkpoint()
         return None
 
     async def wait_left(self) -> None:
-        """Return when the client sends no more. Most have gone then, some listen on. Only behind a whole body."""
+        """Return when the client sends no more: most have left then, some only listen. Only after a whole body."""
         await trio.sleep_forever()
 
     def while_there(self) -> AbstractContextManager[trio.CancelScope]:
-        """What is done within is given up within a second after the client left, wherever it is: no commit is.
-
-        Most requests are over before anybody looks, so nothing has to watch each of them.
-        """
+        """Cancel the block within a second after the client left; a commit is never cancelled. Most requests end before
+        the first look, so they cost no watcher."""
         return trio.CancelScope()
 
     def wait_s(self, asked_s: float, max_s: float) -> float:
-        """How long it may wait of what it asks for: at most `max_s`."""
+        """Return how long it may wait: as asked, at most `max_s`."""
         return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
-        """The Content-Type without its parameters, lower case; empty when there is none."""
+        """Return the Content-Type without parameters, in lower case; empty when there is none."""
         kind = media.bare(self.headers.get("content-type", ""))
         return self.plain.get(kind, kind)
 
     def answer_language(self, otherwise: Language = "json") -> Language:
-        """What the client wants to read: by Accept, else the language it wrote in."""
+        """Return the format that the client wants to read: by Accept, else the one it wrote in."""
         headers = self.headers
         return media.answer_language(headers.get("content-type", ""), headers.get("accept", ""), otherwise)
 
@@ -191,7 +185,7 @@ Stream = Callable[[Write], Awaitable[None]]
 
 
 class Response(Struct, gc=False):
-    """A whole answer. Its length is the door's to say."""
+    """A whole response. The connection sets its length."""
 
     status: int
     body: bytes = b""
@@ -204,7 +198,7 @@ class Response(Struct, gc=False):
     """Writes the body, in place of one that is whole: it returns when a piece is not wanted any more, soon."""
 
     def fields(self) -> list[tuple[bytes, bytes]]:
-        """The headers as they go over the wire."""
+        """Return the headers as they go over the wire."""
         told = {**self.headers, "content-type": self.content_type} if self.content_type else self.headers
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told.items()]
 

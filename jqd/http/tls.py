@@ -1,4 +1,4 @@
-"""TLS by trio's own streams, as a Pipe; and by which files it is spoken."""
+"""TLS by trio's own streams, as a Transport; and its certificate files."""
 
 import ssl
 from pathlib import Path
@@ -16,9 +16,9 @@ PLAIN = "this port speaks TLS; ask for https:// instead of http://"
 
 
 def tls_context(cert: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """What TLS is spoken with here: 1.2 or later, by this certificate. Raises ConfigError naming the file.
+    """Return the TLS context: 1.2 or later, with this certificate.
 
-    `clients`: who comes must have a certificate of one of these authorities.
+    Raises ConfigError naming the file. `clients`: clients need a certificate of one of these authorities.
     """
     files = (("http.tls_cert", cert), ("http.tls_key", key), ("http.tls_clients", clients))
     for name, path in files:
@@ -56,7 +56,7 @@ def _no_password() -> str:
 
 
 class TlsTransport:
-    """A Pipe through TLS, over another."""
+    """A Transport through TLS, over another."""
 
     __slots__ = ("_ended", "_kept", "_plain", "_raw", "_stream", "_under")
 
@@ -105,7 +105,7 @@ class TlsTransport:
         return self._raw.has_left()
 
     def send_now(self, data: bytes) -> int:
-        """See Pipe. What TLS makes of it has to be sent as a whole."""
+        """See Transport. A TLS record has to be sent as a whole."""
         return 0
 
     async def send_all(self, data: bytes | memoryview) -> None:
@@ -126,8 +126,8 @@ class TlsTransport:
 
 
 class _Context:
-    """A context that keeps hold of what is to be sent: of a handshake that fails trio's stream does not send the alert,
-    and without it the peer only sees that the connection broke."""
+    """A context that keeps what is to be sent: when a handshake fails trio's stream does not send the alert, and
+    without it the peer only sees a broken connection."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -139,7 +139,7 @@ class _Context:
 
 
 class _Under(trio.abc.Stream):
-    """What trio's stream takes for its transport. To close it is to say that nothing more comes: who owns it closes."""
+    """The transport under trio's stream. Closing it only says that nothing more comes: its owner closes it."""
 
     def __init__(self, raw: Transport) -> None:
         self._raw = raw

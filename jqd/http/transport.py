@@ -1,4 +1,4 @@
-"""A connected socket with few turns of the loop: what is there is read, and what fits is written, at once."""
+"""A connected socket that costs few turns of the loop: available data is read, and what fits is written, at once."""
 
 import select
 import socket
@@ -17,7 +17,7 @@ Turn = Callable[[], Awaitable[None]]
 
 
 class NotAgreedError(Exception):
-    """Nothing can be said to each other; `why`, and what the peer is told as its protocol has it."""
+    """The handshake failed; `why`, and what the peer is told in its protocol."""
 
     def __init__(self, why: str, last: bytes) -> None:
         super().__init__(why)
@@ -29,31 +29,31 @@ class Transport(Protocol):
     """Both directions of one connection."""
 
     async def begin(self, turn: Turn) -> None:
-        """Agree on TLS, before anything else.
-
-        `turn` is waited for before there is work to do, once the peer has said something. Raises Refused for who does
-        not agree, NotAgreedError for who cannot read that either, trio.BrokenResourceError.
-        """
+        """Do the TLS handshake, before anything else. `turn` is awaited before its work, once the peer has sent
+        something. Raises Refused, NotAgreedError for a peer that cannot read a refusal, trio.BrokenResourceError."""
         ...
 
     async def receive_some(self, size: int) -> bytes:
-        """What there is, up to `size` bytes; b"" when the peer sends no more. Raises trio.BrokenResourceError."""
+        """Return available data, up to `size` bytes; b"" when the peer sends no more.
+
+        Raises trio.BrokenResourceError.
+        """
         ...
 
     async def receive_next(self, size: int) -> bytes:
-        """As `receive_some`, of a peer whose turn it is: most likely nothing is there yet."""
+        """As `receive_some`, for a peer whose turn it is: most likely nothing is there yet."""
         ...
 
     def has_left(self) -> bool:
-        """Whether the peer sends no more, whatever of it was not read yet. Most have gone then."""
+        """Return whether the peer sends no more, apart from unread data. Most have left then."""
         ...
 
     def send_now(self, data: bytes) -> int:
-        """Send what can be sent without waiting; how many bytes of it. Raises trio.BrokenResourceError."""
+        """Send what can be sent without waiting. Returns how many bytes. Raises trio.BrokenResourceError."""
         ...
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Return when the kernel has it all. Raises trio.BrokenResourceError."""
+        """Return when the kernel has taken all of it. Raises trio.BrokenResourceError."""
         ...
 
     async def finish(self) -> None:
@@ -63,12 +63,12 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Break it off, so that the peer cannot take what came for the whole."""
+        """Break the connection off, so that the peer cannot take a part for the whole."""
         ...
 
 
 class SocketTransport:
-    """A Pipe over a socket that does not block."""
+    """A Transport over a socket that does not block."""
 
     __slots__ = ("_sock", "_straight")
 
@@ -77,7 +77,7 @@ class SocketTransport:
         self._straight = 0
 
     async def begin(self, turn: Turn) -> None:
-        """See Pipe. There is nothing to agree on."""
+        """See Transport. There is no handshake."""
 
     async def receive_some(self, size: int) -> bytes:
         self._straight += 1

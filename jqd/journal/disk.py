@@ -55,7 +55,7 @@ def _writes(place: Path, directory: Path) -> Iterator[Diagnostic]:
 
 
 def examine_room(place: Path) -> Iterator[Diagnostic]:
-    """Whether the disk that has this directory is nearly full. Raises OSError."""
+    """Return a finding if the disk of this directory is nearly full. Raises OSError."""
     state = os.statvfs(place)
     free = state.f_bavail * state.f_frsize
     if free < FREE_BYTES:

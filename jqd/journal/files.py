@@ -107,11 +107,11 @@ class Files:
         return os.pread(fd, size, offset)
 
     def sync(self, fd: int) -> None:
-        """Data and length to the disk."""
+        """Sync data and length to the disk."""
         os.fdatasync(fd)
 
     def sync_directory(self) -> None:
-        """Names made, changed or removed in the directory to the disk."""
+        """Sync names made, changed or removed in the directory to the disk."""
         assert self._directory is not None, "open_directory comes first"
         os.fsync(self._directory)
 
@@ -126,7 +126,7 @@ class Files:
             return False
 
     def names(self, path: Path) -> list[str]:
-        """In no order."""
+        """Return the names in a directory, in no order."""
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -143,7 +143,7 @@ class Files:
         os.ftruncate(fd, size)
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes this user may still write there."""
+        """Return the bytes this user may still write there."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
 
@@ -183,7 +183,7 @@ def holding(files: Files, directory: Path) -> Iterator[tuple[int, Path]]:
 
 
 def read_whole(files: Files, fd: int, size: int, offset: int) -> bytes:
-    """All `size` bytes, or as many as there are before the file ends."""
+    """Read all `size` bytes, or as many as there are before the file ends."""
     parts: list[bytes] = []
     while size > 0 and (part := files.read(fd, size, offset)):
         parts.append(part)

@@ -96,11 +96,11 @@ class SegmentView:
 
     @property
     def file_end(self) -> int:
-        """The position at which the file ends."""
+        """Return the position at which the file ends."""
         return self.first + max(0, self.size - HEAD_BYTES)
 
     def offset(self, position: int) -> int:
-        """The byte of the file where a position lies."""
+        """Return the byte of the file where a position lies."""
         return HEAD_BYTES + position - self.first
 
     def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
@@ -112,7 +112,7 @@ class SegmentView:
 
 
 def snapshot(files: Files, directory: Path) -> list[SegmentView]:
-    """All segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
+    """Return all segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
     try:
         names = sorted(files.names(directory))
         listed: list[SegmentView] = []
@@ -175,7 +175,7 @@ def _see(files: Files, path: Path, first: int) -> SegmentView:
 
 
 def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place]:
-    """The copies of a head that are not, to the last byte, as they should be."""
+    """Return the copies of a head that are not, to the last byte, as they should be."""
     good = pack_head(header)
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         stop = at + HEADER_COPY_BYTES
@@ -296,7 +296,7 @@ class _Judge:
             self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
 
     def rest(self) -> Iterator[Place]:
-        """The gaps after which no good frame came, or only frames of the same commit."""
+        """Yield the gaps after which no good frame came, or only frames of the same commit."""
         doubtful, self._doubtful = self._doubtful, []
         tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
         for gap, _ in doubtful:
@@ -307,7 +307,10 @@ class _Judge:
 
 
 def frames_of(files: Files, seen: SegmentView) -> int | None:
-    """How many frames a segment holds: by the numbers in the heads, or by counting. None when that cannot be told."""
+    """Return how many frames a segment holds: by the numbers in the heads, or by counting.
+
+    None when that cannot be told.
+    """
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
         return None
     if seen.following is not None:

@@ -102,7 +102,8 @@ class Journal(Commits):
     def read_reserve(
         self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB, *, start: int | None = None, reader: int = 0
     ) -> Reservation | None:
-        """What is durable from `start` on, or from the read point; None when that is nothing of the lane. No I/O.
+        """Return what is durable from `start` on, or from the read point; None when that is nothing of the lane. No
+        I/O.
 
         At most `records_max` records, and no further frame once `bytes_max` bytes are reached. What lies before and
         behind `retired` is given apart: the first holds less than its range."""
@@ -113,7 +114,7 @@ class Journal(Commits):
         return Reservation(lane, start, end, records_max, bytes_max, reader)
 
     async def read(self, token: Reservation) -> list[Slice]:
-        """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
+        """Return the reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
 
         Damage is reported in `stats` and skipped. If the disk cannot be read, that is reported, and `read` waits.
         Raises JournalStuck when a read made no progress."""
@@ -159,11 +160,12 @@ class Journal(Commits):
         self._unreadable[lane] = sentence
 
     def rsync(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """The store has all records of the lane before that position."""
+        """Note that the store has all records of the lane before that position."""
         self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
     def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """The store lacks what was read from that position on: read on there, or from the oldest position that is kept.
+        """Note that the store lacks the records from that position on: read on there, or from the oldest position that
+        is kept.
 
         Raises JournalDamaged when it lies past our end."""
         if position > self.end:

@@ -57,7 +57,7 @@ class Retired(NamedTuple):
 
 @dataclass
 class Recovered:
-    """What an earlier life left."""
+    """What recovery found of an earlier life."""
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None

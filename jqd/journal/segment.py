@@ -68,7 +68,7 @@ class Gap(NamedTuple):
 
 
 def name_of(first: int) -> str:
-    """File name of the segment that begins at `first`: sorts by position."""
+    """Return the file name of the segment that begins at `first`: it sorts by position."""
     return f"{first:020d}{SUFFIX}"
 
 
@@ -129,7 +129,7 @@ class Walker:
         return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
 
     def piece_at(self, position: int, end: int) -> Frame | Gap:
-        """The frame that begins at `position`, or the gap up to the next good one; its body is not verified."""
+        """Return the frame that begins at `position`, or the gap up to the next good one; its body is not verified."""
         return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:

@@ -92,7 +92,7 @@ def encode_header(job: Job) -> bytes:
 
 @lru_cache(maxsize=64)  # jobs that come together were made in the same few milliseconds
 def _id_ms(time: str) -> int:
-    """The time in an id, ms since 1970, of its first digits; 0 for an id of another form."""
+    """Return the time in an id, in ms since 1970; 0 for an id of another form."""
     parts = parse_id(time.ljust(ID_LENGTH, "0"))
     return 0 if parts is None else parts.at_ms
 
@@ -125,7 +125,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def _refused_row(keys: Keys, job_id: str, row: object, why: str) -> StoreRefused:
-    """Another version is not damage: it stays for a jqd that can read it."""
+    """Return the error for a row. Another version is not damage: the row stays for a jqd that can read it."""
     with suppress(msgspec.MsgspecError, ValueError, OverflowError, RecursionError, IndexError):
         version = _any_row_decoder.decode(_PAIR + _bytes(row))[0][0]
         if type(version) is int and version != ROW_VERSION:
@@ -141,7 +141,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
-    """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once."""
+    """Return outcomes as apply_outcomes.lua takes them: what neighbours have in common is given once."""
     flat: list[Any] = []
     common: tuple[int, int, int, str, object] | None = None
     count_at = 0
@@ -159,12 +159,12 @@ def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
 
 
 def _claim(outcome: Outcome) -> int | str:
-    """The fence of the attempt, and the generation of its content where that is not the first."""
+    """Return the claim as scripts take it: the fence, and the generation of the content where it is not the first."""
     return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
 
 
 def _extra(outcome: Outcome) -> bytes | str:
-    """What a script needs beside the packed outcome; see apply_outcomes.lua."""
+    """Return what a script needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is SUCCEEDED:
         result = outcome.result if outcome.keep_result else b""
         if not outcome.follows and not outcome.log:
@@ -243,7 +243,7 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
 
 
 def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
-    """None as well where it cannot be read: the job can run, and its view reports it."""
+    """Return the last failed attempt; None also where it cannot be read: the job can run, and its view reports it."""
     start = 2 * _LENGTH_BYTES
     size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
     try:
@@ -267,7 +267,8 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
 
 
 def attempt(job: Job, number: int) -> int:
-    """No more than the job allows: an emptied store may get an earlier attempt only after the others."""
+    """Return the number of the next attempt, at most what the job allows: an emptied store may get an earlier
+    attempt after later ones."""
     return min(number, job.max_retry + 1)
 
 
@@ -303,7 +304,10 @@ def list_of(keys: Keys, name: str, answer: object) -> list[object]:
 
 
 def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
-    """One row of such an answer. Behind its last value an array of a script ends: those are nil. Raises Unreadable."""
+    """Return one row of an answer, padded with nil: an array of a script ends behind its last value.
+
+    Raises Unreadable.
+    """
     row = list_of(keys, name, answer)
     if len(row) > count:
         raise _unreadable(keys[name], "?", f"the script answered {len(row)} values instead of {count}")
@@ -347,7 +351,8 @@ def journal_of(job_id: str) -> int | None:
 
 
 def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
-    """For an id the store has not seen; `last_id` is None when its journal is unknown."""
+    """Return whether an id that the store has not seen may still come; `last_id` is None when its journal is
+    unknown."""
     if last_id is None or journal_of(job_id) is None or job_id <= last_id:
         return None
     return OnItsWay(last_id)

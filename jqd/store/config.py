@@ -81,12 +81,12 @@ class StoreConfig:
 
     @property
     def count(self) -> int:
-        """How many partitions there are."""
+        """Return how many partitions there are."""
         return self.partitions or len(self.urls) or 1
 
     @property
     def place(self) -> str:
-        """Which partition this is, and of how many, as a partition notes it."""
+        """Return which partition this is, and of how many, as a partition notes it."""
         return f"{self.partition}/{self.count}"
 
     @property
@@ -95,7 +95,7 @@ class StoreConfig:
         return not self.url and not self.urls
 
     def parts(self) -> list["StoreConfig"]:
-        """The config of each partition's store, in order. With one partition, this one with its URL."""
+        """Return the config of each partition's store, in order. With one partition, this one with its URL."""
         urls = self.urls or (self.url,)
         if self.count == 1:
             return [replace(self, url=urls[0], urls=())]

@@ -112,7 +112,7 @@ class Connection:
         return await self._run(self._lanes, name, arguments)
 
     async def info(self, *sections: str) -> dict[str, str]:
-        """Facts about the server. Raises StoreAway, StoreRefused."""
+        """Return facts about the server. Raises StoreAway, StoreRefused."""
         return _facts(await self._send(self._link, "info", ("INFO", *sections)))
 
     async def _run(self, link: Pipeline, name: str, arguments: tuple[Any, ...]) -> object:
@@ -278,7 +278,7 @@ async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = 
 
 
 def _facts(answer: object) -> dict[str, str]:
-    """What a server says of itself."""
+    """Return the facts in a server's INFO."""
     return dict(_FACT.findall(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
 
 

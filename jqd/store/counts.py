@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 
     @property
     def numbers(self) -> "Counts":
-        """Without the rates."""
+        """Return the counts without the rates."""
         return Counts(*map(int, self[:7]))
 
     @property

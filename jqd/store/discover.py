@@ -105,7 +105,7 @@ class Finder(ABC):
 
     @abstractmethod
     def _ask(self, command: Command, seed: Address) -> Found:
-        """What this seed knows."""
+        """Ask one seed for the present master."""
 
 
 class ClusterFinder(Finder):
@@ -214,7 +214,7 @@ def _command(connection: Any, *words: str) -> Any:
 
 
 def _address(node: Sequence[Any], seed: Address) -> Address:
-    """Of a node in a table of slots; one that does not know its own name means the address it was asked at."""
+    """Return the address of a node in a table of slots; one without a name is at the address that was asked."""
     host = bytes(node[0] or b"").decode()
     return _checked(seed.host if host in ("", "?") else host, node[1])
 

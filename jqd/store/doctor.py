@@ -79,7 +79,7 @@ def judge(facts: Facts) -> list[Diagnostic]:
 
 
 def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Diagnostic]:
-    """The facts, or findings when somebody answers but gives none. Raises StoreAway."""
+    """Return the facts, or findings when a server answers but gives none. Raises StoreAway."""
     keys = Keys(config.prefix, config.partition)
     try:
         info: dict[str, Any] = client.info("default")
@@ -156,7 +156,7 @@ def _shut_out(error: redis.RedisError) -> Diagnostic:
 
 
 def _by_tls(error: BaseException) -> ssl.SSLError | None:
-    """The TLS error, if that is the cause."""
+    """Return the TLS error, if that is the cause."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

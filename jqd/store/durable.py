@@ -175,7 +175,7 @@ def _read_settings(client: "redis.Redis", _mark: Mark) -> Settings:
 
 
 def _setting(client: "redis.Redis", name: str, usual: str) -> str:
-    """A managed server may hide its settings: then the usual ones are assumed."""
+    """Return a setting; where a managed server hides it, the usual value."""
     try:
         return str(client.config_get(name).get(name, usual))
     except redis.ResponseError:
@@ -194,7 +194,7 @@ def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
 
 
 def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
-    """Whether this connection's last write, which follows all that was applied before, was synced in time."""
+    """Return whether this connection's last write, which follows all that was applied before, was synced in time."""
     if mark is not None:
         mark()
     try:
@@ -212,7 +212,7 @@ def _wait_replicas(client: "redis.Redis", mark: Mark, replicas: int, timeout_ms:
 
 
 def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
-    """Whether the server's last write to its file succeeded, and nothing delays its syncs."""
+    """Return whether the server's last write to its file succeeded, and nothing delays its syncs."""
     facts: dict[str, Any] = client.info("persistence")
     busy = facts.get("aof_rewrite_in_progress") or facts.get("rdb_bgsave_in_progress")
     held_up = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
@@ -220,12 +220,13 @@ def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
 
 
 def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
-    """Whether also no earlier sync is still running."""
+    """Return whether also no earlier sync is still running."""
     return _can_sync(client, mark) and not client.info("persistence").get("aof_pending_bio_fsync")
 
 
 def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
-    """How many snapshots succeeded (or when the last one did, where they are not counted), and whether one runs."""
+    """Return how many snapshots succeeded (or when the last one did, where they are not counted), and whether one
+    runs."""
     facts: dict[str, Any] = client.info("persistence")
     good = facts.get("rdb_saves", facts.get("rdb_last_save_time", 0))
     return int(good), bool(facts.get("rdb_bgsave_in_progress"))

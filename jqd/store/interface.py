@@ -43,7 +43,7 @@ class EdgeStore(Protocol):
 
     @property
     def durability_rule(self) -> str:
-        """One sentence: when what is applied counts as safe with this server."""
+        """Return one sentence: when applied records count as safe with this server."""
         ...
 
     # ------------------------------------------------------------ what the store agrees to before it is journaled
@@ -72,20 +72,22 @@ class EdgeStore(Protocol):
         ...
 
     async def reserve_change(self, job_id: str) -> int:
-        """A number for a change of that job: later than any fence and any change so far. Raises StoreChanged.
+        """Return a number for a change of that job: later than any fence and any change so far.
 
-        It serves for other jobs of the same partition, too."""
+        It serves for other jobs of the same partition, too. Raises StoreChanged.
+        """
         ...
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """A number for a change of the content of that revision; None when it is not the latest, or while another
+        """Return a number for a change of the content of that revision; None when it is not the latest, or while
+        another
         change is reserved, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled."""
         ...
 
     # ------------------------------------------------------------ looking and cleaning
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """All about one job; None when no journal known to the store can have made that id.
+        """Return all about one job; None when no journal known to the store can have made that id.
 
         Raises StoreChanged in another life than the one we looked at: an emptied store may not know it yet."""
         ...
@@ -95,23 +97,23 @@ class EdgeStore(Protocol):
         ...
 
     async def queue_place(self, job_id: str, period_ms: int = 0) -> QueuePlace | None:
-        """What waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
+        """Return what waits before a job; None when it is not ready to run. `period_ms`: where jobs age."""
         ...
 
     async def drop_result(self, job_id: str) -> None: ...
 
     async def stats(self) -> StoreStats:
-        """Numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
+        """Return the numbers of jobs. O(members). Partitions that do not answer are named; StoreAway when none does."""
         ...
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """Those of at most CALL_JOBS_MAX jobs that exist and have not ended; `dead`: also those in the dead set.
+        """Return those of at most CALL_JOBS_MAX jobs that exist and have not ended; `dead`: also those in the dead set.
 
         StoreChanged in another life."""
         ...
 
     async def resolve(self, name: str, *, promised: bool = False) -> str | None:
-        """The id of the job under a pusher's own id; None when there is none. `promised`: nor where it is only
+        """Return the id of the job under a pusher's own id; None when there is none. `promised`: nor where it is only
         reserved.
 
         Raises StoreChanged as `get_job`; StoreUnsettled when a journal may have it."""
@@ -136,9 +138,10 @@ class EdgeStore(Protocol):
         ...
 
     async def list_types(self, partition: int | None = None) -> list[TypeView]:
-        """All jobtypes that have jobs, by name, with exact numbers, read in parts, so not of one moment.
+        """Return all jobtypes that have jobs, by name, with exact numbers, read in parts, so not of one moment.
 
-        `partition`: with the numbers of that one alone."""
+        `partition`: only its numbers.
+        """
         ...
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:

@@ -126,7 +126,7 @@ class JobMethods(ScriptMethods):
         return self._texts("jobs", answer)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
+        """Return the position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
 
         Raises StoreChanged in another life than the one we looked at."""
         self._note_journal(journal_id)

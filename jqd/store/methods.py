@@ -21,7 +21,7 @@ class ScriptMethods:
     """Base of all parts of `Store`. One method, one script of the same name (docs/build/STORE.md)."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: ScriptCaller, heart: ScriptCaller) -> None:
-        """`heart`: what heartbeats go over."""
+        """`heart`: the connection for heartbeats."""
         self._config, self._keys, self._caller, self._heart = config, keys, caller, heart
         self.burial = UnreadableJobs(keys, caller)
         self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
@@ -49,7 +49,7 @@ class ScriptMethods:
 
 
 def in_rows(flat: Sequence[T], count: int) -> Iterable[tuple[T, ...]]:
-    """A flat answer as rows of `count` values. Raises ValueError where values are left over."""
+    """Return a flat answer as rows of `count` values. Raises ValueError where values are left over."""
     return zip(*(flat[at::count] for at in range(count)), strict=True)
 
 

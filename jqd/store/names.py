@@ -30,7 +30,7 @@ class NameStanding(enum.IntEnum):
 
 
 class Replace(enum.IntEnum):
-    """Which job may be replaced by a push under its name."""
+    """Which jobs a push under their name may replace."""
 
     NONE = 0
     ANY = 1

@@ -7,7 +7,7 @@ from jqd.store.methods import ScriptMethods, bound, in_rows
 
 
 class Waiting(NamedTuple):
-    """Entries of an outbox."""
+    """Entries of an outbox that wait."""
 
     now_ms: int
     """The store's time; entries may be later, if its clock was set back."""
@@ -47,7 +47,7 @@ class OutboxMethods(ScriptMethods):
         )
 
     async def drop_outbox(self, entries: Sequence[bytes], tenant: str | None = None) -> None:
-        """All jobs of these entries are in a journal. `tenant`: they lie on its shelf."""
+        """Remove entries whose jobs are all in a journal. `tenant`: they lie on its shelf."""
         bound(entries)
         if entries:
             await self._caller.call("drop_outbox", _shelf(tenant), *entries)
@@ -79,7 +79,7 @@ class OutboxMethods(ScriptMethods):
         return self._text("shelves", found[0]), [one for one in found[1:] if isinstance(one, bytes)]
 
     async def is_owed(self, tenant: str, entries: Sequence[bytes]) -> list[bool]:
-        """Of each entry whether it is in the outbox, or on that tenant's shelf."""
+        """Return for each entry whether it is in the outbox, or on that tenant's shelf."""
         bound(entries)
         answer = await self._caller.call("is_owed", tenant, *entries)
         return [one == 1 for one in self._wholes("shelf", answer)]

@@ -19,7 +19,7 @@ MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
 
 
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
-    """Partition → its note, of all that were begun on this server. Raises redis.RedisError.
+    """Return partition → its note, of all that were begun on this server. Raises redis.RedisError.
 
     Of a node of a cluster only our own: the others may rightly be there, and may not be asked for."""
     mine = config.partition
@@ -40,7 +40,7 @@ def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, A
 
 
 def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Diagnostic]:
-    """Findings. Pure."""
+    """Return the findings. Pure."""
     mine = places.get(config.partition, config.place)
     if mine != config.place:
         return [_other_number(config, mine)]

@@ -273,14 +273,14 @@ class PartitionedStore:
         return [job_id for job_id in job_ids if job_id in named]
 
     async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
-        """The answers of all partitions, each asked for the items whose home it is."""
+        """Return the answers of all partitions, each asked for the items whose home it is."""
         pieces: dict[int, list[S]] = {}
         for home, item in zip(homes, items, strict=True):
             pieces.setdefault(home, []).append(item)
         return await self._all({n: partial(call, self._stores[n], its) for n, its in pieces.items()})
 
     async def _all(self, calls: Calls[T]) -> dict[int, T]:
-        """All answers. Raises the first error, by number, once all have ended."""
+        """Return all answers. Raises the first error, by number, once all have ended."""
         answers: dict[int, T] = {}
         for number, answer in sorted((await self._ask(calls)).items()):
             if isinstance(answer, Exception):
@@ -306,7 +306,7 @@ class PartitionedStore:
         return answers
 
     def _named(self, error: StoreError, number: int) -> StoreError:
-        """The same error, with its partition."""
+        """Return the same error, with its partition."""
         named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
         named.__cause__ = error
         return named
@@ -330,7 +330,7 @@ class _Walk:
 
     @property
     def is_dry(self) -> bool:
-        """Whether more must be fetched to know its newest."""
+        """Return whether more must be fetched to know its newest."""
         return not (self.rows or self.done or self._weary)
 
     def begin(self, size: int) -> int:
@@ -340,7 +340,7 @@ class _Walk:
         return self.size
 
     def take(self, page: Page) -> None:
-        """A piece was fetched. Jobs that moved away since it was begun make room for those behind."""
+        """Take a fetched piece. Jobs that moved away since it was begun make room for those behind."""
         self.rows = [view for view in reversed(page.jobs) if view.id not in self.given]
         self._end = page.cursor
         # A short piece means that many were looked at: more are left to the next page.

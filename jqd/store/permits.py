@@ -84,7 +84,7 @@ class Permit(NamedTuple):
     """Of slots: these were too few; of a rate: there may be more at once."""
 
     def words(self) -> tuple[object, ...]:
-        """As the script takes it."""
+        """Return it as the script takes it."""
         return self.kind, self.bucket, *self.numbers, int(self.flag)
 
 
@@ -125,7 +125,7 @@ class PermitMethods(ScriptMethods):
 
 
 def lacks_of(keys: Keys, partition: int, flat: Sequence[object]) -> list[Lack]:
-    """What a claim of that partition lacks, from its script's answer."""
+    """Return what a claim of that partition lacks, from its script's answer."""
     found: list[Lack] = []
     for at in range(0, len(flat), WANT_FIELDS):
         kind, bucket, *rest = flat[at : at + WANT_FIELDS]

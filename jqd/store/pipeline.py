@@ -93,7 +93,7 @@ class PipelinedConnection:
             await self._room.wait()
 
     async def send(self, call: Call, packed: bytes) -> None:
-        """One call at a time. Errors go to the call."""
+        """Send a call; one at a time. Errors go to the call."""
         self._sent.append(call)
         try:
             await self._write(packed)
@@ -121,7 +121,7 @@ class PipelinedConnection:
             self._sent[0].ring()
 
     def close(self, error: redis.RedisError) -> None:
-        """The result of unanswered calls is unknown, and what comes over this connection is nobody's."""
+        """Close the connection: the results of unanswered calls are unknown."""
         if self.error is not None:
             return
         self.error = error
@@ -214,9 +214,10 @@ class Pipeline:
         self._retired = False
 
     async def call(self, words: Words, by_source: Callable[[], Words] | None = None) -> object:
-        """The answer. Raises redis.RedisError.
+        """Make a call and return its answer.
 
-        A call is not sent when an earlier one was unanswered at its begin and then broke the connection."""
+        Raises redis.RedisError. It is not sent when an earlier call, unanswered at its begin, broke the connection.
+        """
         call, packed, failures = Call(by_source), hiredis.pack_command(tuple(words)), self._failures
         if self._turn.locked():
             await self._turn.acquire()

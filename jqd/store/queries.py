@@ -136,7 +136,7 @@ class QueryMethods(ScriptMethods):
         return Page([found[job_id] for job_id in sorted(found, reverse=True)], "")
 
     async def _are_any(self, state: State | None, jobtype: str | None, tenant: str | None) -> bool:
-        """Whether the counts know of such jobs: else none is looked at, however many others there are."""
+        """Return whether the counts know of such jobs; else none is looked at, however many others there are."""
         counts = (one.counts for one in await self.list_types() if _is_of(one.jobtype, jobtype, tenant))
         return any(state is None or getattr(each, state.value) or not each.jobs for each in counts)  # 0: unreadable
 
@@ -159,7 +159,7 @@ class QueryMethods(ScriptMethods):
         return sources
 
     async def _newest(self, group: Sequence[_Source], count: int) -> list[tuple[_Source, tuple[str, float]]]:
-        """The next `count` ids of all sources together, newest first."""
+        """Return the next `count` ids of all sources together, newest first."""
         taken: list[tuple[_Source, tuple[str, float]]] = []
         while len(taken) < count:
             await self._fill([source for source in group if not source.rows and not source.done], count)
@@ -192,7 +192,8 @@ class QueryMethods(ScriptMethods):
     async def _views(
         self, job_ids: Sequence[str], *, brief: int = 0, fits: tuple[str, int, str] = ("", 0, ""), again: bool = False
     ) -> list[JobView | OnItsWay | None]:
-        """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all.
+        """Return views of jobs. `brief`: without results, and without the arguments of rows that have more bytes than
+        this; 0: with all.
 
         `fits`: the jobtype, whether of each tenant, and the state of what ended, to be returned; None for others."""
         flat: list[object] = []
@@ -326,7 +327,7 @@ def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str |
 
 
 def _is_of(its: str, jobtype: str | None, tenant: str | None) -> bool:
-    """Whether a jobtype is the wanted one, of that tenant; None: of any tenant."""
+    """Return whether a jobtype is the wanted one, of that tenant; None: of any tenant."""
     if tenant is None:
         return jobtype is None or jobtype in (its, bare(its))
     return tenant_of(its) == tenant and (jobtype is None or its == jobtype)

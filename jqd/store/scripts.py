@@ -36,19 +36,22 @@ class ScriptCaller(Protocol):
 
     @property
     def identity(self) -> str:
-        """The life of the server that we looked at last."""
+        """Return the identity of the store's life that we looked at last."""
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Run a script; `now_ms` is put before the arguments."""
 
     async def call_behind(self, name: str, *arguments: Any) -> object:
-        """The same, run after all earlier calls of this kind, without waiting for their answers."""
+        """As `call`, run after all earlier calls of this kind, without waiting for their answers."""
 
     async def info(self, *sections: str) -> dict[str, str]: ...
 
 
 class OtherServer(redis.ConnectionError):
-    """A connection leads to another server than the accepted one, or that is no master now. Nothing was sent on it."""
+    """A connection leads to another server than the accepted one, or to one that is no master now.
+
+    Nothing was sent on it.
+    """
 
 
 class Script:
@@ -68,7 +71,7 @@ def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
 
 @cache
 def _shipped() -> dict[str, Script]:
-    """Cached: reading them takes longer than a look at the store, which makes new connections."""
+    """Return the shipped scripts, cached: reading them takes longer than a look at the store."""
     return load_scripts()
 
 
@@ -96,7 +99,7 @@ def script_words(keys: Keys, name: str, arguments: tuple[Any, ...], *, whole: bo
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
-    """Our exception for one of redis-py's. Messages of our scripts have nothing that a user wrote."""
+    """Return our exception for one of redis-py's. Messages of our scripts have nothing that a user wrote."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):

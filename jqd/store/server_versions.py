@@ -17,7 +17,7 @@ Version = tuple[int, int, int]
 
 
 class Lines(NamedTuple):
-    """Of one series. Of the releases up to July 2026; each from its release notes."""
+    """The known holes of one release series, up to July 2026; each from its release notes."""
 
     sandbox_from: Version
     newest_from: Version
@@ -77,7 +77,7 @@ def judge_version(info: Mapping[str, Any], *, managed: bool) -> list[Diagnostic]
 
 
 def named(info: Mapping[str, Any]) -> tuple[str, Version]:
-    """Product and version. Valkey also gives a `redis_version`, for clients that know no other."""
+    """Return product and version. Valkey also gives a `redis_version`, for clients that know no other."""
     product = "valkey" if info.get("valkey_version") else "redis"
     numbers = [int(part) for part in str(info.get(f"{product}_version", "")).split(".")[:3] if part.isdecimal()]
     major, minor, patch = [*numbers, 0, 0, 0][:3]

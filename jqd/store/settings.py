@@ -70,7 +70,7 @@ class SettingMethods(ScriptMethods):
         return [settings[at] for at in self._wholes("rules", answer)]
 
     def _setting(self, row: object) -> Setting | None:
-        """None for what no jqd wrote: one such row must not hide all others."""
+        """Decode a setting; None for an unreadable row: one such row must not hide all others."""
         try:
             return decode_setting(row if isinstance(row, bytes) else b"")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -11,7 +11,7 @@ CALL_JOBS_MAX = 2_000  # records in one call: four times what callers should sen
 
 
 class Owner(NamedTuple):
-    """Under which name and epoch a daemon holds jobs."""
+    """The name and epoch under which a daemon holds jobs."""
 
     sysid: str
     epoch: int
@@ -43,7 +43,7 @@ class WaitingType(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """A claim where jobs age."""
+    """The ageing parameters of a claim."""
 
     period_ms: int
     no_worse_than: int
@@ -53,7 +53,7 @@ class Ages(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As the script takes it."""
+        """Return them as the script takes them."""
         return f"{self.period_ms} {self.no_worse_than} {self.priority}"
 
 
@@ -82,7 +82,7 @@ class StoreStats(NamedTuple):
 
 
 class StoreLook(NamedTuple):
-    """Who answers."""
+    """The server that answers, and the life of its store."""
 
     identity: str
     """Changes whenever the store may be older than it was, emptied, or another one."""
@@ -113,7 +113,7 @@ SEATS_SOON_S = 60.0  # apart at most; as long as a daemon may make no progress b
 
 
 class Ends(NamedTuple):
-    """How some jobs ended, or are about to."""
+    """How some jobs ended, or are about to end."""
 
     outcomes: list[Outcome]
     """Of those that ended by one, without results; and the leases of those that workers hold by themselves."""
@@ -124,7 +124,7 @@ class Ends(NamedTuple):
 
 
 class KeptJob(NamedTuple):
-    """Since when journals keep jobs."""
+    """Since when each journal keeps jobs."""
 
     now: int
     """Later than all that was applied before."""
@@ -240,7 +240,7 @@ class Release(enum.StrEnum):
 
 
 class Suspects(enum.StrEnum):
-    """How jobs are claimed that were in flight at two deaths of daemons."""
+    """How suspects (jobs in flight at two deaths of daemons) are claimed."""
 
     ALONE = "alone"
     """One, by itself, by an empty daemon, which gets nothing more for a while; one that is not empty gets others."""

@@ -32,7 +32,7 @@ class UnreadableJobs:
 
     @property
     def complaint(self) -> str | None:
-        """For health: what was met in the last hour."""
+        """Return what was met in the last hour, for health."""
         if self._last is None or trio.current_time() - self._last[0] > WARN_S:
             return None
         return f"{self._last[1]}; `jqd errors` lists such jobs with the reason unreadable"
@@ -64,7 +64,7 @@ class UnreadableJobs:
             return None
 
     async def bury(self) -> bool:
-        """Move all noted jobs to the dead set, unless their rows have changed. Returns whether any was moved."""
+        """Move the noted jobs to the dead set, unless their rows have changed. Returns whether any was moved."""
         met, self._met = self._met, {}
         flat: list[object] = []
         for job_id, (why, row, jobtype) in met.items():

@@ -1,4 +1,4 @@
-"""One job as a person sees it, from what `get_jobs` answers; and what is left of one that is partly unreadable."""
+"""Builds the view of a job from what `get_jobs` answers, also of one that is partly unreadable."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ WAITS = frozenset({"ready", "later", "nowhere"})
 
 
 def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> JobView:
-    """Raises Unreadable."""
+    """Build the view of a job. Raises Unreadable."""
     _, score, sysid, row, tries, outcome, result, asked, _, generation, worker, progress, log = fields
     job = codec.decode_job(keys, job_id, row)
     if place == "nowhere":
@@ -54,7 +54,8 @@ def read_view(keys: Keys, job_id: str, place: str, fields: Sequence[object]) -> 
 
 
 def damaged_view(keys: Keys, job_id: str, place: str, fields: Sequence[object], why: str) -> tuple[JobView, bool]:
-    """The state by where the job lies, and its outcome as far as readable. And whether it is to be buried.
+    """Build what can be read of a damaged job: its state by where it lies, and its outcome. Also returns whether it is
+    to be buried.
 
     Raises Unreadable where all can be read, and no set has it."""
     ended, cancelled, job = None, False, None
@@ -120,7 +121,7 @@ def job_view(
 
 
 def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
-    """The outcome, as `outcome` has it, and whether a cancel ended the job. Raises Unreadable."""
+    """Return the outcome, as `outcome` has it, and whether a cancel ended the job. Raises Unreadable."""
     if row is None:
         return None, False
     if isinstance(row, bytes) and row[:1] == CANCELLED:
@@ -135,9 +136,10 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
 
 
 def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
-    """The outcome, without its result, as a journal may repeat it. None when it is not known, or was a cancel.
+    """Return the outcome, without its result, as a journal may repeat it; None when it is unknown, or was a cancel.
 
-    Raises Unreadable."""
+    Raises Unreadable.
+    """
     outcome, cancelled = decode_end(keys, job_id, row)
     if outcome is None or cancelled:
         return None
@@ -147,19 +149,19 @@ def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Ou
 
 
 def crashed(job_id: str, deaths: int) -> Outcome:
-    """The outcome of a job that crashed daemons."""
+    """Return the outcome of a job that crashed daemons."""
     message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 
 def expired(job_id: str, at_ms: int) -> Outcome:
-    """The outcome of a job whose first attempt came too late."""
+    """Return the outcome of a job whose first attempt came too late."""
     message = "no attempt had begun when it expired"  # the same for all, so that errors are grouped as one reason
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=408, finished_at_ms=at_ms, reason="expired", message=message)
 
 
 def unreadable(job_id: str, why: str, jobtype: str, row: object) -> Outcome:
-    """The outcome of a job with unreadable data. Its bytes are shown where its tenant is known."""
+    """Return the outcome of a job with unreadable data. Its bytes are shown where its tenant is known."""
     error = msgspec.msgpack.encode(row[:ROW_BYTES_MAX]) if jobtype and isinstance(row, bytes) else NIL
     return Outcome(
         job_id, 0, Fate.DEAD, jobtype, 0, 0, status=500, reason="unreadable", error=error, message=f"UNREADABLE: {why}"

@@ -1,1 +1,1 @@
-"""One surface of other systems a file, for clients that speak their formats; none knows another."""
+"""Surfaces for clients of other systems: one file each, none knows another."""

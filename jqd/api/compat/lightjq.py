@@ -169,7 +169,7 @@ async def poll_job(parts: ApiContext, request: Request, job_id: str) -> Response
 
 
 def _polling_s(request: Request, max_s: float) -> float:
-    """LightJQ has no answer for a wrong time to wait: it counts as the default."""
+    """Return the wait of a poll. LightJQ has no error for a wrong one: it counts as the default."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
     except (Invalid, Problem):
@@ -225,7 +225,7 @@ async def done(parts: ApiContext, request: Request) -> Response:
 
 
 def refuse(request: Request, error: JqdError) -> Response:
-    """An error as LightJQ would say it."""
+    """Return an error as LightJQ has it."""
     problem = as_problem(error, STATUSES)
     if problem.status in UNSAID:
         problem = Problem(400, problem.detail, errors=problem.errors)

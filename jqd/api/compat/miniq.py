@@ -227,7 +227,7 @@ def _for_client(parts: ApiContext, client: str) -> ApiContext:
 
 
 def _read(body: bytes, jobtype: str, config: ServiceConfig) -> Batch:
-    """Raises Unreadable, TooLarge."""
+    """Read lines as jobs. Raises Unreadable, TooLarge."""
     lines = [found.group() for found in islice(_LINE.finditer(body), config.array_jobs_max + 1)]
     if not lines:
         raise Unreadable("there is no line with a job; blank lines and those that begin with # are none")

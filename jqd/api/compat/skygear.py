@@ -1,4 +1,4 @@
-"""The Skygear surface (seed skygear-job-queue): two actions, one envelope, for who has the master key.
+"""The Skygear surface (seed skygear-job-queue): two actions, one envelope, for callers with the master key.
 
     POST /               {action: "job:enqueue" | "job:cancel", api_key, …}
     POST /job/enqueue    {api_key, job: {action, args}, job_id, run_at, replace}    → {result: {job_id}}
@@ -43,7 +43,7 @@ WAITS = (State.WAITING, State.SCHEDULED, State.RETRYING)
 
 
 class Kind(NamedTuple):
-    """One kind of error, as Skygear numbers them."""
+    """One kind of error, with Skygear's name and number."""
 
     name: str
     code: int
@@ -73,7 +73,7 @@ KINDS: tuple[tuple[type[JqdError], Kind], ...] = (
 
 
 class Refused(Problem):
-    """A request that Skygear has a name of its own for."""
+    """A request that Skygear refuses with a name of its own."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(kind.status, message)
@@ -81,14 +81,14 @@ class Refused(Problem):
 
 
 class SkyJob(Struct):
-    """Which job."""
+    """The job of a request."""
 
     action: Name
     args: Annotated[Value, Meta(description="an array or a map")] | UnsetType = UNSET
 
 
 class SkyKeyed(Struct, kw_only=True):
-    """What every body may have."""
+    """The fields that every body may have."""
 
     api_key: Annotated[str, Meta(extra_json_schema=SECRET)] | None = None
     action: str | None = None
@@ -111,7 +111,7 @@ class SkyCancel(SkyKeyed, kw_only=True):
 
 
 class SkyPushed(Struct, frozen=True):
-    """Which job it was."""
+    """The id of the job."""
 
     job_id: str
 
@@ -123,7 +123,7 @@ class SkyResult(Struct, frozen=True):
 
 
 class SkyError(Struct, frozen=True):
-    """What went wrong, as Skygear says it."""
+    """An error, as Skygear has it."""
 
     name: str
     code: int
@@ -190,10 +190,8 @@ def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
 
 
 def _let_in(parts: ApiContext, request: Request) -> tuple[ApiContext, bytes]:
-    """The service before whoever's key it is, and the body as MessagePack: both actions are the server's own.
-
-    The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
-    """
+    """Return the service for the key's principal, and the body as MessagePack. The key is the setting or a master's
+    token; without one nothing else of the request is judged."""
     packed = pack(request)
     given = request.headers.get(KEY_HEADER) or unpack(packed, SkyKeyed).api_key or ""
     if not given:
@@ -230,7 +228,7 @@ async def _enqueue(parts: ApiContext, packed: bytes, request: Request) -> Respon
 
 
 def _args(args: Raw) -> Raw:
-    """Raises Invalid for what is neither an array nor a map."""
+    """Return the arguments. Raises Invalid unless they are an array or a map."""
     first = bytes(memoryview(args)[:1])[0]
     if 0x80 <= first <= 0x9F or 0xDC <= first <= 0xDF:
         return args
@@ -239,7 +237,7 @@ def _args(args: Raw) -> Raw:
 
 
 async def _cancel(parts: ApiContext, packed: bytes, request: Request) -> Response:
-    """Only what waits: of what runs or has ended there is no job left to be cancelled, and nothing is recorded."""
+    """Cancel a job that waits. For one that runs or has ended nothing is recorded."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.services, given)
     view = await find(parts.services, job_id, named=job_id != given)

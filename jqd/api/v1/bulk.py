@@ -1,4 +1,4 @@
-"""The same done to many jobs: cancel, retry, delete, clean → 200 {matched, changed, cursor}."""
+"""Changes of many jobs: cancel, retry, delete, clean → 200 {matched, changed, cursor}."""
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body

@@ -13,7 +13,7 @@ from jqd.service import pauses
 
 
 class DrainResponse(Struct, frozen=True):
-    """Since when that daemon begins nothing; null: it does."""
+    """The answer to a drain: since when the daemon is drained; null: it is not."""
 
     daemon: str
     drained_at: Instant | None

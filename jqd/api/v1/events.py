@@ -1,4 +1,4 @@
-"""GET /v1/events: what happens here, as it happens, as server-sent events."""
+"""GET /v1/events: job events and counters of this daemon, as server-sent events."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to be told, and for how long."""
+    """Which events are sent, and for how long."""
 
     name: str | UnsetType = UNSET
     job_id: str | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""Why a job stands where it stands: GET of /v1/jobs/{id}/why."""
+"""GET of /v1/jobs/{id}/why: why one job waits."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -19,7 +19,7 @@ LOOKS = "for tokens that see everything:"
 
 
 class Taker(Struct, frozen=True):
-    """A worker that would take the job, and does not."""
+    """A worker that would take the job, but is not well."""
 
     name: str
     state: str
@@ -27,14 +27,14 @@ class Taker(Struct, frozen=True):
 
 
 class Better(Struct, frozen=True):
-    """A jobtype whose best job is better."""
+    """A jobtype with a better job."""
 
     name: str
     ready: int
 
 
 class Why(Struct, frozen=True):
-    """What keeps a job."""
+    """Why a job waits."""
 
     job_id: str
     reason: Cause

@@ -1,4 +1,4 @@
-"""What runs a jobtype, by name and version: PUT, GET and DELETE of /v1/handlers/{name}."""
+"""Handlers: PUT, GET and DELETE of /v1/handlers/{name}."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What may be done to one job: try it again, run it now, change it while it waits."""
+"""Actions on one job: retry it, run it now, edit it while it waits."""
 
 from jqd.api.context import ApiContext
 from jqd.api.decode import read_body

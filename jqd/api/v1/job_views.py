@@ -1,4 +1,4 @@
-"""How jobs are told: one in full, many in brief. Pure."""
+"""Renders jobs: one in full, many in brief. Pure."""
 
 from typing import Any
 
@@ -22,7 +22,8 @@ BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback sa
 
 
 def job_body(services: Services, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
-    """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by; `whole`: with its argument, however large."""
+    """v1/jobs/{id}`./Return the body of `GET /v1/jobs/{id}`. /v1/jobs/{id}`. `named`: the id it was asked by; `whole`:
+    with its argument, however large."""
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
         created_at = iso(view.created_at_ms)
@@ -45,7 +46,7 @@ def job_body(services: Services, view: JobView | Coming, named: str = "", *, who
 
 
 def job_brief(services: Services, view: JobView) -> JobBrief:
-    """One job of a list: as `job_body`, without what may be large."""
+    """Return one job of a list: as `job_body`, without large fields."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
@@ -53,7 +54,7 @@ def job_brief(services: Services, view: JobView) -> JobBrief:
 
 
 def iso(at_ms: int) -> str | None:
-    """An instant as clients read it, ISO 8601 in UTC; None for 0."""
+    """Return an instant as ISO 8601 in UTC; None for 0."""
     return dates.iso(at_ms) if at_ms else None
 
 
@@ -61,7 +62,7 @@ _OPTIONS = {kind: [name for name in KEPT if name in kind.__struct_fields__] for 
 
 
 def _known(services: Services, view: JobView, kind: type[Job] | type[JobBrief]) -> dict[str, Any]:
-    """The fields of `JobState`, and the options that are told of such a job; one that says nothing is left out."""
+    """Return the fields of `JobState`, with the options that are known."""
     options = {name: UNSET if (value := getattr(view, name)) == () else value for name in _OPTIONS[kind]}
     running = services.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
@@ -93,7 +94,7 @@ def _note(services: Services, view: JobView) -> str | UnsetType:
 
 
 def _progress(packed: bytes) -> responses.Progress | UnsetType:
-    """What is read back from the store may be anything."""
+    """Return progress from the store, whatever lies there; UNSET if unreadable."""
     try:
         told = msgspec.msgpack.decode(packed, type=Progress)
     except fields.DECODE_ERRORS:

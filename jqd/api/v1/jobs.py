@@ -1,4 +1,4 @@
-"""GET and DELETE of one job: what is known of it, its result, its cancellation."""
+"""GET and DELETE of one job, and GET of its result."""
 
 import msgspec
 import trio
@@ -19,20 +19,20 @@ from jqd.service.find import look_up, take_result
 
 
 class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of whoever may wait for its end."""
+    """The query of a wait for a job's end."""
 
     wait: Seconds = 0.0
 
 
 class JobQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
-    """The query of a look at all of it."""
+    """The query of `GET /v1/jobs/{job_id}`."""
 
     whole: Flag = "0"
     """With its argument, also where that is large."""
 
 
 class ResultQuery(WaitQuery, frozen=True, forbid_unknown_fields=True):
-    """The query of a look at its result."""
+    """The query of a result."""
 
     consume: Flag = "0"
 

@@ -1,4 +1,4 @@
-"""Jobtypes: how many jobs of each stand how, and why they wait."""
+"""Jobtypes: how many jobs each has in each state, and why they wait."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +23,7 @@ from jqd.store import TypeView
 
 
 class PerMinute(Struct, frozen=True):
-    """What happened in the last minute, at all daemons."""
+    """Counts of the last minute, over all daemons."""
 
     pushed: float = 0
     started: Annotated[float, Meta(description="attempts")] = 0
@@ -32,7 +32,7 @@ class PerMinute(Struct, frozen=True):
 
 
 class Jobtype(Struct, frozen=True):
-    """One that has jobs, or is paused. Each job counts in one of the seven states."""
+    """A jobtype that has jobs, or is paused. Each job counts in one of the seven states."""
 
     name: str
     waiting: int = 0
@@ -63,7 +63,7 @@ class Jobtype(Struct, frozen=True):
 
 
 class Jobtypes(Struct, frozen=True):
-    """By name."""
+    """One page of jobtypes, by name."""
 
     types: Sequence[Jobtype]
     cursor: str = ""

@@ -1,4 +1,4 @@
-"""Workers that ask for jobs, and what workers report later: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
+"""Pulls, reports and heartbeats of workers: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
@@ -51,7 +51,7 @@ class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(Struct, frozen=True):
-    """One of the body of `POST /v1/outcomes`. Fields we do not know are passed over."""
+    """One outcome in the body of `POST /v1/outcomes`. Unknown fields are ignored."""
 
     job_id: Name
     lease_id: str
@@ -85,7 +85,7 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Untaken(NamedTuple):
-    """An outcome that is not even asked about."""
+    """An outcome that is refused before the store is asked."""
 
     job_id: str | UnsetType
     """UNSET where it cannot be read."""
@@ -154,16 +154,14 @@ async def beat(parts: ApiContext, request: Request, job_id: str) -> Response:
 
 
 def fence_of(lease_id: str) -> int:
-    """What the store knows a lease by; 0 for what is none."""
+    """Return the fence that a lease id stands for; 0 for what is none."""
     is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
     return int(lease_id) if is_one else 0
 
 
 async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], dict[int, Untaken]]:
-    """What is told of each, None where it cannot be taken; why, by its place. Raises Invalid, Unreadable, TooLarge.
-
-    Others have their turn now and then: to say what is wrong with 10,000 outcomes takes a second.
-    """
+    """Read reports: each, or None where it is wrong; and the reasons by place. Raises Invalid, Unreadable, TooLarge. It
+    yields to other tasks: describing 10,000 faults takes a second."""
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
     except msgspec.ValidationError as error:
@@ -196,7 +194,7 @@ async def _read(packed: bytes, most: int) -> tuple[list[OutcomeAnswer | None], d
 
 
 def _outcome(item: Raw, refused: int) -> Outcome:
-    """One that may be wrong. `refused`: how many before it were. Raises Invalid."""
+    """Read one report. `refused`: how many before it were wrong. Raises Invalid."""
     if refused < SAID_MAX:
         return fields.read(bytes(item), Outcome)
     try:

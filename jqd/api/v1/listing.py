@@ -1,4 +1,4 @@
-"""Lists: jobs, the reasons for which they failed, the daemons of the store."""
+"""Lists of jobs, of reasons for failures, and of daemons."""
 
 from typing import Annotated, Literal
 
@@ -22,13 +22,13 @@ TYPES_MAX = 1_000  # in one answer: some 300 KiB
 
 
 class ErrorsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
-    """The query of a look at errors."""
+    """The query of reasons for failures."""
 
     state: Literal["failed", "retrying"] = "failed"  # type: ignore[assignment]
 
 
 class JobsQuery(JobFilter, frozen=True, forbid_unknown_fields=True):
-    """The query of a list: which jobs, and how many at once."""
+    """The query of a list of jobs."""
 
     limit: Annotated[int, Meta(ge=1, le=LIST_JOBS_MAX, description=f"a whole number from 1 to {LIST_JOBS_MAX}")] = (
         LIST_JOBS

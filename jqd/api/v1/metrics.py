@@ -1,4 +1,6 @@
-"""GET /metrics: every number of /v1/stats, and health, as Prometheus reads them. Nothing is counted for it alone."""
+"""v1/stats, and health, as Prometheus reads them. Nothing is counted for it alone./GET /metrics: every number of
+/v1/stats, and health, for Prometheus. Nothing is counted for it alone. /v1/stats, and health, as Prometheus reads them.
+Nothing is counted for it alone."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ async def metrics(parts: ApiContext, request: Request) -> Response:
 
 
 def render(told: Mapping[str, Any]) -> bytes:
-    """Numbers and truth values by their path: {"journal": {"bytes": 5}} is `jqd_journal_bytes 5`.
+    """Render numbers and truth values by their path: {"journal": {"bytes": 5}} is `jqd_journal_bytes 5`.
 
     Of several partitions each has a sample under the same name, with its number as a label.
     """

@@ -14,7 +14,7 @@ from jqd.service.health import why_odd
 
 
 class Paused(Struct, frozen=True):
-    """Since when jobs of that type are not begun; null: they are."""
+    """The answer to a pause of a jobtype: since when it is paused; null: it is not."""
 
     name: str
     paused_at: Instant | None
@@ -23,7 +23,7 @@ class Paused(Struct, frozen=True):
 
 
 class Halted(Struct, frozen=True):
-    """Since when no jobs of a tenant are begun; null: they are."""
+    """A tenant's pause: since when; null: it is not paused."""
 
     tenant: str
     paused_at: Instant | None
@@ -47,7 +47,7 @@ async def resume_all(parts: ApiContext, request: Request) -> Response:
 
 
 def halted(parts: ApiContext) -> list[Halted]:
-    """Tenants that are paused, of those that exist for who asks."""
+    """Return the paused tenants that the principal can see."""
     return [Halted(one.tenant, iso(one.since_ms), one.by or None) for one in pauses.halted(parts.services)]
 
 

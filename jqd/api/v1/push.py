@@ -1,4 +1,5 @@
-"""POST /v1/jobs: body → a batch → one call of the service → ids. JSON becomes MessagePack here, each job once."""
+"""POST /v1/jobs: reads the body into a batch, makes one call of the service, answers the ids. JSON becomes MessagePack
+here, each job once."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -88,7 +89,7 @@ async def push(parts: ApiContext, request: Request) -> Response:
 
 
 def _key(given: str) -> str:
-    """What the request is to be known by; a text in quotes, or without. Raises Invalid."""
+    """Return the Idempotency-Key, with or without quotes. Raises Invalid."""
     key = given.strip()
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]
@@ -98,7 +99,7 @@ def _key(given: str) -> str:
 
 
 def _ack_wanted(query: PushQuery) -> Ack:
-    """Raises Invalid."""
+    """Return the safety level of the query. Raises Invalid."""
     if not query.replicas:
         return Ack(query.ack) if query.ack else FSYNC
     if query.ack not in (UNSET, "store"):
@@ -130,7 +131,7 @@ async def _read(request: Request, parts: ApiContext) -> Batch:
 
 @contextmanager
 def _holding(request: Request) -> Iterator[None]:
-    """Note in the request for how long the loop does nothing else."""
+    """Note in the request for how long it held the loop."""
     began_s = processor_s()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the native interface answers, each as a type: they are rendered as they stand, and say what may be in them.
+"""Response types of the native interface. They are rendered as they stand.
 
 Instants are ISO 8601 in UTC. What is any value stands there as `msgspec.Raw`, MessagePack.
 """
@@ -19,7 +19,7 @@ Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
 
 class PushedJob(Struct, frozen=True):
-    """One job was taken, or had been before."""
+    """The answer to one job: it was taken, or is a duplicate."""
 
     job_id: str
     ack: Level | UnsetType = UNSET
@@ -29,7 +29,7 @@ class PushedJob(Struct, frozen=True):
 
 
 class PushedJobs(Struct, frozen=True):
-    """What became of an array of jobs, in its order."""
+    """The answer to an array of jobs, in its order."""
 
     job_ids: Sequence[str | None]
     ack: Level | UnsetType = UNSET
@@ -39,7 +39,7 @@ class PushedJobs(Struct, frozen=True):
 
 
 class Attempt(Struct, kw_only=True, frozen=True):
-    """One that failed."""
+    """One failed attempt."""
 
     attempt: int
     status: int
@@ -53,7 +53,7 @@ class Attempt(Struct, kw_only=True, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """How far the worker is, as it said last."""
+    """A job's latest progress."""
 
     done: float | None
     message: str | None
@@ -61,7 +61,7 @@ class Progress(Struct, frozen=True):
 
 
 class JobState(Struct, kw_only=True, frozen=True):
-    """What is told of every job."""
+    """Fields that every view of a job has."""
 
     job_id: str
     id: str | UnsetType = UNSET
@@ -89,13 +89,13 @@ class JobState(Struct, kw_only=True, frozen=True):
 
 
 class JobBrief(JobState, kw_only=True, frozen=True):
-    """One of a list, without what may be large."""
+    """One job of a list, without large fields."""
 
     message: str | None
 
 
 class Job(JobState, kw_only=True, frozen=True):
-    """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
+    """One job in full. On its way into the store its name is empty, and options are left out."""
 
     timeout: Annotated[float, Meta(description="seconds of one attempt")] | UnsetType = UNSET
     keep_result: Keep | UnsetType = UNSET
@@ -119,7 +119,7 @@ class Job(JobState, kw_only=True, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What the worker answered."""
+    """A job's result."""
 
     result: Value
 
@@ -135,7 +135,7 @@ class JobLog(Struct, frozen=True):
 
 
 class RecordedJob(Struct, frozen=True):
-    """A cancel that may still be too late."""
+    """A recorded cancel, which may still be too late."""
 
     job_id: str
     state: State
@@ -143,14 +143,14 @@ class RecordedJob(Struct, frozen=True):
 
 
 class Jobs(Struct, frozen=True):
-    """One page of a list."""
+    """One page of jobs."""
 
     jobs: Sequence[JobBrief]
     cursor: str
 
 
 class Reason(Struct, frozen=True):
-    """Jobs of one type whose last attempt ended with the same words."""
+    """Jobs of one type whose last attempt failed with the same line."""
 
     name: str
     error: str
@@ -166,7 +166,7 @@ class Reason(Struct, frozen=True):
 
 
 class Errors(Struct, frozen=True):
-    """The reasons for which jobs failed, the most frequent first."""
+    """Reasons for failures, the most frequent first."""
 
     errors: Sequence[Reason]
     others: Annotated[int, Meta(description="failures with rarer reasons")]
@@ -175,7 +175,7 @@ class Errors(Struct, frozen=True):
 
 
 class Daemon(Struct, frozen=True):
-    """One that shares the store."""
+    """A daemon of the store."""
 
     daemon: str
     this: bool
@@ -188,7 +188,7 @@ class Daemon(Struct, frozen=True):
 
 
 class Daemons(Struct, frozen=True):
-    """One page of them."""
+    """One page of daemons."""
 
     daemons: Sequence[Daemon]
     cursor: str
@@ -196,7 +196,7 @@ class Daemons(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """What a worker asked for and got."""
+    """The answer to a pull."""
 
     lease_id: str | None
     """None: nothing came in time."""
@@ -206,7 +206,7 @@ class Lease(Struct, frozen=True):
 
 
 class Reported(Struct, frozen=True, kw_only=True):
-    """What became of one outcome."""
+    """The answer to one report."""
 
     job_id: str | UnsetType = UNSET
     status: Annotated[int, Meta(description="200: it counts, and is on disk; else an error")]
@@ -214,13 +214,13 @@ class Reported(Struct, frozen=True, kw_only=True):
 
 
 class Reports(Struct, frozen=True):
-    """What became of several, in their order."""
+    """The answers to several reports, in order."""
 
     outcomes: Sequence[Reported]
 
 
 class Beaten(Struct, frozen=True):
-    """The answer to a sign of life."""
+    """The answer to a heartbeat."""
 
     cancelled: Annotated[bool, Meta(description="stop the work")]
     heartbeat: Annotated[int, Meta(description="longest silence about the lease, in seconds")] | UnsetType = UNSET
@@ -230,7 +230,7 @@ class Beaten(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """A worker that is known now."""
+    """A worker that is registered."""
 
     worker_id: str
     daemons: list[str]
@@ -295,7 +295,7 @@ class Worker(Struct, frozen=True):
 
 
 class Workers(Struct, frozen=True):
-    """One page of them."""
+    """One page of workers."""
 
     workers: Sequence[Worker]
     cursor: str
@@ -303,8 +303,7 @@ class Workers(Struct, frozen=True):
 
 
 class HandlerSettings(JobOptions, frozen=True, kw_only=True):
-    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out. Of code only `batch`,
-    and the latter."""
+    """How a handler is called, and defaults for its jobs. Code has only `batch`, and the defaults."""
 
     batch: int | None
     style: StyleName | UnsetType = UNSET
@@ -327,7 +326,7 @@ class HandlerVersion(Struct, frozen=True):
 
 
 class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}):
-    """One version of a handler, and which others there are."""
+    """One version of a handler, and its other versions."""
 
     name: str
     version: int
@@ -349,7 +348,7 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
 
 
 class Handlers(Struct, frozen=True):
-    """One page of them."""
+    """One page of handlers."""
 
     handlers: Sequence[Handler]
     cursor: str
@@ -357,20 +356,20 @@ class Handlers(Struct, frozen=True):
 
 
 class Live(Struct, frozen=True):
-    """The process turns its loop."""
+    """The process is alive."""
 
     live: bool
 
 
 class Half(Struct, frozen=True):
-    """Whether one half is ready, and why not."""
+    """Whether pushing or running is ready, and why not."""
 
     ready: bool
     reason: str | None
 
 
 class Ready(Struct, frozen=True):
-    """Both halves."""
+    """The readiness of both halves."""
 
     status: Literal["ready", "degraded", "not ready"]
     push: Half

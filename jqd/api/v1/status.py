@@ -47,7 +47,7 @@ async def stats(parts: ApiContext, request: Request) -> Response:
 
 
 async def figures(parts: ApiContext) -> dict[str, Any]:
-    """The same as plain values."""
+    """Return the counters as plain values."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.services.control.stats().items()}
     try:
         told = await parts.services.store.stats()

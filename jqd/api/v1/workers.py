@@ -1,4 +1,4 @@
-"""Who runs jobs here: POST, GET and DELETE of /v1/workers."""
+"""Workers: POST, GET and DELETE of /v1/workers."""
 
 from functools import partial
 from typing import Annotated, Any, Final, Literal
@@ -58,7 +58,7 @@ async def register(parts: ApiContext, request: Request) -> Response:
 
 
 def _declared(place: int, entry: dict[str, Any]) -> DeclaredOptions:
-    """An entry of `jobs` with options. Raises Invalid, naming the entry and its field."""
+    """Read an entry of `jobs` with options. Raises Invalid, naming the entry and its field."""
     try:
         return fields.read(msgspec.msgpack.encode(entry), DeclaredOptions)
     except Invalid as error:

@@ -42,7 +42,7 @@ tasks: dict[str, Any] = {}
 
 
 class JqdTask(Task):  # type: ignore[misc]  # Django has no types
-    """A task that is known to workers once its module is imported."""
+    """A task that workers know once its module is imported."""
 
     def __post_init__(self) -> None:
         Task.__post_init__(self)
@@ -50,7 +50,7 @@ class JqdTask(Task):  # type: ignore[misc]  # Django has no types
 
 
 class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
-    """Pushes tasks to a daemon, and asks it how they stand."""
+    """Pushes tasks to a daemon, and asks for their state."""
 
     task_class = JqdTask
     supports_defer = True
@@ -66,7 +66,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 
     @property
     def client(self) -> Client:
-        """One for this process, made when it is first needed."""
+        """Return the client of this process, made when it is first needed."""
         with self._making:
             if self._client is None:
                 self._client = Client(self.options.get("url"), token=self.options.get("token"))
@@ -91,7 +91,10 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """How a task stands. Raises TaskResultDoesNotExist, also of a job that is no task a worker would serve here."""
+        """Return the state of a task.
+
+        Raises TaskResultDoesNotExist, also of a job that is no task a worker would serve here.
+        """
         try:
             info = self.client.get(result_id, whole=True)
         except NotFound as error:
@@ -106,7 +109,7 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return self._result_of(tasks[path].using(queue_name=queue, backend=self.alias), info)
 
     def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
-        """A task as its worker has it, which begins now. `worker_ids`: one for each attempt."""
+        """Return the result of a task whose attempt begins now. `worker_ids`: one for each attempt."""
         now = timezone.now()
         times = {"started_at": now, "last_attempted_at": now}
         return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)
@@ -143,18 +146,18 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 
 
 def job_name(path: str, queue: str) -> str:
-    """The job of a task in a queue."""
+    """Return the job name of a task in a queue."""
     return path if queue == DEFAULT_QUEUE else f"{queue}:{path}"
 
 
 def _is_of_task(argument: Any) -> bool:
-    """Whether a task can be called with this, as a worker calls it."""
+    """Return whether an argument has the form of a task's."""
     given = argument if isinstance(argument, dict) else {}
     return isinstance(given.get("args"), list) and isinstance(given.get("kwargs"), dict)
 
 
 def _error(message: str | None) -> Any:
-    """Of a failed attempt: its traceback, whose last line names the exception."""
+    """Return the error of a failed attempt from its traceback, whose last line names the exception."""
     last = (message or "").rstrip().rpartition("\n")[2].partition(":")[0]
     path = last if all(part.isidentifier() for part in last.split(".")) else "Exception"
     return TaskError(exception_class_path=path if "." in path else f"builtins.{path}", traceback=message or "")

@@ -28,7 +28,7 @@ WORKER = f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _function(task: Any, name: str) -> Callable[[dict[str, Any]], Any]:
-    """Runs a task as Django expects it: with fresh connections to the database, and its signals."""
+    """Return a function that runs a task as Django expects: with fresh connections to the database, and its signals."""
     backend = task.get_backend()
 
     def run(given: dict[str, Any], /) -> Any:

@@ -1,1 +1,1 @@
-"""One file for each."""
+"""Commands, one file each."""
