@@ -210,10 +210,8 @@ class Daemon:
         return services
 
     def change(self, config: Config) -> None:
-        """Use another configuration, as far as that is possible now.
-
-        Raises ConfigError for its certificate, before anything.
-        """
+        """Use another configuration, as far as possible now. Raises ConfigError for its certificate, before
+        anything."""
         self.config, before = config, self.config
         try:
             if self.door is not None:
@@ -317,10 +315,7 @@ async def _serve_once(
     journal_id: bytes | None,
     watches: Sequence[Watch],
 ) -> bytes | None:
-    """Run one life of the daemon.
-
-    Returns the journal id under which to begin another, or None when it was told to stop.
-    """
+    """Run one life of the daemon. Returns the journal id to begin another with, or None when it was told to stop."""
     clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     async with AsyncExitStack() as stack:

@@ -21,7 +21,7 @@ class RootToken(msgspec.Struct, frozen=True):
     token: str
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Leave the token out: reprs end up in logs."""
         return f"Root({self.url!r})"
 
 

@@ -309,7 +309,7 @@ class Service:
     async def _cancel(self, query: bytes, headers: dict[bytes, str], send: Send) -> None:
         """Tell jobs in flight to stop: those not begun end here, async ones are cancelled, plain ones may look.
 
-        With the header JQD-Batch-Id they are meant as they came with that batch; by now they may be here again, with
+        With the header JQD-Batch-Id only jobs of that batch are meant: they may be here again by now, with
         other content.
         """
         batch_id = headers.get(b"jqd-batch-id")

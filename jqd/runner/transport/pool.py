@@ -46,7 +46,7 @@ class Connections:
     def free_for(self, endpoint: str, workers: int) -> int:
         """Return how many more requests may begin to this host and port, where `workers` workers are.
 
-        More than its share only if something answers there: what hangs keeps no more from the others.
+        Its equal share, and more where it answers: one that hangs keeps no more than its share from the others.
         """
         share = max(1, self.most // workers)
         beyond = min(self.free - self.most // KEPT, share - self.unheard[endpoint])
